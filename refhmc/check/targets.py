@@ -52,7 +52,7 @@ class Target(NamedTuple):
     --------
     >>> import numpy as np
     >>> target = refhmc.check.targets.normal(2)
-    >>> target.log_density(np.array([1.0, 1.0]))
+    >>> float(target.log_density(np.array([1.0, 1.0])))
     -1.0
     >>> target.draw(np.random.default_rng(1), 5).shape
     (5, 2)

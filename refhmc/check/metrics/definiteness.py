@@ -86,7 +86,7 @@ def _tiny(s: MetricExamination) -> list[np.ndarray]:
 def _faults(s: MetricExamination, unknown: list[np.ndarray], singular: list[np.ndarray]) -> Iterator[Row]:
     """Yield faults at single points that differ from their surroundings, and zeros on lines."""
     for q in (q for q in unknown if _bounded_around(s, q)):
-        s.found.append("the metric is not finite at a point with finite surroundings: 0/0 or an overflow (x coth(ax) at x = 0?)")
+        s.found.append("the metric is not finite at a point, but around it: 0/0 or an overflow (x coth(ax) at x = 0?)")
         simple = simplest(q, lambda q: s.within(q) and not np.isfinite(s.mass(q)).all())
         yield failed("not finite, although it is finite around this point", s.call(s.main, simple))
     for q in (q for q in singular if _resolved_around(s, q)):

@@ -1,18 +1,18 @@
-"""Detailed balance of a kernel that is only seen from outside, in the form of densities.
+"""Detailed balance of a kernel that is only observed from outside, in terms of densities.
 
-On noise w with the density phi (standard normals, or a momentum) an outcome of the kernel (``subject/outcomes.py``)
-is a smooth map q' = F(q, w) that is taken with the probability P. Where w goes with w' by F(q', w') = q, the kernel is
+On noise w with density phi (standard normals, or a momentum) an outcome of the kernel (``subject/outcomes.py``)
+is a smooth map q' = F(q, w) that is taken with probability P. With the reverse noise w', F(q', w') = q, the kernel is
 reversible if
 
     pi(q) phi(q, w) P / |det dF/dw (q, w)|  =  pi(q') phi(q', w') P' / |det dF/dw (q', w')|.
 
 F's derivatives are extrapolated differences, w' is found by Powell's method from several starts, P and P' by bisection.
 With r the logarithm of the ratio of the two sides without P, Metropolis's rule is P = min(1, e^r), and
-r = H(q, w) - H(q', w') for Hamiltonian moves. With less noise than dimensions, dF/dw is not square: sqrt(det J'J) takes the
-determinant's place.
+r = H(q, w) - H(q', w') for Hamiltonian moves. With less noise than dimensions, dF/dw is not square, and sqrt(det J'J) replaces
+the determinant.
 
-Tolerance of the logarithms: 1e-7, and what the differences' estimated errors, the root's residual, the precision of the
-answers and the solver's delta can do to them, |J^-1| times each.
+Tolerance of the logarithms: 1e-7 plus |J^-1| times the estimated errors of the differences, the root's residual, the precision
+of the answers and the solver's delta.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from refhmc.check.subject.transition import MOMENTUM, Transition, TransitionRunn
 
 FLOOR = 1e-7
 WIDTH, LEVELS = 0.1, 6
-STARTS, THOROUGH = 6, 24  # searches for a way back: 24 miss one that a quarter of them would find with chance 2e-3
-SLACK = 5.0  # of the energies of two ways
-CLOSE = 1e-9  # so far a probability is confirmed without bisection
-COARSE = 0.05  # a tolerance wider than this decides nothing
+STARTS, THOROUGH = 6, 24  # searches for a reverse move: 24 miss one that a quarter of them finds with probability 2e-3
+SLACK = 5.0  # of the energies of two moves
+CLOSE = 1e-9  # relative accuracy to which a probability is confirmed without bisection
+COARSE = 0.05  # a larger tolerance decides nothing
 
 
 class Setting(NamedTuple):
-    """A kernel and its target: ``log_pi(q)``; ``log_noise(q, w)`` is the log density of the noise (w as the script has it).
+    """A kernel and its target: ``log_pi(q)``, and ``log_noise(q, w)``, the log density of the noise as in the script.
 
-    ``root``: w = root z for the normals z that are varied. ``frees``: the noise are the kernel's uniforms, w = Phi(z).
-    ``takes`` is the uniform that lets a proposal through. ``delta`` is the solver's tolerance, ``epsilon`` a rounding.
+    ``root``: w = root z for the normals z that are varied. ``frees``: the noise consists of uniforms, w = Phi(z).
+    ``takes`` is the uniform that accepts a proposal. ``delta`` is the solver's tolerance, ``epsilon`` a rounding.
     """
 
     runner: TransitionRunner
@@ -53,35 +53,35 @@ class Setting(NamedTuple):
     takes: float
     seed: int
     delta: float
-    run: Callable | None = None  # in place of runner.run: with a history
+    run: Callable | None = None  # replaces runner.run: with a history
 
     def rounding(self, q: np.ndarray) -> float:
-        """A trajectory that comes back to ``q`` may miss it by so much."""
+        """Return the distance by which a trajectory that returns to ``q`` may miss it."""
         return 1e3 * self.runner.kernel.epsilon * (1 + float(np.abs(q).max()))
 
     def normals(self, z: np.ndarray) -> np.ndarray:
         return self.root @ z if self.runner.shape == MOMENTUM else z
 
     def transition(self, q: np.ndarray, z: np.ndarray, path: Path) -> Transition:
-        """The transition from ``q`` on noise ``z`` along ``path``."""
+        """Return the transition from ``q`` on noise ``z`` along ``path``."""
         script = answers(path, z if self.frees else None)
         if not self.frees:
             script["normal"] = list(self.normals(z))
         return (self.run or self.runner.run)(q, script, self.seed)
 
     def gone(self, q: np.ndarray, z: np.ndarray, path: Path) -> np.ndarray:
-        """Where :meth:`transition` goes; NaN where the kernel refuses noise that is far from any it would draw."""
+        """Return the end of :meth:`transition`; NaN if the kernel raises for noise far from any it would draw."""
         try:
             return self.transition(q, z, path).q
         except SubjectError:
             return np.full(len(q), np.nan)
 
     def outcomes(self, q: np.ndarray, z: np.ndarray, frees: tuple[float, ...] = ()) -> list[Outcome]:
-        """Every outcome from ``q`` on ``z``; ``frees`` are the free numbers' values, as uniforms."""
+        """Return every outcome from ``q`` on ``z``; ``frees`` are the values of the free numbers, as uniforms."""
         if not self.runner.recorded:
-            raise Inconclusive("its randomness cannot be recorded (compiled code on the bit stream)")
+            raise Inconclusive("the kernel's randomness cannot be recorded (compiled code uses the bit generator)")
         if self.runner.uniforms > 1:
-            raise Inconclusive("it wants several uniforms: as kernel(draws, q) its decisions can be enumerated")
+            raise Inconclusive("the kernel takes several uniforms; write it as kernel(draws, q) to enumerate its decisions")
         fixed = [] if self.frees else list(self.normals(z))
         values = tuple(scipy.special.ndtr(z)) if self.frees else frees
 
@@ -94,12 +94,12 @@ class Setting(NamedTuple):
         return outcomes(run, q, free, self.takes, self.rounding(q))
 
     def log_density(self, q: np.ndarray, z: np.ndarray) -> float:
-        """log pi(q) phi(q, w), up to a constant."""
+        """Return log pi(q) phi(q, w), up to a constant."""
         return self.log_pi(q) - 0.5 * z @ z if self.frees else self.log_noise(q, self.normals(z))
 
 
 class Map(NamedTuple):
-    """dF/dw (d, n) at a point, its largest error, log sqrt det J'J of the columns in ``active``, its error, |J^-1|."""
+    """dF/dw (d, n) at a point, log sqrt det J'J of the columns in ``active``, the error of that, and |J^-1|."""
 
     jacobian: np.ndarray
     log_volume: float
@@ -108,7 +108,7 @@ class Map(NamedTuple):
 
 
 def map_of(setting: Setting, q: np.ndarray, z: np.ndarray, path: Path, active: Any = None, quick: bool = False) -> Map:
-    """The derivative of the outcome ``path`` by its noise."""
+    """Return the derivative of the outcome ``path`` with respect to its noise."""
 
     def moved(x: np.ndarray) -> np.ndarray:
         to = setting.gone(q, x, path)
@@ -141,9 +141,9 @@ def volume_of(jacobian: np.ndarray, error: float, active: Any = None) -> Map:
 
 
 class Pairing(NamedTuple):
-    """A move and its way back: the log ``mismatch`` of the two sides, what it is allowed, r, and P; ``state``:
+    """A move and its reverse: the log ``mismatch`` of the two sides, its tolerance, r, and P.
 
-    "match"; "mismatch" (no root matches, and it is sure that none was missed); "open" (neither).
+    The ``state`` is "match", "mismatch" (no root matches, and none was missed) or "open" (neither).
     """
 
     q: np.ndarray
@@ -156,12 +156,12 @@ class Pairing(NamedTuple):
     probability: float = np.nan
     to: np.ndarray | None = None
     back: np.ndarray | None = None
-    full: bool = True  # all the noise moves the position, and in all directions
+    full: bool = True  # all noise moves the position, and in all directions
     why: str = ""
 
 
 def probability_at(found: list[Outcome], to: np.ndarray, near: float) -> float:
-    """The probability of all outcomes at ``to``."""
+    """Return the probability of all outcomes at ``to``."""
     return float(sum(x.probability for x in found if np.abs(x.transition.q - to).max() <= near))
 
 
@@ -173,10 +173,10 @@ def pair(
     found: list[Outcome],
     rng: np.random.Generator,
 ) -> Pairing:
-    """The way back of ``outcome``, one of the outcomes ``found`` from ``q`` on ``z``, and how far the two sides differ."""
+    """Return the reverse of ``outcome``, one of the outcomes ``found`` from ``q`` on ``z``, and the mismatch."""
     to, path = outcome.transition.q, outcome.path
     if not np.isfinite(to).all():
-        return Pairing(q, z, outcome, "open", why="it went to a point that is not finite")
+        return Pairing(q, z, outcome, "open", why="the move ended at a point that is not finite")
     here = map_of(setting, q, z, path)
     sizes = np.abs(here.jacobian).max(axis=0) if here.jacobian.size else np.zeros(0)
     active = np.flatnonzero(sizes > 1e-9 * sizes.max(initial=0.0))
@@ -184,11 +184,11 @@ def pair(
     subsets = [active] if len(active) <= len(q) else [active[: len(q)], active[-len(q) :]]
     near = (1e-7 + 1e3 * setting.runner.kernel.epsilon + 100 * setting.delta) * (1 + np.abs(q).max())
     P = probability_at([x for x in found if x.moved], to, near)
-    best = Pairing(q, z, outcome, "open", to=to, probability=P, full=full, why="no way back was found")
+    best = Pairing(q, z, outcome, "open", to=to, probability=P, full=full, why="no reverse move was found")
     for subset in subsets:
         at = volume_of(here.jacobian, _error_of(here), subset)
         if not math.isfinite(at.log_volume):
-            best = best._replace(full=False, why="its noise does not move it in independent directions")
+            best = best._replace(full=False, why="the noise does not move it in independent directions")
             continue
         forward = setting.log_density(q, z) - at.log_volume
         own, others = False, []
@@ -209,7 +209,7 @@ def pair(
             if pairing.state != "open":
                 return pairing
         if others:
-            why = "no way back was found that matches"
+            why = "no matching reverse move was found"
             best = min(others, key=lambda x: x.mismatch)._replace(why=why)
     return best
 
@@ -217,12 +217,12 @@ def pair(
 def _thoroughly(
     setting: Setting, best: Pairing, forward: float, at: Map, subset: Any, ways: list[Path], near: float, rng: Any
 ) -> Pairing:
-    """Before it is held against the kernel: does every way back differ, and is it sure that none was missed?
+    """Decide whether every reverse move differs, and whether none was missed, before a mismatch is reported.
 
-    ``ways``: the path, and the same with its free numbers turned round, as an order that is drawn may have to be.
+    ``ways``: the path, and the same with its free numbers reversed, as an order that is drawn may require.
 
-    A reversible kernel has as many ways there as back, so that fewer of them found back than there are too few. What would
-    take noise of an energy far from that of the way there (leapfrogs beyond their stability) is not counted.
+    A reversible kernel has as many moves forward as backward, so that finding fewer backward is not enough. Moves that
+    take noise with an energy far from that of the forward move (unstable leapfrogs) are not counted.
     """
     q, to, z = best.q, best.to, best.z
     assert to is not None
@@ -243,7 +243,7 @@ def _thoroughly(
         if matching:
             return matching[0]
     clear = [x for x in compared if x.mismatch > 10 * x.tolerance and x.tolerance < COARSE]
-    # A map on which the search mostly gets lost has ways that it does not find.
+    # For a map on which most searches fail, some moves are not found.
     if not compared or len(clear) < len(compared) or least < THOROUGH // 2:
         return best
     theres: list[tuple[np.ndarray, int]] = [(z, 0)]
@@ -262,12 +262,12 @@ def _error_of(at: Map) -> float:
 
 
 def _paths_back(path: Path, found: list[Outcome]) -> list[Path]:
-    """The same outcome; the other ones; then the same with its free numbers turned round."""
+    """Return the path of the same outcome, of the others, then the same with its free numbers reversed."""
     return [*[path, *(x.path for x in found if x.moved and x.path != path)][:6], *_paths_of(path)[1:]]
 
 
 def _paths_of(path: Path) -> list[Path]:
-    """The path; the same with its free numbers mirrored, or in reversed order, or both."""
+    """Return the path, and the same with its free numbers mirrored, in reversed order, or both."""
     paths = [path]
     free = [step for step in path if step.key == FREE]
     if free:
@@ -297,10 +297,10 @@ def roots_of(
     rng: np.random.Generator,
     starts: int = STARTS,
 ) -> tuple[list[np.ndarray], int]:
-    """Noises with which ``path`` leads from ``start`` to ``goal``, different ones, and how many starts ended in one."""
+    """Return different noises with which ``path`` leads from ``start`` to ``goal``, and the number of starts that succeeded."""
     roots: list[np.ndarray] = []
     converged = 0
-    spread = max(1.0, float(np.linalg.norm(z)) / (2 * math.sqrt(len(z))))  # far out, ways back are far apart too
+    spread = max(1.0, float(np.linalg.norm(z)) / (2 * math.sqrt(len(z))))  # reverse moves of large noise are far apart
 
     def whole(x: np.ndarray) -> np.ndarray:
         full = z.copy()
@@ -332,13 +332,13 @@ def roots_of(
 def _compare(
     setting: Setting, best: Pairing, forward: float, at: Map, z_back: np.ndarray, active: Any, path: Path, near: float
 ) -> Pairing:
-    """Both sides of the equation for one root."""
+    """Return the comparison of both sides of the equation for one root."""
     q, to, P = best.q, best.to, best.probability
     assert to is not None
     there = map_of(setting, to, z_back, path, active)
     left = setting.gone(to, z_back, path) - q
     J = there.jacobian[:, active]
-    if np.isfinite(J).all() and math.isfinite(there.log_volume):  # one step of Newton's, on the accurate derivative
+    if np.isfinite(J).all() and math.isfinite(there.log_volume):  # one Newton step with the accurate derivative
         better = z_back.copy()
         better[active] -= np.linalg.lstsq(J, left, rcond=None)[0]
         rest = setting.gone(to, better, path) - q
@@ -377,7 +377,7 @@ def _is_probability(
     near: float,
     wanted: float,
 ) -> bool:
-    """Whether a single uniform leads to ``goal`` just below ``wanted`` and not above: spares the bisection if it does."""
+    """Return whether one uniform leads to ``goal`` just below ``wanted`` and not above, which avoids a bisection."""
     last = path[-1] if path else None
     if last is None or last.kind != "uniform" or last.key not in (LOWER, WHOLE) or outcome.decisions > 1:
         return False

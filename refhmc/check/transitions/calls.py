@@ -1,7 +1,7 @@
-"""The first calls of ``check.transition``: how the kernel wants to be called, the law of its noise, the points.
+"""First calls of ``check.transition``: the kernel's signature, the distribution of its noise, and the points.
 
     pi(q)        from H, a target or a log density; the points are typical of it (``typical_points`` in ``subject/target.py``)
-    phi(q, w)    the noise: of a kern(q, p0=, u=) its momentum, exp(-H(q, w)), as w = L z, L L' the mass; else standard normal
+    phi(q, w)    the noise: for a kern(q, p0=, u=) its momentum, exp(-H(q, w)), as w = L z, L L' the mass; else normal
 
 Rows: answers, deterministic given randomness.
 """
@@ -24,7 +24,7 @@ from refhmc.check.transitions.examination import TransitionExamination
 
 
 def answers(test: TransitionExamination) -> Row:
-    """Finds the shape, the dimension and the points; the row is about a finite position of the right shape."""
+    """Find the signature, the dimension and the points; the row is about a finite position of the right shape."""
     given = test.given
 
     def start(dim: int) -> np.ndarray:
@@ -37,7 +37,7 @@ def answers(test: TransitionExamination) -> Row:
     few = max(test.n_points, 4)
     test.points = typical_points(test.target.log_pi, test.dim, few, test.rng(1)) if given is None else given
     if not np.isfinite(test.target.log_pi(start(test.dim))):
-        # Where the density is zero a kernel may stay without asking for anything.
+        # If the density is zero, a kernel may stay without drawing any random number.
         runner = find_runner(test.kernel, test.points[0])
     test.runner = runner
     test.setting = _setting(test, runner, test.points[0])
@@ -47,15 +47,15 @@ def answers(test: TransitionExamination) -> Row:
         script = {"normal": list(test.setting.normals(z)), "uniform": [0.5]}
         began = time.perf_counter()
         end = runner.run(q, script, seed=k, p=z).q
-        test.cost = min(test.cost, time.perf_counter() - began)  # the least: the machine may do other things
+        test.cost = min(test.cost, time.perf_counter() - began)  # the least, since the machine may be busy
         bad = bad if np.isfinite(end).all() else q
     if bad is not None:
-        return failed("a position that is not finite, from a finite one", call_text(runner.kernel.name, [bad]))
+        return failed("the new position is not finite", call_text(runner.kernel.name, [bad]))
     return passed(f"positions ({test.dim},)")
 
 
 def _setting(test: TransitionExamination, runner: TransitionRunner, q: np.ndarray) -> Setting:
-    """The law of the noise, which noise it is, and which way its uniform decides."""
+    """Return the distribution of the noise, its kind, and the end of [0, 1) that accepts."""
     log_pi, energy, root = test.target.log_pi, test.target.energy, np.eye(len(q))
     given = energy if runner.shape == MOMENTUM else None
     if given is not None:
@@ -72,7 +72,7 @@ def _setting(test: TransitionExamination, runner: TransitionRunner, q: np.ndarra
 
 
 def deterministic(test: TransitionExamination) -> Row:
-    """Two calls on the same numbers give the same point."""
+    """Check that two calls on the same numbers return the same point."""
     runner, setting = test.need()
     for k, q in enumerate(test.points[:3]):
         z = test.rng(3, k).standard_normal(test.dim)
@@ -82,10 +82,10 @@ def deterministic(test: TransitionExamination) -> Row:
             test.remembers = "two calls on the same numbers differ"
             if runner.shape == MOMENTUM:
                 raise Inconclusive(
-                    "two calls on the same q, p0 and u differ: it has randomness, or a memory, of its own"
+                    "two calls on the same q, p0 and u differ: the kernel has randomness or a memory of its own"
                 )
             if not first.asked:
-                raise Inconclusive(f"{test.remembers}, and it asked for no number: it has randomness of its own")
-            why = "it remembers (let it take and return what it keeps: q, p) or draws elsewhere"
+                raise Inconclusive(f"{test.remembers}, and no number was drawn: the kernel has randomness of its own")
+            why = "the kernel keeps a state (let it take and return that state: q, p) or has randomness of its own"
             raise Inconclusive(f"{test.remembers}: {why}")
     return passed()

@@ -1,11 +1,11 @@
-"""Detailed balance of a kernel, from single transitions on given randomness, and the rule by which it accepts.
+"""Detailed balance of a kernel, from single transitions on given randomness, and its acceptance rule.
 
-    pi(q) phi(w) P / |dq'/dw|    is the same for the way there and the way back (``transitions/balance.py``)
-    acceptance                   P = min(1, e^r), r the log ratio of both sides without P; another rule in balance passes too
+    pi(q) phi(w) P / |dq'/dw|    is the same for a move and its reverse (``transitions/balance.py``)
+    acceptance                   P = min(1, e^r), r the log ratio of both sides without P; other balanced rules pass too
     rejection                    an outcome that does not follow the proposal is the start, or a move in its own right
-    never taken                  noise on which it always stays: the way back, too, is never taken (``transitions/refusals.py``)
+    never taken                  for noise on which it always stays, the reverse is not taken either (``transitions/refusals.py``)
 
-When FAIL is said of it: ``transitions/transition.py``.
+The conditions for a FAIL are in ``transitions/transition.py``.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from refhmc.check.transitions.refusals import BOTH_WAYS, NONE, OPEN, look_at_ref
 from refhmc.check.transitions.stationarity import stationarity
 
 Outcomes = list[tuple[np.ndarray, np.ndarray, list[Outcome]]]  # of points and noises
-RAYS = 6  # directions in which the noise is made larger and larger
-LIKELY, MOST_UNLIKELY = 0.5, 4  # what is less probable is looked at, so often in one direction
-SPARSE = 6  # of the scales of a ray on which all is likely, every so many is looked at: it may be a floor
-FAR = 5.0  # nats of the two sides' ratio: where other moves hold, one as far off is rather a way back that was missed
+RAYS = 6  # directions in which the noise is scaled up
+LIKELY, MOST_UNLIKELY = 0.5, 4  # number of less probable moves that are examined per direction
+SPARSE = 6  # on a ray with likely moves only, one in this many scales is examined: a lower bound may exist
+FAR = 5.0  # nats of the two sides' ratio: if other moves match, a larger mismatch is rather a missed reverse move
 
 
 def detailed_balance(test: TransitionExamination) -> list[Row]:
-    """The row, or where a momentum is kept the rows about that."""
+    """Return the row, or the rows for a kernel that keeps its momentum."""
     runner, setting = test.need()
     if runner.keeps_momentum:
-        return [*kept_momentum(test), not_run("detailed balance", "a momentum is kept: see the rows before")]
+        return [*kept_momentum(test), not_run("detailed balance", "the kernel keeps a momentum: see the rows before")]
     rows = rows_of("detailed balance", lambda: _pair_all(test, setting))
     if rows[-1].status == INCONCLUSIVE and not any(row.status == FAIL for row in rows):
         rows.append(in_time("stationarity", lambda: stationarity(test, test.setting or setting)))
@@ -49,7 +49,7 @@ def detailed_balance(test: TransitionExamination) -> list[Row]:
 
 
 def _pair_all(test: TransitionExamination, setting: Setting) -> list[Row]:
-    """Pairs moves with their ways back at ``n_points`` points; at more of them where some speak against the kernel."""
+    """Pair moves with their reverses at ``n_points`` points, at more of them if some mismatch."""
     outcomes: Outcomes = [_outcomes_at(test, setting, k) for k in range(min(test.n_points, 4))]
     end = _accepting_end([found for _, _, found in outcomes])
     if end != setting.takes:
@@ -68,7 +68,7 @@ def _pair_all(test: TransitionExamination, setting: Setting) -> list[Row]:
                 outcomes.append(_outcomes_at(test, setting, k))
             q, z, found = outcomes[k]
             if k >= test.n_points and not test.decides and not any(outcome.decisions for outcome in found):
-                continue  # looked at only to see whether it ever decides
+                continue  # only examined to see whether the kernel ever decides
             test.decides = test.decides or any(outcome.decisions for outcome in found)
             for outcome in _different(found, setting.rounding(q))[:4]:
                 test.pairs.append(pair(setting, q, z, outcome, found, rng))
@@ -77,7 +77,7 @@ def _pair_all(test: TransitionExamination, setting: Setting) -> list[Row]:
                 raise
             break
     if not test.pairs:
-        raise Inconclusive("it moved from none of the points")
+        raise Inconclusive("the kernel did not move from any of the points")
     try:
         _pair_edges(test, setting, rng, outcomes)
     except OutOfTime:
@@ -92,10 +92,10 @@ def _pair_all(test: TransitionExamination, setting: Setting) -> list[Row]:
 
 
 def _pair_edges(test: TransitionExamination, setting: Setting, rng: np.random.Generator, outcomes: Outcomes) -> None:
-    """Pairs moves on noise that is made larger and larger: improbable ones, and outcomes of a kind that was not met so far.
+    """Pair moves on larger and larger noise: improbable moves, and outcomes of a new kind.
 
-    A rule that differs from the right one where little is accepted (a floor under it), or in what comes after a rejection, is
-    not seen at typical moves. A pair without an answer is kept only where its kind has none: far out, ways back are missed.
+    A rule that is wrong only where little is accepted (a lower bound), or after a rejection, does not show at typical moves.
+    A pair without an answer is kept only if its kind has none, since reverse moves of large noise are missed.
     """
     budget = Budget(test.seconds)
     met = {_kind(test, x.outcome) for x in test.pairs}
@@ -106,7 +106,7 @@ def _pair_edges(test: TransitionExamination, setting: Setting, rng: np.random.Ge
         q = test.points[ray % len(test.points)]
         direction = test.rng(18, ray).standard_normal(noise_size(setting, q))
         unlikely = 0
-        with contextlib.suppress(SubjectError):  # noise that is rarely so large may be refused
+        with contextlib.suppress(SubjectError):  # noise that is rarely so large may be rejected
             for step, scale in enumerate(np.geomspace(1.2, 12.0, 24), 1):
                 found = setting.outcomes(q, scale * direction)
                 outcomes.append((q, scale * direction, found))
@@ -130,14 +130,14 @@ def _pair_edges(test: TransitionExamination, setting: Setting, rng: np.random.Ge
 
 
 def _outcomes_at(test: TransitionExamination, setting: Setting, k: int) -> tuple[np.ndarray, np.ndarray, list[Outcome]]:
-    """The k-th point and noise, with every outcome."""
+    """Return the k-th point and noise with every outcome."""
     q = test.points[k % len(test.points)]
     z = (1.0, 1.6, 1.0, 2.2)[k % 4] * test.rng(7, k).standard_normal(noise_size(setting, q))
     return q, z, setting.outcomes(q, z)
 
 
 def _accepting_end(all_found: Sequence[list[Outcome]]) -> float:
-    """The end of [0, 1) at which the last decision lets the proposal through."""
+    """Return the end of [0, 1) at which the last decision accepts the proposal."""
     votes = [0, 0]
     for found in all_found:
         for outcome in found:
@@ -147,7 +147,7 @@ def _accepting_end(all_found: Sequence[list[Outcome]]) -> float:
 
 
 def _different(found: list[Outcome], rounding: float) -> list[Outcome]:
-    """One outcome for each point the kernel may move to."""
+    """Return one outcome per point to which the kernel may move."""
     kept: list[Outcome] = []
     for outcome in sorted(found, key=lambda x: -x.probability):
         if outcome.moved and probability_at(kept, outcome.transition.q, rounding) == 0:
@@ -156,7 +156,7 @@ def _different(found: list[Outcome], rounding: float) -> list[Outcome]:
 
 
 def _point(test: TransitionExamination, x: Pairing) -> str:
-    """A call as text: from where, on which noise, and the least uniform."""
+    """Return a call as text: the start, the noise, and the least uniform."""
     assert test.setting is not None
     noise = test.setting.normals(x.z)
     if test.runner is not None and test.runner.shape == MOMENTUM:
@@ -170,7 +170,7 @@ def _point(test: TransitionExamination, x: Pairing) -> str:
 
 
 def _orbit_like(test: TransitionExamination) -> bool:
-    """Whether every move depends on all of its noise: then nothing was updated in parts, which need not be reversible."""
+    """Return whether every move depends on all of its noise, unlike updates in parts, which need not be reversible."""
     frees = test.setting is not None and test.setting.frees
     few = all(frees or sum(step.key == FREE for step in x.outcome.path) <= 2 for x in test.pairs)
     return few and all(x.full for x in test.pairs)
@@ -181,37 +181,37 @@ def _balance_row(test: TransitionExamination) -> Row:
     matched = [x for x in pairs if x.state == "match"]
     wrong = [x for x in pairs if x.state == "mismatch"]
     unclear = [x for x in pairs if x.state == "open"]
-    if matched:  # where some hold, one that is off by far is rather a way back that was missed
+    if matched:  # if some match, a large mismatch is rather a missed reverse move
         unclear += [x for x in wrong if x.mismatch > FAR]
         wrong = [x for x in wrong if x.mismatch <= FAR]
-    wrong += test.one_way  # infinitely far off, and nothing was missed
-    basis = "1e-7 + differences' errors, root and precision, x |J^-1|"
+    wrong += test.one_way  # an infinite mismatch without a missed root
+    basis = "1e-7 + (errors of differences and root, precision) x |J^-1|"
     if wrong and len({x.z.tobytes() for x in wrong}) >= CLEAR and _orbit_like(test) and test.decides:
         worst = max(wrong, key=lambda x: x.mismatch if math.isfinite(x.mismatch) else 1e3)
         smallest = min(wrong, key=lambda x: float(np.abs(x.q).sum() + np.abs(x.z).sum()))
         number = min(worst.mismatch, 1e3)
-        basis = f"log of both sides at {len(wrong)} of {len(pairs) + len(test.one_way)} moves; {basis}"
+        basis = f"log ratio of both sides at {len(wrong)} of {len(pairs) + len(test.one_way)} moves; {basis}"
         if test.one_way:
-            basis = f"{len(test.one_way)} moves whose way back is never taken; {basis}"
+            basis = f"{len(test.one_way)} moves whose reverse is never taken; {basis}"
         return failed(basis, _point(test, smallest), number, worst.tolerance)
     if wrong:
-        why = f"does not hold at {len(wrong)} of {len(pairs) + len(test.one_way)} moves, too few to judge"
+        why = f"violated at {len(wrong)} of {len(pairs) + len(test.one_way)} moves, too few to judge"
         if not test.decides:
             why = (
-                "does not hold, and it never decides: either a kernel that is right but not reversible, or a wrong one"
+                "violated, and the kernel never decides: it is either right and not reversible, or wrong"
             )
         elif not _orbit_like(test):
-            why = "does not hold: it updates in parts, which may be right and not reversible: see check.sampler"
+            why = "violated, but the kernel updates in parts, which may be right and not reversible: see check.sampler"
         raise Inconclusive(why, max(min(x.mismatch, 1e3) for x in wrong))
     again, times = Counter(round(p, 9) for p in test.too_probable).most_common(1)[0] if test.too_probable else (0.0, 0)
-    if times >= CLEAR:  # one by one they are rather ways back that were missed
-        why = f"{times} moves have the same probability {again:.3g}, and should have smaller ones, each another"
+    if times >= CLEAR:  # single ones are rather missed reverse moves
+        why = f"{times} moves have the same probability {again:.3g}, but should have different, smaller ones"
         raise Inconclusive(why)
     refused = test.refused
     if refused[OPEN]:
         settled = refused[BOTH_WAYS] + refused[NONE]
-        why = f"rejected with certainty at {refused.total()} of {test.noises} noises looked at"
-        why = f"{why}: whether the way back is, too, is not known of {refused[OPEN]}"
+        why = f"rejected with certainty at {refused.total()} of {test.noises} examined noises"
+        why = f"{why}: for {refused[OPEN]} of them it is unknown whether the reverse is rejected too"
         if refused[OPEN] >= CLEAR and not settled:
             raise Inconclusive(why)
         test.notes.append(f"detailed balance: {why}")
@@ -220,57 +220,57 @@ def _balance_row(test: TransitionExamination) -> Row:
         worst = max(matched, key=lambda x: x.mismatch / x.tolerance)
         if unclear:
             why = f"{len(unclear)} have no answer: {unclear[0].why}"
-            test.notes.append(f"detailed balance: {len(matched)} moves hold, {why}")
+            test.notes.append(f"detailed balance: {len(matched)} moves match, {why}")
         least = min(x.probability for x in matched)
         low, high = (f"{r:.2g}" for r in (min(x.r for x in matched), max(x.r for x in matched)))
         what = f"{len(matched)} moves, of probability {least:.2g} to 1, r from {low} to {high}"
         return passed(f"{what}; {basis}", worst.mismatch, worst.tolerance)
     why = (never or unclear)[0].why if never or unclear else "too few moves"
-    raise Inconclusive(f"{len(matched)} of {len(pairs)} moves hold, none is refuted: {why}")
+    raise Inconclusive(f"{len(matched)} of {len(pairs)} moves match, none is refuted: {why}")
 
 
 def _kind(test: TransitionExamination, outcome: Outcome) -> tuple:
-    """The kind of an outcome: what was decided on the way to it, but for an acceptance at the end, which may be sure."""
+    """Return the kind of an outcome: its decisions, except an acceptance at the end, which may be certain."""
     taken = UPPER if test.setting is not None and test.setting.takes > 0.5 else LOWER
     keys = tuple(step.key for step in outcome.path if step.key not in (FREE, WHOLE))
     return keys[:-1] if keys[-1:] == (taken,) else keys
 
 
 def _never_held(test: TransitionExamination) -> list[Pairing]:
-    """Moves of a kind (taken; left, and yet moved; ...) of which none was found in balance."""
+    """Return moves of a kind (accepted; rejected, and yet moved; ...) of which none was found in balance."""
     held = {_kind(test, x.outcome) for x in test.pairs if x.state == "match"}
     return [x for x in test.pairs if x.state != "match" and _kind(test, x.outcome) not in held]
 
 
 def _acceptance_row(test: TransitionExamination) -> Row:
-    """P against min(1, e^r): one decision, one proposal."""
+    """Compare P with min(1, e^r), for one decision and one proposal."""
     known = [x for x in test.pairs if math.isfinite(x.r) and x.state != "open"]
     if not known:
-        raise Inconclusive("no move with a known way back")
+        raise Inconclusive("no move with a known reverse")
     ends = {x.outcome.path[-1:] and x.outcome.path[-1].key for x in known}
     if any(x.outcome.decisions > 1 for x in known) or len(ends) > 2:
         raise NotApplicable("more than one decision: detailed balance is judged for each outcome")
     if test.one_way:
         ratios = sorted(math.exp(min(0.0, -x.r)) for x in test.one_way)
         why = f"P = 0 at {len(ratios)} noises at which e^r is about {ratios[0]:.2g} to {ratios[-1]:.2g}"
-        raise Inconclusive(f"{why}, and its way back is taken: see detailed balance")
+        raise Inconclusive(f"{why}, although its reverse is taken: see detailed balance")
     gaps = [(abs(x.probability - min(1.0, math.exp(min(x.r, 0.0)))), x) for x in known]
     gap, worst = max(gaps, key=lambda item: item[0] / item[1].tolerance)
-    basis = f"by bisection, against min(1, e^r) at {len(known)} moves"
+    basis = f"by bisection, compared with min(1, e^r) at {len(known)} moves"
     if all(g <= x.tolerance for g, x in gaps):
         return passed(basis, gap, worst.tolerance)
     if all(x.state == "match" for x in known):
-        rule = "Barker's rule" if fits(known, lambda x: 1 / (1 + math.exp(-x.r))) else "another rule than Metropolis's"
+        rule = "Barker's rule" if fits(known, lambda x: 1 / (1 + math.exp(-x.r))) else "a rule other than Metropolis's"
         return passed(f"{rule}; it is in detailed balance")
     if not test.decides or not _orbit_like(test):
-        raise Inconclusive("it is not min(1, e^r); whether that is wrong, the other rows say", gap)
+        raise Inconclusive("it is not min(1, e^r); the other rows decide whether that is wrong", gap)
     if len({x.z.tobytes() for x in known if x.state == "mismatch"}) < CLEAR:
-        raise Inconclusive("it is not min(1, e^r) at too few moves to judge", gap)
+        raise Inconclusive("it is not min(1, e^r), but at too few moves to judge", gap)
     return failed(basis, _point(test, worst), gap, worst.tolerance)
 
 
 def fits(known: list[Pairing], formula: Callable[[Pairing], float]) -> bool:
-    """Whether the acceptance probabilities are those of a formula, where they are not all the same."""
+    """Return whether the acceptance probabilities are those of a formula."""
     try:
         return all(abs(x.probability - formula(x)) <= max(10 * x.tolerance, 1e-6) for x in known)
     except (OverflowError, ValueError):
@@ -278,7 +278,7 @@ def fits(known: list[Pairing], formula: Callable[[Pairing], float]) -> bool:
 
 
 def _rejection_row(test: TransitionExamination, outcomes: Outcomes) -> Row:
-    """An outcome other than the proposal must be the start, or a move in its own right."""
+    """Check that an outcome other than the proposal is the start, or a move in its own right."""
     assert test.setting is not None
     stays = [(q, outcome) for q, _, found in outcomes for outcome in found if outcome.decisions and not outcome.moved]
     if stays:
@@ -287,7 +287,7 @@ def _rejection_row(test: TransitionExamination, outcomes: Outcomes) -> Row:
         return passed(f"{len(stays)} times; rounding", max(gaps), test.setting.rounding(q) if max(gaps) > 0 else 0.0)
     if not test.decides:
         raise NotApplicable("nothing was rejected")
-    # It decides, and moves both ways. Is one of the two no move in its own right?
+    # It decides, and moves both ways: check whether one of the two is not in balance.
     groups: dict[tuple, list[Pairing]] = {}
     for x in test.pairs:
         if x.outcome.decisions == 1:
@@ -297,6 +297,6 @@ def _rejection_row(test: TransitionExamination, outcomes: Outcomes) -> Row:
     if bad and len(groups) >= 2 and len(thresholds) > len(groups) and _orbit_like(test):
         x = min(bad[-1], key=lambda y: y.probability)
         gap = float(np.abs(x.outcome.transition.q - x.q).max())
-        why = "what it gives when it rejects is neither the start nor in balance as a move"
+        why = "the result of a rejection is neither the start nor a move in balance"
         return failed(why, _point(test, x), gap, 0.0)
     raise NotApplicable("every outcome is a move")

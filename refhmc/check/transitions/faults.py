@@ -1,11 +1,11 @@
-"""What a kernel does at the edges: no length, energies that overflow or are NaN, another constant of the log density.
+"""Edge cases of a kernel: zero length, energies that overflow or are NaN, a shifted log density.
 
-    zero-length        the probability to take a trajectory of length 0 is 1: it has no energy error
-    nan energy         a proposal at which log pi, or its gradient, is NaN (or -inf) is not taken
-    overflow           the same where it is the noise that is too large, up to normals of 1e200
+    zero-length        a trajectory of length 0 is accepted with probability 1, since it has no energy error
+    nan energy         a proposal at which log pi, or its gradient, is NaN (or -inf) is rejected
+    overflow           the same for noise that is too large, up to normals of 1e200
     shift invariance   log pi + c, c = 1e4 and -1e4: the same outcomes with the same probabilities
 
-A density is tampered with only where ``make(log_density, gradient)`` gives the kernel of another.
+A density can only be modified if ``make(log_density, gradient)`` builds the kernel.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from refhmc.check.transitions.examination import TransitionExamination, moved, n
 
 
 def zero_length(test: TransitionExamination) -> Row:
-    """A trajectory of next to no length has no energy error: it is taken."""
+    """Check that a trajectory of almost no length is accepted."""
     runner, setting = test.need()
     known = meanings(runner.kernel.function)
     if "eps" not in known:
-        raise NotApplicable("it takes no step size (eps=, step_size=)")
+        raise NotApplicable("the kernel has no step size (eps=, step_size=)")
     step = known["eps"].name
     kernel = runner.kernel.another(lambda *a, **k: runner.kernel.function(*a, **{**k, step: 1e-9}))
     short = setting._replace(runner=runner._replace(kernel=kernel))
@@ -41,28 +41,28 @@ def zero_length(test: TransitionExamination) -> Row:
         taken = sum(outcome.probability for outcome in found if outcome.moved)
         if taken < least:
             least, at = taken, q
-    basis = f"the probability to take a trajectory with {step}=1e-9"
+    basis = f"acceptance probability of a trajectory with {step}=1e-9"
     return judged(least, 1 - 1e-6, basis, call_text(runner.kernel.name, {"q": at, step: 1e-9}), relation=">=")
 
 
 def overflow(test: TransitionExamination) -> Row:
-    """Noise so large that energies overflow: what comes of a NaN that is no fault of the density's?"""
+    """Check noise so large that energies overflow to NaN."""
     runner, setting = test.need()
     if not test.decides or setting.frees:
-        raise NotApplicable("it does not decide on normals")
+        raise NotApplicable("the kernel does not accept or reject, or does not draw normals")
     q = test.points[0]
     for size in (1e80, 1e160, 1e200):
         got = _gone_astray(test, runner, setting, q, size)
         if got is not None:
-            why = f"on normals of size {size:g} it goes where the log density is {got[1]}: it takes a NaN energy"
-            raise Inconclusive(why + "; wrong wherever the density gives one (see make=)")
-    return passed("normals up to 1e200 lead nowhere without a finite density")
+            why = f"with normals of size {size:g} it moves to a log density of {got[1]}: it accepts a NaN energy"
+            raise Inconclusive(why + "; this is wrong if the density can be NaN (see make)")
+    return passed("normals up to 1e200 never lead to a point without a finite density")
 
 
 def _gone_astray(
     test: TransitionExamination, runner: TransitionRunner, setting: Setting, q: np.ndarray, size: float, key: int = 0
 ) -> tuple[np.ndarray, float, float] | None:
-    """(where, log density, u) if noise of ``size`` leads to a point without a finite density."""
+    """Return (end, log density, u) if noise of ``size`` leads to a point without a finite density."""
     z = size * test.rng(12, key).standard_normal(64)
     w = setting.normals(z[: len(q)]) if runner.shape == MOMENTUM else z
     for u in (TINY, 0.5, 1 - TINY):
@@ -71,7 +71,7 @@ def _gone_astray(
             try:
                 got = runner.run(q, script, setting.seed, p=z[: len(q)]).q
             except SubjectError:
-                continue  # it refuses
+                continue  # it raises
             if np.array_equal(got, q):
                 continue
             value = test.target.log_pi(got) if np.isfinite(got).all() else math.nan
@@ -81,11 +81,11 @@ def _gone_astray(
 
 
 def _made(test: TransitionExamination) -> tuple[Callable, Callable, Callable | None]:
-    """How the kernel is made, and of which log density and gradient; NotApplicable where that is not known."""
+    """Return the function that builds the kernel, the log density and the gradient; NotApplicable if unknown."""
     if test.make is None:
-        raise NotApplicable("needs make=, a function of (log_density, gradient) that gives the kernel")
+        raise NotApplicable("needs make, a function of (log_density, gradient) that returns the kernel")
     if test.log_density is None:
-        raise NotApplicable("needs log_density= beside make=")
+        raise NotApplicable("needs log_density together with make")
     return test.make, test.log_density, test.gradient
 
 
@@ -96,16 +96,16 @@ def _rebuilt(
 
 
 def nan_energy(test: TransitionExamination) -> Row:
-    """The log density is NaN, or -inf, next to the proposal, or its gradient is NaN there: it must not be taken.
+    """Check that a proposal is rejected if the log density is NaN or -inf near it, or its gradient is NaN.
 
-    Without ``make`` it is looked for proposals that leave the support by themselves.
+    Without ``make``, search for proposals that leave the support by themselves.
     """
     runner, setting = test.need()
     for k, q in enumerate(test.points if test.decides and not setting.frees else []):
         for size in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0):
             astray = _gone_astray(test, runner, setting, q, size, 100 + k)
             if astray is not None:
-                why = f"it went to {astray[0].tolist()}, where the log density is {astray[1]}"
+                why = f"it moved to {astray[0].tolist()}, where the log density is {astray[1]}"
                 text = f"{call_text(runner.kernel.name, [q])}  # normals {size:g} times as large, u={astray[2]!r}"
                 return failed(why, text)
     make, base, slope = _made(test)
@@ -143,18 +143,18 @@ def nan_energy(test: TransitionExamination) -> Row:
                 tried += 1
                 if (what[0] == "l" and np.abs(got - to).max() <= radius) or not np.isfinite(got).all():
                     text = f"{call_text(runner.kernel.name, [q])}  # proposal {to.tolist()}, u={u!r}"
-                    return failed(f"a proposal at which the {what} was taken", text)
+                    return failed(f"it accepted a proposal although the {what} there", text)
     if raised and tried == 0:
-        raise Inconclusive(f"it stops: {raised}")
+        raise Inconclusive(f"the kernel stops: {raised}")
     if not tried:
-        raise Inconclusive("there was no proposal to spoil")
+        raise Inconclusive("there was no proposal to modify")
     if raised:
         test.notes.append(f"nan energy: {raised}")
-    return passed(f"NaN and -inf at the proposal, {tried} times not taken")
+    return passed(f"NaN and -inf at the proposal, rejected {tried} times")
 
 
 def _deciding(setting: Setting, outcome: Outcome, z: np.ndarray, u: float) -> dict:
-    """The script of ``outcome`` with ``u`` for its decisions; its flips and choices are left to the kernel's probabilities."""
+    """Return the script of ``outcome`` with ``u`` for its decisions; flips and choices keep the kernel's probabilities."""
     kept = [s for s in outcome.path if s.kind not in ("flip", "choice") or s.key == FREE]
     path = tuple(
         s if s.key == FREE else s._replace(answer=-math.log(u) if s.kind == "exponential" else u) for s in kept
@@ -164,7 +164,7 @@ def _deciding(setting: Setting, outcome: Outcome, z: np.ndarray, u: float) -> di
 
 
 def shift_invariance(test: TransitionExamination) -> Cases:
-    """log pi + 1e4 and - 1e4: the same outcomes, the same probabilities."""
+    """Yield changes of the outcomes' probabilities when 1e4 is added to log pi, or subtracted."""
     make, base, slope = _made(test)
     runner, setting = test.need()
     for k, q in enumerate(test.points[:3]):

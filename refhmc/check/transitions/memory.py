@@ -1,14 +1,14 @@
-"""A kernel that remembers: does the call before matter to a transition?
+"""Memory of a kernel: whether earlier calls affect a transition.
 
-A Markov kernel is K(q, .), whatever came before. Here the same questions are asked after histories as they occur in a chain
-(the call that led to q, alone and with rejected ones after it), then after jumps, each on a fresh copy of the kernel where it
-can be copied. What is kept may be innocent, a momentum that is refreshed in part; it is not where
+A Markov kernel is K(q, .), independent of earlier calls. Here the same questions are asked after histories as they occur in a
+chain (the call that led to q, alone and followed by rejected ones), then after jumps, each on a fresh copy of the kernel if it
+can be copied. Keeping something may be harmless, such as a partially refreshed momentum. It is a fault if
 
     the same proposal q -> q' is accepted with another probability after another history
 
-An old gradient or momentum in the proposal can be made up for by other noise; then the decision must be the same. Where it is
-the number of calls before that matters and not what they were, several rules take turns: each of them may be right, and so
-nothing is said against it, or for it.
+An old gradient or momentum in the proposal can be compensated by other noise; then the decision must be the same. If the
+number of earlier calls matters and not their content, several rules alternate. Each of them may be right, so that
+the row is INCONCLUSIVE.
 """
 
 from __future__ import annotations
@@ -33,18 +33,16 @@ from refhmc.check.transitions.balance import Setting
 from refhmc.check.transitions.examination import TransitionExamination, moved, noise_size
 
 SLOW_COPY, SLOW_CALL = 2e-3, 3e-3  # seconds
-IN_A_ROW = 40  # calls that are repeated to see whether they are counted; fewer of a slow kernel
+IN_A_ROW = 40  # repeated calls to see whether they are counted; fewer for a slow kernel
 
 
 def stateless(test: TransitionExamination) -> Row:
-    """Does the call before matter? With histories as they occur in a chain, then with jumps; each on a fresh copy of the
-    kernel where it can be copied.
-    """
+    """Check that earlier calls do not matter, with histories of a chain, then with jumps, on copies if possible."""
     if test.runner is None or test.setting is None:
-        raise NotApplicable("it did not answer")
+        raise NotApplicable("the kernel did not answer")
     runner, setting = test.runner, test.setting
     if runner.keeps_momentum:
-        raise NotApplicable("a momentum is kept, and handed over")
+        raise NotApplicable("the kernel keeps a momentum, which is an argument")
 
     def remembers(what: str, why: str) -> NoReturn:
         test.remembers = what
@@ -54,7 +52,7 @@ def stateless(test: TransitionExamination) -> Row:
     counted, more = _counted(test, runner, setting)
     if counted:
         remembers(
-            "its answer depends on how many calls came before", f", {counted}: rules that take turns? See check.sampler"
+            "the answer depends on the number of earlier calls", f", {counted}: alternating rules? See check.sampler"
         )
     for k, (q, chains, elsewhere) in enumerate(_histories(test, runner, setting)):
         z = 1.6 * test.rng(4, k).standard_normal(64)
@@ -66,27 +64,27 @@ def stateless(test: TransitionExamination) -> Row:
         first = seen(chains[0])
         after = [seen(chain) for chain in chains[1:]]
         if not np.array_equal(first, seen(chains[0]), equal_nan=True):
-            remembers("it remembers more than the last call", inside)
+            remembers("the kernel remembers more than the last call", inside)
         other = (c for c, s in zip(chains[1:], after, strict=True) if not np.array_equal(first, s, equal_nan=True))
         for chain in other:
-            test.remembers = "its answer depends on the call before"
+            test.remembers = "the answer depends on the previous call"
             return _memory(test, q, z[: noise_size(setting, q)], chains[0], chain)
         if not np.array_equal(first, seen(elsewhere), equal_nan=True):
-            jump = "the call before, from elsewhere, matters: it takes q for the point it left off at"
-            remembers(jump, "; within a chain nothing was found against it")
+            jump = "the previous call, from elsewhere, matters: the kernel takes q for its last point"
+            remembers(jump, "; within a chain no fault was found")
     if more:
-        remembers("it remembers more than the last call", inside)
+        remembers("the kernel remembers more than the last call", inside)
     return passed("the same answers, just below and above its thresholds, after other calls")
 
 
 def _counted(test: TransitionExamination, runner: TransitionRunner, setting: Setting) -> tuple[str, bool]:
-    """Which of many equal calls in a row differ, if that is by their number alone; and whether any but the first does.
+    """Return which of many equal calls in a row differ, if only by their number, and whether any later one differs.
 
-    A counter is told from other memories by two histories of different calls, which it does not tell apart.
+    A counter is distinguished from other memories by two histories of different calls, which it treats equally.
     """
     calls, more = IN_A_ROW if test.cost <= SLOW_CALL else 6, False
     for k, scale in enumerate((1.6, 3.0, 5.0, 7.0) if test.cost <= SLOW_CALL else (1.6,)):
-        with contextlib.suppress(SubjectError):  # noise that is rarely so large may be refused
+        with contextlib.suppress(SubjectError):  # noise that is rarely so large may be rejected
             q = test.points[k % len(test.points)]
             fresh = setting._replace(run=_after(test, runner, []))
             for script, seed in _probes(test, fresh, q, scale * test.rng(20, k).standard_normal(64)):
@@ -96,7 +94,7 @@ def _counted(test: TransitionExamination, runner: TransitionRunner, setting: Set
                 if not turn:
                     continue
                 more = True
-                where = f"call {turn + 1} is not as call {turn}"
+                where = f"call {turn + 1} differs from call {turn}"
                 if not test.copies:
                     return where, more
                 ends = []
@@ -117,7 +115,7 @@ History = list[tuple[np.ndarray, dict]]
 def _histories(
     test: TransitionExamination, runner: TransitionRunner, setting: Setting
 ) -> list[tuple[np.ndarray, list[History], History]]:
-    """For some points q that the kernel came to: the call that led there, alone and with rejected ones after it; a jump."""
+    """Return for some points q of the kernel: the call that led there, alone and followed by rejected ones; a jump."""
     found = []
     for k, start in enumerate(test.points[: 1 if test.cost > SLOW_CALL else 3]):
         rng = test.rng(5, k)
@@ -139,13 +137,13 @@ def _histories(
 
 
 def _call(setting: Setting, z: np.ndarray, u: float) -> dict:
-    """The script of a call on the noise ``z`` that answers ``u`` to what decides."""
+    """Return the script of a call on the noise ``z`` that answers ``u`` to decisions."""
     script = {"uniform": [u], "exponential": [-math.log(u)], "flip": [u < 0.5]}
     return {**script, **({} if setting.frees else {"normal": list(setting.normals(z))})}
 
 
 def _after(test: TransitionExamination, runner: TransitionRunner, history: History) -> Callable[..., Transition]:
-    """``play`` with the calls of ``history`` before each, on a fresh copy of the kernel."""
+    """Return a run with the calls of ``history`` before it, on a fresh copy of the kernel."""
 
     def run(q: np.ndarray, script: dict, seed: int) -> Transition:
         copy = _fresh(test, runner)
@@ -157,7 +155,7 @@ def _after(test: TransitionExamination, runner: TransitionRunner, history: Histo
 
 
 def _fresh(test: TransitionExamination, runner: TransitionRunner) -> TransitionRunner:
-    """A copy of the kernel with all that it keeps; the kernel itself where that cannot be copied, or not quickly."""
+    """Return a copy of the kernel with its state, or the kernel itself if it cannot be copied, or not quickly."""
     if test.copies is None:
         test.copies = _copies_quickly(runner.kernel.function)
     if not test.copies:
@@ -191,7 +189,7 @@ def _copy_of(function: Any) -> Any:
 
 
 def _probes(test: TransitionExamination, setting: Setting, q: np.ndarray, z: np.ndarray) -> list[tuple[dict, int]]:
-    """Scripts (and seeds) that lead to each outcome, and just below and just above each threshold; else random ones."""
+    """Return scripts (and seeds) that lead to each outcome, just below and above each threshold; else random ones."""
     try:
         z = z[: noise_size(setting, q)]
         found = setting.outcomes(q, z)
@@ -208,7 +206,7 @@ def _probes(test: TransitionExamination, setting: Setting, q: np.ndarray, z: np.
 
 
 def _several(test: TransitionExamination, setting: Setting, k: int) -> dict:
-    """Random numbers for a kern(q, p0=, u=) that wants several uniforms; the others draw theirs from the seed."""
+    """Return random numbers for a kern(q, p0=, u=) with several uniforms; other kernels draw theirs from the seed."""
     if setting.runner.shape != MOMENTUM:
         return {}
     rng = test.rng(16, k)
@@ -219,10 +217,10 @@ def _several(test: TransitionExamination, setting: Setting, k: int) -> dict:
 
 
 def _memory(test: TransitionExamination, q: np.ndarray, z: np.ndarray, one: History, other: History) -> Row:
-    """The call before matters: for the decision alone, or for the proposal too? The former cannot be right.
+    """Decide whether the previous call affects only the decision, which is wrong, or the proposal too.
 
-    A momentum of the call before that is part of this one's can be made up for by other noise, and then the decision is the
-    same. An old gradient can be made up for as well, but the decision is not.
+    A momentum of the previous call that is part of this one's can be compensated by other noise, and then the decision is the
+    same. An old gradient can be compensated as well, but the decision differs.
     """
     assert test.runner is not None
     assert test.setting is not None
@@ -241,12 +239,12 @@ def _memory(test: TransitionExamination, q: np.ndarray, z: np.ndarray, one: Hist
         change = abs((0.0 if a is None else a.probability) - (0.0 if b is None else b.probability))
         if change > 1e-6:
             return failed(why, spelt, change, 1e-6)
-    test.remembers = "its proposal depends on the call before" if moves else "its answer depends on the call before"
+    test.remembers = "the proposal depends on the previous call" if moves else "the answer depends on the previous call"
     raise Inconclusive(test.remembers + " (a momentum kept inside?)")
 
 
 def _made_up_for(setting: Setting, q: np.ndarray, z: np.ndarray, a: Outcome, b: Outcome) -> Outcome | None:
-    """The outcome of ``setting`` on noise with which it makes the move ``a``; None if there is none."""
+    """Return the outcome of ``setting`` on noise with which it makes the move ``a``; None if there is none."""
 
     def gap(x: np.ndarray) -> np.ndarray:
         return setting.gone(q, x, b.path) - a.transition.q

@@ -1,15 +1,15 @@
-"""A kernel whose momentum is kept from transition to transition, refreshed in part: p <- A p + B xi, then moved with q.
+"""Kernels that keep a momentum from transition to transition: p <- A p + B xi, followed by the move of (q, p).
 
-    refreshment      A M A' + B B' = M, the covariance of p in exp(-H(q, .)); M = 1 where only a log density is given
+    refreshment      A M A' + B B' = M, the covariance of p in exp(-H(q, .)); M = 1 if only a log density is given
     volume           |det d(q', p')/d(q, p)| = 1 for the move alone
-    acceptance       P = min(1, exp(H(q, p) - H(q', p'))) with the momenta between which it moves; H is even in p
-    momentum flip    a move that is taken keeps p's direction and a rejected one turns it, or the other way round
-    stationarity     from q and p of the law, the law of both afterwards (``transitions/stationarity.py``)
+    acceptance       P = min(1, exp(H(q, p) - H(q', p'))) with the momenta of the move; H is even in p
+    momentum flip    an accepted move keeps p's direction and a rejected one reverses it, or the other way round
+    stationarity     from q and p of the target, the distribution of both afterwards (``transitions/stationarity.py``)
 
-Horowitz (1991), whose A = alpha, B = sqrt(1 - alpha^2) for M = 1. A rejection returns s (A p + B xi), s = 1 or -1: that tells A
-and B exactly. Part of the noise, or all, may come after the move: the part on which q' does not depend. With that part zero, a
-transition returns A_2 p' where A_2 M A_2' = M - B_2 B_2' = a^2 M, so that H(q', p'/a) is the energy after the move. Which
-direction a returned momentum has is found by setting out from there: one of p and -p leads back.
+Horowitz (1991) has A = alpha, B = sqrt(1 - alpha^2) for M = 1. A rejection returns s (A p + B xi), s = 1 or -1, which gives A
+and B exactly. Some or all noise may come after the move: the part on which q' does not depend. With that part zero, a
+transition returns A_2 p' with A_2 M A_2' = M - B_2 B_2' = a^2 M, so that H(q', p'/a) is the energy after the move. The
+direction of a returned momentum is found by starting from there: one of p and -p leads back.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from refhmc.check.transitions.balance import on_line
 from refhmc.check.transitions.examination import CLEAR, TransitionExamination, moved
 from refhmc.check.transitions.stationarity import stationarity_of_both
 
-LATE = 1e-9  # so little does q' depend on noise that comes after the move
+LATE = 1e-9  # largest dependence of q' on noise that comes after the move
 PUSH = 1e-3
-SIZES = (1.0, 1.6, 1.0, 2.5)  # of the momenta handed in
+SIZES = (1.0, 1.6, 1.0, 2.5)  # of the given momenta
 UNLIKELY, MOST_UNLIKELY = 0.1, 6
 
 
 class Call(NamedTuple):
-    """A transition on given ``p`` and noise ``z`` whose proposal can be both ``taken`` and ``left``.
+    """A transition on given ``p`` and noise ``z`` whose proposal can be ``taken`` or ``left``.
 
-    ``by_p`` and ``by_z``: dp/dp and dp/dz of the momentum that a rejection returns; ``late`` (n,): the noise after the move,
-    which is zero in ``z``. ``a``: by how much that shrinks a momentum, NaN where it is not by one number.
+    ``by_p`` and ``by_z``: dp/dp and dp/dz of the momentum that a rejection returns. ``late`` (n,): the noise after the move,
+    which is zero in ``z``. ``a``: the factor by which that shrinks a momentum, NaN if it is not one number.
     """
 
     q: np.ndarray
@@ -60,17 +60,17 @@ class Call(NamedTuple):
 
     @property
     def before(self) -> np.ndarray:
-        """The momentum that the move sets out with, up to its sign."""
+        """Momentum at the start of the move, up to its sign."""
         return _known(self.left) / self.a
 
     @property
     def after(self) -> np.ndarray:
-        """The momentum that the move ends with, up to its sign."""
+        """Momentum at the end of the move, up to its sign."""
         return _known(self.taken) / self.a
 
 
 def kept_momentum(test: TransitionExamination) -> list[Row]:
-    """The rows of a kernel that keeps its momentum; stationarity is a PASS only where the exact rows are."""
+    """Return the rows of a kernel that keeps its momentum; stationarity can only PASS if the exact rows do."""
     exact: dict[str, Callable[[TransitionExamination, list[Call]], Row | Cases]] = {
         "acceptance": extended_acceptance,
         "momentum refreshment": refreshment,
@@ -87,7 +87,7 @@ def kept_momentum(test: TransitionExamination) -> list[Row]:
 
 
 def in_time(name: str, row: Callable[[], Row | Cases]) -> Row:
-    """One of several rows, or that there was no time left for it."""
+    """Return one of several rows, or INCONCLUSIVE if there was no time left for it."""
     try:
         return rows_of(name, row)[0]
     except OutOfTime:
@@ -95,33 +95,33 @@ def in_time(name: str, row: Callable[[], Row | Cases]) -> Row:
 
 
 def _calls(test: TransitionExamination) -> list[Call]:
-    """Calls with both outcomes at up to ``n_points`` points; a rejection is needed, which may be rare."""
+    """Return calls with both outcomes at up to ``n_points`` points; rejections, which are needed, may be rare."""
     found: list[Call] = []
     for k in range(8 * test.n_points):
         if len(found) >= test.n_points:
             break
         found += _call(test, k, SIZES[k % len(SIZES)])
     if len(found) < CLEAR:
-        raise Inconclusive(f"it both took and rejected the proposal at {len(found)} points only")
+        raise Inconclusive(f"the proposal could be both accepted and rejected at {len(found)} points only")
     return found
 
 
 def _unlikely_calls(test: TransitionExamination) -> list[Call]:
-    """Calls on larger and larger momenta whose moves are improbable: a rule may have a floor under it."""
+    """Return calls on larger and larger momenta with improbable moves, where a lower bound of a rule shows."""
     found: list[Call] = []
     for k, size in itertools.product(range(6), np.geomspace(1.5, 10.0, 9)):
         if len(found) < MOST_UNLIKELY:
-            # Far out the kernel may refuse the noise, and energies may be too rough for their decisions to be told.
+            # Far out the kernel may raise, and energies may be too rough for their decisions to be known.
             with contextlib.suppress(SubjectError, Inconclusive):
                 found += [x for x in _call(test, 1000 + k, size) if x.taken.probability < UNLIKELY]
     return found
 
 
 def _call(test: TransitionExamination, key: int, size: float) -> list[Call]:
-    """The call on a momentum so large; none where it is always taken, or never."""
+    """Return the call on a momentum of this size; none if it is always accepted, or never."""
     q, rng = test.points[key % len(test.points)], test.rng(9, key)
     p, z = size * rng.standard_normal(len(q)), rng.standard_normal(8 * len(q))
-    for _ in range(2):  # again once it is known which noise is late
+    for _ in range(2):  # again once the late noise is known
         both = _two_ways(test, q, p, z)
         if both is None:
             return []
@@ -137,7 +137,7 @@ def _call(test: TransitionExamination, key: int, size: float) -> list[Call]:
 
 
 def _shrinking(test: TransitionExamination, q: np.ndarray, B: np.ndarray) -> float:
-    """a in M - B B' = a^2 M; NaN if there is none."""
+    """Return a in M - B B' = a^2 M; NaN if there is none."""
     W = np.linalg.solve(momentum_root(test.target.energy, q), B)
     rest = np.eye(len(q)) - W @ W.T
     square = float(np.trace(rest)) / len(q)
@@ -146,21 +146,21 @@ def _shrinking(test: TransitionExamination, q: np.ndarray, B: np.ndarray) -> flo
 
 
 def _ended(test: TransitionExamination, q: np.ndarray, p: np.ndarray, z: np.ndarray, outcome: Outcome) -> Transition:
-    """The transition along ``outcome`` on other p and z."""
+    """Return the transition along ``outcome`` with other p and z."""
     assert test.runner is not None
     return test.runner.run(q, {**answers(outcome.path), "normal": list(z)}, test.seed, p)
 
 
 def _returned(got: Transition) -> np.ndarray:
-    """The momentum in an answer; NaN without."""
+    """Return the momentum in an answer; NaN without."""
     return np.full(len(got.q), np.nan) if got.p is None else got.p
 
 
 def refreshment(test: TransitionExamination, calls: list[Call]) -> Row:
-    """A M A' + B B' = M, from what a rejection returns."""
+    """Check A M A' + B B' = M, from the results of rejections."""
     row = worst_of(_refreshments(test, calls))
     if row.status == FAIL and test.target.energy is None:
-        raise Inconclusive("it does not keep N(0, 1): hand in H, if that is not its law", row.number)
+        raise Inconclusive("it does not preserve N(0, 1); pass H if that is not the momentum distribution", row.number)
     return row
 
 
@@ -178,11 +178,11 @@ def _refreshments(test: TransitionExamination, calls: list[Call]) -> Cases:
 
 
 def volume(test: TransitionExamination, calls: list[Call]) -> Cases:
-    """|det d(q', p')/d(q, p)| = 1: by q and the noise before the move (by q and p without any), over dp/dnoise alone."""
+    """Yield log |det d(q', p')/d(q, p)| by q and the noise before the move (by q and p without any), over dp/dnoise."""
     for x in calls:
         early, d = np.flatnonzero(~x.late), len(x.q)
         if len(early) not in (0, d):
-            raise Inconclusive(f"{len(early)} normals move it, in {d} dimensions")
+            raise Inconclusive(f"the move depends on {len(early)} normals in {d} dimensions")
 
         def ended(y: np.ndarray, x: Call = x, early: np.ndarray = early, d: int = d) -> np.ndarray:
             p, z = (x.p, x.z.copy()) if len(early) else (y[d:], x.z)
@@ -197,19 +197,19 @@ def volume(test: TransitionExamination, calls: list[Call]) -> Cases:
         own = float(np.linalg.slogdet(x.by_z[:, early] if len(early) else x.by_p)[1])
         sizes = np.linalg.svd(J, compute_uv=False) if np.isfinite(J).all() else np.zeros(1)
         if not math.isfinite(own) or sizes[-1] <= 1e-9 * sizes[0]:
-            raise Inconclusive("the move's derivative cannot be told")
+            raise Inconclusive("the derivative of the move cannot be determined")
         tolerance = 1e-7 + 100 * test.delta + 20 * d * max(float(np.max(s.error)) for s in slopes) / float(sizes[-1])
         if tolerance > 0.05:
-            raise Inconclusive("the move's derivative is not known well enough")
+            raise Inconclusive("the derivative of the move is too inaccurate")
         yield Measured(abs(float(np.log(sizes).sum()) - own), tolerance, call_text(test.kernel.name, [x.q]))
     return "log |det d(q', p')/d(q, p)|, extrapolated differences and their errors"
 
 
 def extended_acceptance(test: TransitionExamination, calls: list[Call]) -> Row:
-    """P = min(1, exp(H(q, p) - H(q', p'))) with the momenta between which it moves; H is even in p."""
+    """Check P = min(1, exp(H(q, p) - H(q', p'))) with the momenta of the move; H is even in p."""
     row = worst_of(_acceptances(test, [*calls, *_unlikely_calls(test)]))
     if row.status == FAIL and test.target.energy is None:
-        raise Inconclusive("it is not min(1, exp(-dH)) with p'p/2 for the kinetic energy: hand in H", row.number)
+        raise Inconclusive("it is not min(1, exp(-dH)) with the kinetic energy p'p/2; pass H", row.number)
     return row
 
 
@@ -217,7 +217,7 @@ def _acceptances(test: TransitionExamination, calls: list[Call]) -> Cases:
     energy = test.target.energy or (lambda q, p: -test.target.log_pi(q) + 0.5 * p @ p)
     for x in calls:
         if math.isnan(x.a):
-            raise Inconclusive("its momentum is refreshed after the move, and not by one number in all directions")
+            raise Inconclusive("the momentum is refreshed after the move, and not by one number in all directions")
         test.decides = True
         before = energy(x.q, x.before)
         r, size = before - energy(x.taken.transition.q, x.after), 1 + abs(before)
@@ -231,7 +231,7 @@ def _acceptances(test: TransitionExamination, calls: list[Call]) -> Cases:
 def _two_ways(
     test: TransitionExamination, q: np.ndarray, p: np.ndarray, z: np.ndarray
 ) -> tuple[Outcome, Outcome] | None:
-    """(taken, rejected), or None if only one of them occurs or there is no momentum in the answer."""
+    """Return (accepted, rejected), or None if only one of them occurs or the answer has no momentum."""
     runner, setting = test.need()
     found = setting._replace(run=lambda q, script, seed: runner.run(q, script, seed, p)).outcomes(q, z)
     taken, left = moved(found), next((outcome for outcome in found if not outcome.moved), None)
@@ -246,30 +246,30 @@ def _known(outcome: Outcome) -> np.ndarray:
 
 
 def momentum_flip(test: TransitionExamination, calls: list[Call]) -> Row:
-    """Taken moves keep the direction and rejected ones turn it, or the other way round; see Horowitz (1991)."""
+    """Check that accepted moves keep the direction and rejected ones reverse it, or vice versa; see Horowitz (1991)."""
     d = len(test.points[0])
     alphas = [float(np.trace(x.by_p)) / d for x in calls]
     if max(np.abs(alphas)) < 1e-6:
-        return passed("the momentum is drawn anew each time: its sign does not matter")
+        return passed("the momentum is fully refreshed each time, so that its sign does not matter")
     turning = [(x, a) for x, a in zip(calls, alphas, strict=True) if abs(a) > 1e-6]
     decided = [(math.copysign(1.0, a), way) for x, a in turning if (way := _direction(test, x, a))]
     if len(decided) < CLEAR:
-        raise Inconclusive(f"the directions could be told at {len(decided)} points only")
+        raise Inconclusive(f"the directions could be determined at {len(decided)} points only")
     wrong = [left == taken for left, taken in decided]
-    how = {True: "keeps", False: "turns"}
-    text = f"a move taken {how[decided[0][1] > 0]} the momentum's direction, a rejection {how[decided[0][0] > 0]} it"
+    how = {True: "keeps", False: "reverses"}
+    text = f"an accepted move {how[decided[0][1] > 0]} the momentum's direction, a rejection {how[decided[0][0] > 0]} it"
     test.notes.append(text)
     if all(wrong):
-        return failed(f"{text}: one of the two must turn it", call_text(test.kernel.name, [test.points[0]]))
+        return failed(f"{text}: one of the two must reverse it", call_text(test.kernel.name, [test.points[0]]))
     if any(wrong):
-        raise Inconclusive("now this, now that")
+        raise Inconclusive("the directions are inconsistent")
     return passed(text)
 
 
 def _direction(test: TransitionExamination, x: Call, alpha: float) -> float:
-    """+1 if the momentum returned with a move taken points along it, -1 if against it, 0 if that cannot be told.
+    """Return +1 if the momentum of an accepted move points along the move, -1 if against it, 0 if unknown.
 
-    Set out from its end so that the momentum before the move is minus (or plus) the one after it: which leads back?
+    Start from its end so that the momentum before the move is minus (or plus) the one after it: one of them leads back.
     """
     to, early = x.taken.transition.q, np.flatnonzero(~x.late)
     gaps = []
@@ -285,12 +285,12 @@ def _direction(test: TransitionExamination, x: Call, alpha: float) -> float:
 
 
 def returned_momentum(test: TransitionExamination) -> Row | list[Row]:
-    """Which momentum a kern(q, p0=, u=) returns, for whoever keeps it."""
+    """Report which momentum a kern(q, p0=, u=) returns."""
     runner, setting = test.need()
     if runner.keeps_momentum:
         return []  # kept_momentum has the row
     if runner.shape != MOMENTUM:
-        raise NotApplicable("no momentum is kept")
+        raise NotApplicable("the kernel does not keep a momentum")
     for k, q in enumerate(test.points):
         z = test.rng(10, k).standard_normal(len(q))
         p0 = setting.normals(z)
@@ -299,6 +299,6 @@ def returned_momentum(test: TransitionExamination) -> Row | list[Row]:
             continue
         same, turned = (np.array_equal(stay.transition.p, s * p0) for s in (1, -1))
         text = "p0" if same else "-p0" if turned else "neither p0 nor -p0"
-        test.notes.append(f"after a rejection it returns {text} as the momentum")
-        return passed(f"returns {text} after a rejection; p0 is handed in anew, so it does not matter")
-    raise NotApplicable("no momentum is returned")
+        test.notes.append(f"after a rejection the kernel returns {text} as the momentum")
+        return passed(f"returns {text} after a rejection; each call receives a new p0, so that it does not matter")
+    raise NotApplicable("the kernel does not return a momentum")

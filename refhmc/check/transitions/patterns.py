@@ -1,7 +1,7 @@
-"""What a pattern of rows of ``check.transition`` is typical of: a sentence a cause, for the line "likely:".
+"""Causes that a pattern of rows of ``check.transition`` is typical of, one sentence per cause, for the line "likely:".
 
-Where the acceptance is wrong, the probabilities P that were found are compared with those of rules that are common slips, such
-as min(1, exp(+dH)): with r the log ratio that should decide, one formula of r and of the energies' parts each.
+If the acceptance is wrong, the observed probabilities P are compared with those of common wrong rules, such
+as min(1, exp(+dH)), each a formula of the log ratio r and the parts of the energies.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from refhmc.check.transitions.examination import TransitionExamination
 
 
 def typical(test: TransitionExamination, rows: dict[str, Row]) -> list[str]:
-    """What the rows that failed are typical of, in words."""
+    """Return the causes that the failed rows are typical of."""
     failed = {name for name, row in rows.items() if row.status == FAIL}
     said = []
     if "stateless" in failed:
         said.append("an energy, gradient or momentum of an earlier transition is used in this one")
     if "nan energy" in failed or "overflow" in failed:
-        said.append("the acceptance lets NaN through: compare so that a NaN rejects, and do not clamp it to 1")
+        said.append("the acceptance rule accepts NaN: compare such that NaN rejects, and do not clamp it to 1")
     if "rejection returns the start" in failed:
-        said.append("a rejection must give the start of the trajectory, not a state of it")
+        said.append("a rejection must return the start of the trajectory, not another state of it")
     if "shift invariance" in failed:
-        said.append("it exponentiates a log density before it takes the difference of two")
+        said.append("the kernel exponentiates log densities before it takes their difference")
     if "momentum flip" in failed:
-        said.append("with a momentum that is kept, a rejection must turn it round")
+        said.append("with a momentum that is kept, a rejection must reverse it")
     if "momentum refreshment" in failed:
-        said.append("the momentum that is kept does not get back its law: p <- A p + B xi needs A M A' + B B' = M")
+        said.append("the refreshment does not preserve the momentum distribution: p <- A p + B xi needs A M A' + B B' = M")
     if "volume" in failed:
-        said.append("the move changes the volume of (q, p), as where its step depends on the position")
+        said.append("the move changes the volume of (q, p), for example by a step that depends on the position")
     if "acceptance" in failed and test.runner is not None and test.runner.keeps_momentum:
-        said.append("it does not accept by the energies of the momenta between which it moves")
+        said.append("the acceptance rule does not use the energies of the momenta of the move")
     known = [x for x in test.pairs if math.isfinite(x.r) and x.state != "open"]
     if failed & {"detailed balance", "acceptance", "stationarity"} and known:
         said += _pattern(test, known)
@@ -42,7 +42,7 @@ def typical(test: TransitionExamination, rows: dict[str, Row]) -> list[str]:
 
 
 def _pattern(test: TransitionExamination, known: list[Pairing]) -> list[str]:
-    """Which wrong rule gives the probabilities that were found."""
+    """Return the wrong rule that gives the observed probabilities."""
     log_pi = test.target.log_pi
 
     def clipped(value: float) -> float:
@@ -58,18 +58,18 @@ def _pattern(test: TransitionExamination, known: list[Pairing]) -> list[str]:
         return clipped(x.r + 0.5 * float(x.q @ x.q) - 0.5 * float(x.z @ x.z))
 
     formulas: list[tuple[str, Callable[[Pairing], float]]] = [
-        ("it always accepts", lambda x: 1.0),
+        ("the kernel always accepts", lambda x: 1.0),
         ("the sign of the energy difference is wrong: it accepts with min(1, exp(+dH))", lambda x: clipped(-x.r)),
-        ("the logarithm of the uniform lacks its minus: only downhill moves are taken", downhill),
-        ("only the target's ratio decides: the kinetic energy, or the proposal's density, is left out", target_only),
-        ("the initial energy has the kinetic energy of the position in place of the momentum", of_the_position),
+        ("the logarithm of the uniform lacks its minus sign: only downhill moves are accepted", downhill),
+        ("only the target's ratio decides: the kinetic energy, or the proposal's density, is missing", target_only),
+        ("the initial energy has the kinetic energy of the position instead of the momentum", of_the_position),
         ("the initial energy lacks its kinetic energy", lambda x: clipped(x.r - 0.5 * float(x.z @ x.z))),
         ("half of the energy difference decides", lambda x: clipped(0.5 * x.r)),
         ("twice the energy difference decides", lambda x: clipped(2 * x.r)),
-        ("it accepts downhill moves only", lambda x: float(x.r >= 0)),
-        ("it takes half of the moves, whatever their energy", lambda x: 0.5),
+        ("the kernel accepts downhill moves only", lambda x: float(x.r >= 0)),
+        ("the kernel accepts half of the moves, whatever their energy", lambda x: 0.5),
     ]
     fitting = [text for text, formula in formulas if fits(known, formula)]
     return fitting[:1] or [
-        "the ratio of the acceptance does not belong to the proposal that is made, or to this target"
+        "the acceptance ratio does not belong to the proposal, or not to this target"
     ]

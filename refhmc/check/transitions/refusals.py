@@ -1,13 +1,14 @@
-"""Noise on which a kernel never moves: is the way back, too, never taken?
+"""Noise on which a kernel never moves: check that the reverse move is never taken either.
 
-Let the noise z be refused with certainty, and let z(t) = z_0 + t (z - z_0) lead to it from a noise z_0 that is taken. At the
-last t* before it is refused, P = P(z(t*)) is found by bisection. Where P is not tiny, the decision jumps there, and
+Let the noise z be rejected with certainty, and let z(t) = z_0 + t (z - z_0) lead to it from a noise z_0 that is accepted. At the
+last t* before rejection, P = P(z(t*)) is found by bisection. If P is not tiny, the decision jumps there, and
 
     F(q, z(t* + h))  is known by extrapolation, from t* - h, t* - 2h and t* - 3h: call it q'.
 
-If some w near the way back of z(t* - h) leads from q' to q with probability > 0, then this move has no way back: all noise near
-z(t* + h), from which it would start, is refused. So is it with a cap on the rise of the energy only, which is not in detailed
-balance; a cap on |H' - H|, a proposal outside the support, a solver that fails both ways are, for then q' to q is refused too.
+If some w near the reverse of z(t* - h) leads from q' to q with probability > 0, then this move has no reverse: all noise near
+z(t* + h), from which it would start, is rejected. This happens if only the rise of the energy is bounded, which violates
+detailed balance. With a bound on |H' - H|, a proposal outside the support, or a solver that fails both ways, the move from q'
+to q is rejected too.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from refhmc.check.subject.outcomes import FREE, Outcome, Path
 from refhmc.check.transitions.balance import Pairing, Setting, map_of, probability_at, roots_of
 from refhmc.check.transitions.examination import TransitionExamination, moved
 
-MOST = 10  # such noises are looked at
-SEEN = 1e-3  # a probability from which on it is a jump
+MOST = 10  # number of such noises that are examined
+SEEN = 1e-3  # least probability that counts as a jump
 STEP = 1e-3  # h, in z
-WITHIN = (10, 30, 100)  # so many steps from refused noise derivatives can be taken, the sooner the squarer it is met
-ROUGH = 1e-3  # of the two sides' logarithms, by the rough differences that have room there
+WITHIN = (10, 30, 100)  # distances from rejected noise, in steps, at which derivatives can be taken
+ROUGH = 1e-3  # tolerance of the two sides' logarithms with the rough differences that are possible there
 BISECTIONS = 30
 
 ONE_WAY, BOTH_WAYS, NONE, OPEN = "one way", "both ways", "none", "open"
@@ -37,7 +38,7 @@ def look_at_refusals(
     rng: np.random.Generator,
     outcomes: list[tuple[np.ndarray, np.ndarray, list[Outcome]]],
 ) -> None:
-    """Counts what refused noise is in ``test.refused``; moves without a way back are added to ``test.one_way``."""
+    """Count the kinds of rejected noise in ``test.refused``; append moves without a reverse to ``test.one_way``."""
     refused = [(q, z) for q, z, found in outcomes if moved(found) is None]
     looked_at = refused[:MOST]
     test.noises = len(outcomes) - len(refused) + len(looked_at)
@@ -48,7 +49,7 @@ def look_at_refusals(
         except OutOfTime:
             test.refused[OPEN] += 1
             raise
-        except (SubjectError, Inconclusive):  # noise that is rarely so large may be refused
+        except (SubjectError, Inconclusive):  # noise that is rarely so large may be rejected
             x = OPEN
         test.refused[x if isinstance(x, str) else ONE_WAY] += 1
         if isinstance(x, Pairing):
@@ -62,7 +63,7 @@ def _across(
     taken: list[np.ndarray],
     rng: np.random.Generator,
 ) -> Pairing | str:
-    """What a refused noise is; if a move was found that has no way back, that move."""
+    """Return the kind of a rejected noise, or a move that has no reverse."""
     far = max(1.0, float(np.abs(z).max()))
     others = [0.5 * z, 0.25 * z, -z / far, *(rng.standard_normal(len(z)) for _ in range(4))]
     near_first = [*sorted(taken, key=lambda w: float(np.linalg.norm(w - z))), *others]
@@ -104,7 +105,7 @@ def _across(
 
 
 def _balanced(setting: Setting, q: np.ndarray, z: np.ndarray, path: Path, rng: np.random.Generator) -> Pairing | str:
-    """A way back in balance of a move close to refused noise, where ``pair``'s wide differences would reach across."""
+    """Return a balanced reverse of a move close to rejected noise, where the wide differences of ``pair`` do not fit."""
     found = [y for y in setting.outcomes(q, z, _frees(path)) if y.moved]
     last = next((y for y in found if _like(y.path, path)), None)
     if last is None:
@@ -128,11 +129,11 @@ def _near(setting: Setting, q: np.ndarray) -> float:
 
 
 def _frees(path: Path) -> tuple[float, ...]:
-    """The numbers held on ``path``, as uniforms."""
+    """Return the fixed numbers on ``path``, as uniforms."""
     held = [step for step in path if step.key == FREE and step.kind in ("uniform", "exponential")]
     return tuple(math.exp(-step.answer) if step.kind == "exponential" else float(step.answer) for step in held)
 
 
 def _like(a: Path, b: Path) -> bool:
-    """The same decisions, but for the last, which may be sure."""
+    """Return whether the decisions are equal, except the last, which may be certain."""
     return [s.key for s in a[:-1]] == [s.key for s in b[:-1]] and len(a) == len(b)

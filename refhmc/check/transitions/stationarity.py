@@ -1,10 +1,10 @@
-"""The row "stationarity" of ``check.transition``: where detailed balance decides nothing, does one transition keep the law?
+"""The row "stationarity" of ``check.transition``: whether a transition preserves the distribution, if detailed balance fails.
 
-    E e^r = 1    over the moves that end at one point, r the log ratio of the ways there and back; of a kernel that never stays
-    E w (f(K x) - f(x)) = 0    with x weighted to have the law pi
+    E e^r = 1    over the moves that end at one point, r the log ratio of forward and reverse moves; for kernels that never stay
+    E w (f(K x) - f(x)) = 0    with x weighted to have the distribution pi
 
-Both are told in ``transitions/stationarity_tests.py``. The first is exact. The second has the power it states, which is
-little: it is a PASS only beside the exact rows of a kernel that keeps its momentum, whose state is (q, p).
+Both are described in ``transitions/stationarity_tests.py``. The first is exact. The second has the stated power, which is
+small: it only gives a PASS together with the exact rows of a kernel that keeps its momentum, whose state is (q, p).
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from refhmc.check.transitions.stationarity_tests import (
 
 
 def stationarity(test: TransitionExamination, setting: Setting) -> Row:
-    """Where detailed balance decides nothing: does one transition keep the law?"""
+    """Check that a transition preserves the distribution, if detailed balance decides nothing."""
     suspicion = ""
-    held = [] if setting.frees else [FREE]  # a number held at one value: then it is not the kernel that is looked at
+    held = [] if setting.frees else [FREE]  # with a number fixed at one value, it is not the whole kernel
     broken = next(
         (x for x in test.pairs if x.state == "mismatch" and x.full and not any(s.key in held for s in x.outcome.path)),
         None,
@@ -60,7 +60,7 @@ def stationarity(test: TransitionExamination, setting: Setting) -> Row:
             basis = f"|E e^r - 1| by quadrature, at {len(whole)} points; {FINE:g}, times a move's squared length"
             if gap <= tolerance:
                 return passed(basis, gap, tolerance)
-            suspicion = f"{basis}: {gap:.2g}, where {tolerance:.2g} is let pass"
+            suspicion = f"{basis}: {gap:.2g}, above the tolerance {tolerance:.2g}"
         wealth = bet_on_reversal(moves._replace(rng=test.rng(8)), test.points, test.part(0.3))
         text = f"wealth of a bet that E e^r > 1 for moves to {np.round(wealth.at, 3).tolist()}; mean {wealth.mean:.4g}"
         basis = f"{text}; {wealth.moves} moves"
@@ -85,15 +85,15 @@ def _weighed(test: TransitionExamination, move: Callable, root: Callable | None 
 
 
 def _not_refuted(found: Weighed, wanting: list[str]) -> Row:
-    """A PASS only beside exact rows: what weighted moves have not seen may yet be there. ``wanting``: those that are none."""
-    basis = f"largest z of {found.moves} weighted moves, which would have shown a change of {found.least:.2g} sd a move"
+    """Return a PASS only together with exact rows, since weighted moves have little power; ``wanting`` did not pass."""
+    basis = f"largest z of {found.moves} weighted moves, which would have shown a change of {found.least:.2g} sd per move"
     if wanting:
-        raise Inconclusive(f"{basis}; too little without {', '.join(wanting)}: see check.sampler", found.z)
+        raise Inconclusive(f"{basis}; not sufficient without {', '.join(wanting)}: see check.sampler", found.z)
     return passed(basis, found.z, LIMIT)
 
 
 def stationarity_of_both(test: TransitionExamination, wanting: list[str]) -> Row:
-    """Of (q, p), for a kernel that keeps its momentum; ``wanting``: the exact rows that are no PASS."""
+    """Return the row for (q, p) of a kernel that keeps its momentum; ``wanting`` are exact rows that did not pass."""
     runner, _ = test.need()
 
     root_at = functools.partial(momentum_root, test.target.energy)
@@ -101,7 +101,7 @@ def stationarity_of_both(test: TransitionExamination, wanting: list[str]) -> Row
     def move(x: np.ndarray, seed: int, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         transition = runner.run(x, None, seed, p)
         if transition.p is None:
-            raise Inconclusive("it returns no momentum")
+            raise Inconclusive("the kernel does not return a momentum")
         return transition.q, transition.p
 
     roots = [root_at(q) for q in test.points]
@@ -111,9 +111,9 @@ def stationarity_of_both(test: TransitionExamination, wanting: list[str]) -> Row
 
 
 def _told(test: TransitionExamination, found: Weighed) -> Row | None:
-    """What weighted moves say by themselves: a FAIL, or that they say nothing."""
+    """Return a FAIL from weighted moves alone, or None; Inconclusive if they cannot be judged."""
     if found.least == 0:
-        raise Inconclusive(f"none of {found.moves} moves went anywhere: is everything rejected?")
+        raise Inconclusive(f"none of {found.moves} moves changed the position: is everything rejected?")
     if math.isnan(found.z):
         raise Inconclusive(f"the weights of {found.moves} moves are too uneven")
     if found.z >= LIMIT:
@@ -123,14 +123,14 @@ def _told(test: TransitionExamination, found: Weighed) -> Row | None:
 
 
 def _reach(test: TransitionExamination, setting: Setting, path: Path, size: int) -> float:
-    """The mean squared length of a move, in standard deviations: what is off by o in one such move is off by o / it in all."""
+    """Return the mean squared length of a move in standard deviations, which relates errors of one move to those of all."""
     rng, spread = test.rng(19), test.points.std(axis=0) + 1e-300
     moves = [(setting.gone(q, rng.standard_normal(size), path) - q) / spread for q in test.points]
     return float(np.mean(np.square(moves)))
 
 
 def _mover(test: TransitionExamination, setting: Setting) -> Callable:
-    """``move(x, seed)`` with fresh randomness; the momentum of a kern(q, p0=, u=) from its law at x."""
+    """Return ``move(x, seed)`` with fresh randomness; a kern(q, p0=, u=) receives a momentum drawn at x."""
     runner, energy = setting.runner, test.target.energy
 
     def move(x: np.ndarray, seed: int) -> np.ndarray:

@@ -1,22 +1,22 @@
 """Two tests of stationarity for kernels whose moves are not in detailed balance, which alone does not make them wrong.
 
-**Time reversed.** A kernel with a density k that never stays keeps pi if and only if its reversal integrates to one, at every
+**Time reversal.** A kernel with density k that never stays preserves pi if and only if its reversal integrates to one, at every
 q':
 
     E exp(r) = 1,   q ~ k(q', .),   exp(r) = pi(q) k(q, q') / (pi(q') k(q', q)).
 
-In up to three dimensions that is an integral over the normals v with q = F(q', v): by Gauss-Hermite quadrature of two orders,
-whose difference tells the error. Else, as exp(r) >= 0, a gambler's wealth prod (1 + lambda (exp(r_i) - 1)), 0 <= lambda < 1,
-exceeds 1/alpha with a probability of at most alpha, whatever the law of r; the point q' and the stake lambda are chosen on
-moves that are not betted on.
+In up to three dimensions that is an integral over the normals v with q = F(q', v), computed by Gauss-Hermite quadrature of two
+orders, whose difference gives the error. Otherwise, since exp(r) >= 0, the wealth prod (1 + lambda (exp(r_i) - 1)) of a gambler,
+0 <= lambda < 1, exceeds 1/alpha with probability at most alpha, whatever the distribution of r. The point q' and the stake
+lambda are chosen on other moves than those of the bet.
 
-**Weighted moves.** With x drawn from any g (here Student's t about the mass of pi), w = pi / g and a bounded f,
+**Weighted moves.** With x drawn from any g (here Student's t around the bulk of pi), w = pi / g and a bounded f,
 
     E w (f(K x) - f(x)) = 0,
 
-whatever pi's constant. Judged by the mean over its standard error, after the draws that speak most for it, one in 200, were
-taken away, and where no single draw has more than a tenth of the sum of squares. f: tanh of each coordinate, of its distance
-from the middle, and of the log density, all standardised. With a momentum that is kept, p ~ N(0, L(q) L(q)') goes with each x,
+whatever the constant of pi. The statistic is the mean over its standard error, without the one in 200 draws that contribute
+most, and only if no single draw has more than a tenth of the sum of squares. f is tanh of each coordinate, of its distance
+from the centre, and of the log density, all standardised. With a momentum that is kept, p ~ N(0, L(q) L(q)') accompanies each x,
 and f is also tanh of r = L^-1 p, of |r| and of r times the standardised coordinate.
 """
 
@@ -36,17 +36,17 @@ from refhmc.check.transitions.balance import Setting, map_of, roots_of
 GOAL = 1e6
 PILOT = 12
 ORDERS = {1: (16, 24), 2: (8, 11), 3: (5, 7)}  # of the quadrature, by the number of normals
-ROUGH = 1e-4  # an integral that is not one by more is not one
-FINE = 1e-6  # and one that is off by less is one, for moves as long as the law is wide
-MOST_WAYS = 0.02  # so little do other ways to the same point matter to the integral
+ROUGH = 1e-4  # an integral that differs from one by more is not one
+FINE = 1e-6  # one that differs by less is one, for moves as long as the width of the distribution
+MOST_WAYS = 0.02  # largest effect of other moves to the same point on the integral
 MOST_BETS = 1500
 LOOKS = (1000, 3000, 9000)
-LIMIT = 7.0  # of |z|: below 1e-9 for all functions and looks, were z normal
+LIMIT = 7.0  # of |z|: below 1e-9 for all functions and looks if z is normal
 MOST_SHARE = 0.1
 
 
 class Wealth(NamedTuple):
-    """What the gambler has, after how many moves, the mean of exp(r) at the point ``at`` that was chosen."""
+    """The gambler's wealth, the number of moves, and the mean of exp(r) at the chosen point ``at``."""
 
     value: float
     moves: int
@@ -55,7 +55,7 @@ class Wealth(NamedTuple):
 
 
 class Integral(NamedTuple):
-    """E exp(r) at ``at``, with its estimated ``error``; ``complete``: no node was left out, else it is a lower bound."""
+    """E exp(r) at ``at``, with its estimated ``error``; a lower bound if not ``complete``, that is if a node failed."""
 
     value: float
     error: float
@@ -64,7 +64,7 @@ class Integral(NamedTuple):
 
 
 class Moves(NamedTuple):
-    """The moves F(q, v) of a kernel without decisions along one ``path``, v being ``size`` standard normals."""
+    """Moves F(q, v) of a kernel without decisions along one ``path``, where v is ``size`` standard normals."""
 
     setting: Setting
     path: Path
@@ -72,19 +72,19 @@ class Moves(NamedTuple):
     rng: np.random.Generator
 
     def noises(self, start: np.ndarray, goal: np.ndarray, v: np.ndarray, starts: int) -> list[np.ndarray]:
-        """Those that lead from ``start`` to ``goal``, looked for from ``v`` on."""
+        """Return noises that lead from ``start`` to ``goal``, searched from ``v``."""
         near = 1e-8 * (1 + np.abs(goal).max())
         return roots_of(self.setting, start, goal, v, np.arange(len(v)), self.path, near, self.rng, starts)[0]
 
     def log_density(self, start: np.ndarray, noises: Sequence[np.ndarray]) -> float:
-        """log of the kernel's density where the ``noises`` lead; -inf if there are none."""
+        """Return the log of the kernel's density at the end of ``noises``; -inf if there are none."""
         setting, here = self.setting, self.setting.log_pi(start)
         volumes = [map_of(setting, start, z, self.path, quick=True).log_volume for z in noises]
         parts = [setting.log_density(start, z) - here - volume for z, volume in zip(noises, volumes, strict=True)]
         return float(np.logaddexp.reduce(parts)) if parts else -math.inf
 
     def more_ways(self, q: np.ndarray) -> float:
-        """By how much the log of the density at the end of a move grows with the other noises that lead there; the largest."""
+        """Return the largest growth of the log density at the end of a move by other noises that lead there."""
         most = 0.0
         for _ in range(4):
             v = self.rng.standard_normal(self.size)
@@ -98,7 +98,7 @@ class Moves(NamedTuple):
         return most
 
     def ratio(self, q_end: np.ndarray, v: np.ndarray, branches: int) -> float | None:
-        """exp(r) for one v: the density of the moves from q = F(q', v) back to q' over that of the moves there."""
+        """Return exp(r) for one v: the density of the moves from q = F(q', v) back to q' over that of the moves there."""
         q = self.setting.gone(q_end, v, self.path)
         if np.array_equal(q, q_end) or not np.isfinite(q).all():
             return None
@@ -111,12 +111,12 @@ class Moves(NamedTuple):
         return math.exp(min(r, 50.0)) if math.isfinite(there) and not math.isnan(r) else None
 
     def random_ratio(self, q_end: np.ndarray, branches: int) -> float | None:
-        """The same for a v drawn at random."""
+        """Return the ratio for a random v."""
         return self.ratio(q_end, self.rng.standard_normal(self.size), branches)
 
 
 def integrate_reversal(moves: Moves, points: np.ndarray, seconds: float) -> Iterator[Integral]:
-    """E exp(r) at some points, one after the other; none where it is out of reach."""
+    """Yield E exp(r) at some points, one after the other; none if it cannot be computed."""
     size = moves.size
     more = moves.more_ways(points[0]) if size in ORDERS else math.inf
     if more > MOST_WAYS:
@@ -143,7 +143,7 @@ def integrate_reversal(moves: Moves, points: np.ndarray, seconds: float) -> Iter
 
 
 def bet_on_reversal(moves: Moves, points: np.ndarray, seconds: float) -> Wealth:
-    """The first test where there is no quadrature."""
+    """Apply the first test without quadrature."""
     budget = Budget(seconds)
     middle = points.mean(axis=0)
     candidates = [*points[:4], *(middle + 1.7 * (points[:3] - middle)), middle]
@@ -169,9 +169,9 @@ def bet_on_reversal(moves: Moves, points: np.ndarray, seconds: float) -> Wealth:
 
 
 class Weighed(NamedTuple):
-    """The largest |z|, of which function, from how many moves, and the change of f (in units of its sd) it would have seen.
+    """The largest |z|, its function, the number of moves, and the least change of f (in sd) that would have been found.
 
-    ``z`` is NaN where the weights are too uneven to say, ``least`` zero where nothing moved.
+    ``z`` is NaN if the weights are too uneven, ``least`` zero if nothing moved.
     """
 
     z: float
@@ -188,7 +188,7 @@ def weigh_moves(
     seconds: float,
     mass_root: Callable | None = None,
 ) -> Weighed:
-    """The second test: ``move(x, seed) -> K(x)``; with ``mass_root(q) = L(q)``, ``move(x, seed, p)`` gives its momentum too."""
+    """Apply the second test to ``move(x, seed) -> K(x)``; with ``mass_root(q) = L(q)``, ``move(x, seed, p)`` returns p too."""
     budget = Budget(seconds)
     walked = typical_points(log_pi, dim, 120, rng, thin=10)
     centre, spread = walked.mean(axis=0), walked.std(axis=0) + 1e-9
@@ -242,7 +242,7 @@ def _judge(log_weights: Any, changes: Any, sizes: Any, names: Sequence[str]) -> 
     towards = np.sort(terms * np.sign(terms.sum(axis=0)), axis=0)
     kept = towards[: len(towards) - len(towards) // 200]
     z = np.maximum(kept.sum(axis=0), 0.0) / np.sqrt(np.maximum(squares, 1e-300))
-    # The weighted spread of each f, for the least change that would have been seen.
+    # The weighted standard deviation of each f, for the least change that would have been found.
     total = w.sum()
     spread = np.sqrt(np.sum(w * (sizes - np.sum(w * sizes, axis=0) / total) ** 2, axis=0) / total) + 1e-12
     least = float(np.max(LIMIT * np.sqrt(squares) / total / spread))

@@ -1,22 +1,22 @@
-"""One transition of a kernel, with its randomness in our hands: is the target its law?
+"""``check.transition``: single transitions of a kernel on given randomness, compared with the target.
 
-The kernel (``subject/transition.py``) is called many times on the same numbers but one. From that come, without a look
-inside, the probability of each of its outcomes (``subject/outcomes.py``: the uniform at which its mind changes) and
-the density of its moves (``transitions/balance.py``). The rows are told in
+The kernel (``subject/transition.py``) is called many times with the same numbers except one. From its answers alone follow
+the probability of each of its outcomes (``subject/outcomes.py``: the uniform at which its decision changes) and
+the density of its moves (``transitions/balance.py``). The rows are in
 
     detailed_balance.py    detailed balance, acceptance, rejection
-    refusals.py            noise that is refused with certainty: is its way back, too?
-    memory.py              stateless: nothing of the calls before is in the answer, nor how many they were
+    refusals.py            noise that is rejected with certainty: whether its reverse is too
+    memory.py              stateless: neither earlier calls nor their number affect the answer
     momentum.py            a momentum that is kept: its refreshment, its flip and the move's volume
-    faults.py              no length, NaN energies, another constant of the log density
-    stationarity.py        where detailed balance decides nothing
+    faults.py              zero length, NaN energies, a shifted log density
+    stationarity.py        for kernels on which detailed balance decides nothing
 
-A kernel that is not reversible need not be wrong. FAIL is said of detailed balance where all noise enters every move, there is
-one way back only and it does not match, and the kernel decides; where it never decides, only after a test of stationarity.
-Nor is one shown to be right by a statistical test: where detailed balance has no answer, and no quadrature either, the report
-is INCONCLUSIVE, and the kernel a matter for check.orbit or check.sampler.
+A kernel that is not reversible need not be wrong. Detailed balance can only FAIL if all noise affects every move, there is
+only one reverse move and it does not match, and the kernel decides. If it never decides, a test of stationarity is needed too.
+A statistical test cannot show that a kernel is right either: if neither detailed balance nor quadrature has an answer, the
+report is INCONCLUSIVE, and the kernel should be examined by check.orbit or check.sampler.
 
-Here: the call and the rows in their order, each a function of the :class:`TransitionExamination`.
+This module has the function and the rows in their order, each a function of the :class:`TransitionExamination`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from refhmc.check.transitions.momentum import returned_momentum
 from refhmc.check.transitions.patterns import typical
 
 FALSE_ALARM = (
-    "deterministic checks: a correct subject passes whatever the seed; 'stationarity', where it is run: at most 1e-6"
+    "deterministic checks: correct code passes with every seed; 'stationarity', if it is run: at most 1e-6"
 )
 ROWS: Rows = (
     ("answers", answers),
@@ -74,21 +74,88 @@ def transition(
     name: str | None = None,
     seconds_per_call: float | None = SECONDS_PER_CALL,
 ) -> Report:
-    """Whether a kernel leaves the law of ``H`` invariant, from single transitions on given randomness.
+    """Check that single transitions of a kernel leave a distribution invariant, on given randomness.
 
-    kern : ``kern(q, p0=, u=)``, ``kernel(draws, q)``, ``kernel(rng, q)`` or, with a momentum that is kept,
-        ``kernel(draws, q, p)`` (see ``subject/transition.py``), or one of refhmc's kernels. q, p0 (d,), u a number in [0, 1).
-    H : the energy H(q, p), a refhmc Hamiltonian or model, a target with ``log_density``, or the log density of q.
-        For ``kern(q, p0=, u=)`` the momentum has the law exp(-H(q, .)); a standard normal where only a log density is given.
-    dim : found from H, or by trying, if left out. points : (n, d) positions to start from.
-    make : ``make(log_density, gradient) -> kern``, so that the density can be tampered with; with ``log_density`` and
-        ``gradient``, or those of H. delta : the tolerance of the kernel's implicit solver.
-    seconds : the budget of the whole check in processor seconds of this process and its children; five times as many by the
-        clock end it too. What is not done then is INCONCLUSIVE or NOT RUN. After a third of it, no further point is started.
-        None means no limit, and the same work on any machine.
+    The kernel maps q and noise w (normal numbers or a momentum) to q' = F(q, w) with probability P. The main row compares both
+    sides of detailed balance in terms of densities::
 
-    Returns a :class:`~refhmc.check.Report`. Raises TypeError if ``kern`` is not callable or H describes no law,
-    ValueError for counts or seconds that are not positive.
+        pi(q) phi(w) P / |det dF/dw| = pi(q') phi(w') P' / |det dF/dw'|,    F(q', w') = q
+
+    P is found by bisection in the kernel's uniform number, the derivatives by extrapolated differences, and the reverse noise
+    w' by root finding. For HMC the acceptance probability must be min(1, exp(H(q, w) - H(q', w'))). Further rows check that
+    rejection returns the start, that earlier calls do not matter, zero trajectory length, NaN energies and shifts of the log
+    density. A kernel that keeps its momentum is checked for refreshment, volume, acceptance, flip and stationarity.
+
+    The check finds wrong energies, signs and factors in the acceptance rule, outdated gradients, wrong proposals, and NaN that
+    is accepted. It cannot enumerate the many decisions of tree samplers (use :func:`orbit`). Kernels that are right but not
+    reversible are INCONCLUSIVE (use :func:`sampler`). The rows are deterministic: a correct kernel passes with every seed,
+    except "stationarity", which fails with probability at most 1e-6.
+
+    Parameters
+    ----------
+    kern : callable or refhmc kernel
+        ``kern(q, p0=p, u=u)`` on a given momentum and uniform number, ``kernel(draws, q)`` with :class:`Draws`,
+        ``kernel(rng, q)`` with a NumPy generator, or ``kernel(draws, q, p)``, which keeps its momentum and returns (q, p). It
+        returns q of shape (dim,), or an object with q or position. Kernels of refhmc need a model as `H`.
+    H : callable or object, optional
+        Energy ``H(q, p)``, log density of q, a Hamiltonian or model of refhmc, or an object with ``log_density``. For
+        ``kern(q, p0=p, u=u)`` the momentum has density exp(-H(q, .)), or is standard normal with a log density.
+    dim : int, optional
+        Dimension of q; by default taken from `H` or `points`, or found by trying.
+    log_density : callable, optional
+        Log density of q, if it does not follow from `H`.
+    gradient : callable, optional
+        Gradient of `log_density`, passed to `make`.
+    make : callable, optional
+        ``make(log_density, gradient)`` returns the kernel for another density. Rows that modify the density need it.
+    points : array_like, shape (n, dim), optional
+        Positions to start from; by default points in the bulk of the target.
+    n_points : int, default 8
+        Number of points.
+    delta : float, default 0.0
+        Tolerance of the kernel's implicit solver.
+    seconds : float or None, default 60.0
+        Budget in processor seconds; the check also ends after five times this wall-clock time. Unfinished rows are INCONCLUSIVE
+        or NOT RUN. None means no limit and the same work on any machine.
+    seed : int, default 20261121
+        Seed of points and noise.
+    like : callable, module or array, optional
+        Array type of the arguments: a conversion function, a module with ``asarray``, or an example array. NumPy float64 by
+        default.
+    name : str, optional
+        Name of the subject in the report.
+    seconds_per_call : float or None, default 30.0
+        A call that takes longer is a FAIL. None means no limit.
+
+    Returns
+    -------
+    Report
+        The report.
+
+    Raises
+    ------
+    TypeError
+        If `kern` is not callable or `H` does not define a distribution.
+    ValueError
+        If `dim`, `n_points` or `seconds` is invalid.
+
+    References
+    ----------
+    Horowitz (1991), "A generalized guided Monte Carlo algorithm", for kernels that keep their momentum.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> def hmc(draws, q):  # standard normal target, one leapfrog step
+    ...     p = draws.normal(len(q))
+    ...     half = p - 0.4 * q
+    ...     new = q + 0.8 * half
+    ...     end = half - 0.4 * new
+    ...     error = (new @ new + end @ end - q @ q - p @ p) / 2
+    ...     return new if draws.uniform() < np.exp(-error) else q
+    >>> report = refhmc.check.transition(hmc, lambda q, p: (q @ q + p @ p) / 2, dim=2, n_points=4)
+    >>> report.status, report.row("detailed balance").status
+    ('PASS', 'PASS')
     """
     require_counts(dim=dim, n_points=n_points)
     require_times(seconds=seconds)

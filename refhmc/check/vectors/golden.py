@@ -150,7 +150,7 @@ def records(op: str | None = None, target: str | None = None, *, id: str | None 
     --------
     >>> record = next(refhmc.check.golden_vectors.records("grad", "funnel"))
     >>> record.op, record.target, record.inputs["q"].shape, record.out["grad"].shape
-    ('grad', 'funnel', (3,), (3,))
+    ('grad', 'funnel', (4,), (4,))
     """
     for row in lines(op, target, id=id):
         yield Record(
@@ -179,7 +179,7 @@ def targets() -> dict[str, Target]:
     Examples
     --------
     >>> refhmc.check.golden_vectors.targets()["funnel"].dim
-    3
+    4
     """
     return {
         row["target"]: Target(
