@@ -1,9 +1,9 @@
-"""The first calls of ``check.orbit``: is there an orbit, and how does the transition want to be called?
+"""First calls of ``check.orbit``: whether there is an orbit, and the signature of the transition.
 
-    leap reversible    leap^-1 leap z = z, the inverse by a negative step or by turning the momentum
-    answers            a position, and the same one on the same draws: else its randomness cannot be enumerated
+    leap reversible    leap^-1 leap z = z, with the inverse by a negative step or by reversing the momentum
+    answers            a position, and the same one for the same random numbers: otherwise they cannot be enumerated
 
-The first to 2^16 units of rounding. The transition is tried with its arguments in several orders, with and without p.
+The first holds to 2^16 units of rounding. The transition is tried with several orders of arguments, with and without p.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Points = list[tuple[np.ndarray, np.ndarray]]
 
 
 def leap_reversible(test: OrbitExamination) -> Row:
-    """The map and its inverse undo each other: without that there is no orbit."""
+    """Check that the map and its inverse cancel, since otherwise there is no orbit."""
     phase_map = test.prepare()
     worst, tolerance = 0.0, 0.0
     for q, p in test.test_points():
@@ -40,10 +40,10 @@ def leap_reversible(test: OrbitExamination) -> Row:
             worst, tolerance = max(worst, error / size), max(tolerance, 1e-9, 2.0**16 * phase_map.unit)
     if not worst <= tolerance:
         test.irreversible = True
-        way = "a negative step" if test.leap.takes_eps else "turning the momentum"
+        way = "a negative step" if test.leap.takes_eps else "reversing the momentum"
         missed = f"miss the start by {worst:.2g} of its size"
         raise Inconclusive(f"leap and its inverse, by {way}, {missed}: there is no orbit to test on")
-    return passed("two steps ahead and back, relative; 2^16 units of rounding", worst, tolerance)
+    return passed("two steps forward and back, relative; 2^16 units of rounding", worst, tolerance)
 
 
 def _undone(test: OrbitExamination, orbit: states.Orbit) -> bool:
@@ -51,22 +51,22 @@ def _undone(test: OrbitExamination, orbit: states.Orbit) -> bool:
 
 
 def answers(test: OrbitExamination) -> Row:
-    """It answers a position, and the same one to the same draws; finds out how it wants to be called."""
+    """Find the signature, and check that the transition returns a position, the same one for the same random numbers."""
     test.prepare()
     test_points, depth = test.test_points(), test.depth if test.takes_depth else None
     with np.errstate(all="ignore"):
         test.notes.append(f"called as {_settle(test.subject, test_points, test.list_of_eps[0], depth)}")
         if not _repeats(test.subject, test_points, test.list_of_eps[0], depth):
-            why = "it has randomness of its own, which cannot be enumerated"
-            raise Inconclusive(f"the same answers gave different ends: {why}")
+            why = "the transition has randomness of its own, which cannot be enumerated"
+            raise Inconclusive(f"the same random numbers gave different ends: {why}")
     if "p" not in test.subject.shape.order:
-        test.notes.append("the first normals asked for are taken as the momentum (unit mass)")
+        test.notes.append("the first normal numbers are taken as the momentum (unit mass)")
     test.ready = True
-    return passed("a position, and the same one on the same draws")
+    return passed("a position, and the same one for the same random numbers")
 
 
 def _settle(subject: OrbitTransition, test_points: Points, eps: float | None, depth: int | None) -> str:
-    """Find out how it wants to be called; what it was called like. SubjectError if no way works."""
+    """Find the signature and return it in words; SubjectError if none works."""
     shapes = shapes_of(subject.foreign.function)
     if not shapes:
         raise NotApplicable("a transition must take draws and q, or draws, q and p")
@@ -88,7 +88,7 @@ def _settle(subject: OrbitTransition, test_points: Points, eps: float | None, de
 
 
 def _repeats(subject: OrbitTransition, test_points: Points, eps: float | None, depth: int | None) -> bool:
-    """Whether the same answers give the same end, on a few sequences of answers."""
+    """Return whether the same answers give the same end, for a few sequences of answers."""
     for q, p in test_points:
         for last in range(4):
             ends = []

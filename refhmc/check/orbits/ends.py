@@ -1,11 +1,11 @@
-"""Where the transition's K(i -> j) leads, on all the orbits that were enumerated, for ``check.orbit``.
+"""Ends of the transition's K(i -> j) on all enumerated orbits, for ``check.orbit``.
 
-    stays on the orbit         sum of K(i -> j) over ends j that are no state of the orbit = 0
+    stays on the orbit         sum of K(i -> j) over ends j that are not on the orbit = 0
     probabilities sum to one   sum_j K(i -> j) = 1
-    depth                      |j - i| <= 2^depth - 1 where K(i -> j) > 0
+    depth                      |j - i| <= 2^depth - 1 if K(i -> j) > 0
     reaches both directions    K(i -> j) > 0 for some j > i and some j < i
 
-One row each; the last says also how far it moves in the mean.
+There is one row for each; the last also reports the mean distance of a move.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from refhmc.check.subject.foreign import Inconclusive, NotApplicable
 
 
 def stays(test: OrbitExamination) -> Row:
-    """Every end is a state of the orbit it began on."""
+    """Check that every end is a state of the orbit of its start."""
     tables = test.enumerated()
     worst = max(tables, key=lambda table: table.mass_off())
     mass = worst.mass_off()
     if mass <= 1e-12:
         return passed(f"ends off the orbit; {len(tables)} orbits", 0.0, 0.0)
     if test.subject.draws_order and test.order is None:
-        raise Inconclusive("it draws an order, and so one of several maps: give order=, and leap in that order")
+        raise Inconclusive("the transition draws an order, and so one of several maps: pass order=, and leap in that order")
     i, distance, q = worst.stray or (0, math.nan, ())
     case = f"{start_case(test, worst, i)} ends at {list(q)}, {distance:.3g} from the nearest state"
     if _jittered(worst):
         raise Inconclusive(
-            "where it ends changes with a uniform number continuously: is its step size random? Give a fixed one"
+            "the end changes continuously with a uniform number: is the step size random? Use a fixed one"
         )
     if any(isinstance(end, int) and end != i for t in tables for i in t.rows for end in t.law(i)):
-        why = "probability of ending off the orbit, from some states; it stays on it from others"
+        why = "probability of ending off the orbit, from some states; from others it stays on it"
         return failed(why, case, mass, 0.0)
     why = "it ends on no state of the orbit of this leap: another step size, or another map"
     return failed(why, case, mass, 0.0, severity=MISCONDUCT)
 
 
 def _jittered(table: Table) -> bool:
-    """Whether an end off the orbit moves when a number that was read is changed a little."""
+    """Return whether an end off the orbit moves when a number that was read changes slightly."""
     for i, leaves in table.rows.items():
         for leaf in leaves:
             if leaf.end != OFF:
@@ -64,7 +64,7 @@ def _jittered(table: Table) -> bool:
 
 def sums(test: OrbitExamination) -> Row:
     worst = max(abs(math.fsum(t.law(i).values()) - 1) for t in test.enumerated() for i in t.rows)
-    return judged(worst, 1e-12, "over all answers, every start")
+    return judged(worst, 1e-12, "over all answers and starts")
 
 
 def depths(test: OrbitExamination) -> Row:
@@ -72,12 +72,12 @@ def depths(test: OrbitExamination) -> Row:
     reach = 2**test.depth - 1
     basis = f"steps from the start to the furthest end; 2^{test.depth} - 1"
     if test.furthest > reach and not test.takes_depth:
-        raise Inconclusive(basis + ": it goes further than the depth that was stated", test.furthest)
-    return judged(test.furthest, reach, basis + (", the depth it was given" if test.furthest > reach else ""))
+        raise Inconclusive(basis + ": it goes further than the stated depth", test.furthest)
+    return judged(test.furthest, reach, basis + (", the depth it received" if test.furthest > reach else ""))
 
 
 def directions(test: OrbitExamination) -> Row:
-    """It goes both ways along the orbit."""
+    """Check that the transition moves in both directions along the orbit."""
     laws = [(i, t.law(i)) for t in test.enumerated() for i in t.rows]
     moves = [(end - i, p) for i, law in laws for end, p in law.items() if isinstance(end, int)]
     if not moves:
@@ -85,8 +85,8 @@ def directions(test: OrbitExamination) -> Row:
     ahead, behind = sum(p for k, p in moves if k > 0), sum(p for k, p in moves if k < 0)
     test.pattern["ahead"] = ahead / max(ahead + behind, 1e-300)
     mean = sum(abs(k) * p for k, p in moves) / sum(p for _, p in moves)
-    share = f"{100 * test.pattern['ahead']:.0f} % of the moves ahead"
-    test.notes.append(f"over the orbits it moves {mean:.2g} steps in the mean, {share}")
+    share = f"{100 * test.pattern['ahead']:.0f} % of the moves forward"
+    test.notes.append(f"mean distance of a move over the orbits: {mean:.2g} steps, {share}")
     if ahead > 0 and behind > 0:
         return passed()
-    raise Inconclusive(f"only {'ahead of' if ahead else 'behind'} its start" if ahead or behind else "it never moved")
+    raise Inconclusive(f"only {'forward' if ahead else 'backward'} moves" if ahead or behind else "it never moved")

@@ -1,12 +1,12 @@
-"""What the rows of ``check.orbit`` share: the transition, the map and its energy, and the tables of K.
+"""State shared by the rows of ``check.orbit``: the transition, the map and its energy, and the tables of K.
 
-An orbit z_k = leap^k(z_0), k = -n ... n, is walked so far that every start i is on it that can reach a judged state j, and
-every end of it: with a depth of D, 2^D - 1 steps a transition,
+An orbit z_k = leap^k(z_0), k = -n ... n, is computed far enough to contain every start i that can reach a judged state j, and
+every end of it: with depth D, 2^D - 1 steps per transition,
 
     |j| <= guard,  |i| <= 2^D - 1 + guard,  |end| <= 2 (2^D - 1) + guard
 
-and the same again, so that one that goes further than was said is seen to. K(i -> j) is enumerated start by start within the
-budget of runs and seconds; what is not done in it is kept for the sampled row.
+and as much again, so that a transition that goes further than stated is found. K(i -> j) is enumerated start by start within
+the budget of runs and seconds; the rest is left to the sampled row.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from refhmc.check.subject.target import momentum_widths, target_density
 
 
 class OrbitExamination(Examination):
-    """One transition under examination: what it was called with, then what the rows found.
+    """One transition under examination: first the arguments of the check, then the results of its rows.
 
-    ``tables``: every K that was computed, with its orbit's kind; ``unfinished``: orbits that were not done in the budget;
-    ``contradicted``: ordinary runs did not follow a computed K; ``pattern``: what is typical of a mistake, by row.
+    ``tables``: every computed K, with its orbit's kind. ``unfinished``: orbits that did not fit into the budget.
+    ``contradicted``: ordinary runs did not follow a computed K. ``pattern``: what is typical of a fault, by row.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class OrbitExamination(Examination):
         self.more = {"leap": leap, "target": target if target is not None else H}
         self.list_of_eps = [None] if eps is None else [float(e) for e in np.atleast_1d(eps)]
         self.phase_map: states.PhaseMap | None = None
-        self.transition: OrbitTransition | None = None  # as it is called, once there is a phase map
+        self.transition: OrbitTransition | None = None  # with its signature, once there is a phase map
         self.ready = self.irreversible = self.contradicted = False
         self.tables: list[tuple[str, Table]] = []
         self.furthest = 0
@@ -90,19 +90,19 @@ class OrbitExamination(Examination):
         return self.transition
 
     def prepare(self) -> states.PhaseMap:
-        """The phase map, made at the first call; the steps to walk with are chosen where none were given."""
+        """Return the phase map, created at the first call; choose step sizes if none were given."""
         if self.phase_map is not None:
             return self.phase_map
         if self.leap.needs_eps and self.list_of_eps == [None]:
             if not self.takes_eps:
-                raise NotApplicable("leap takes a step size: give eps, the one the transition walks with")
+                raise NotApplicable("leap takes a step size: pass eps, the step size of the transition")
             self.list_of_eps = [0.25, 0.7, 1.2]
         given = [np.array(x[0] if is_pair(x) else x, dtype=float, ndmin=1) for x in self.points]
         d = self._dimension(given)
         rng = np.random.default_rng([self.seed, 1])
         frame = find_frame(lambda q: -self.energy(q, np.zeros(d)), d, None, np.array(given).reshape(-1, d), rng)
         if frame is None:
-            raise Inconclusive("the target is finite nowhere it was tried: give points")
+            raise Inconclusive("the target was finite at none of the points tried; pass points")
         centre, scale = frame
         momentum = momentum_widths(self.energy, centre)
         coarse = max(self.leap.foreign.epsilon, self.energy_foreign.epsilon)
@@ -112,7 +112,7 @@ class OrbitExamination(Examination):
         return phase_map
 
     def _dimension(self, given: list[np.ndarray]) -> int:
-        """As asked; of the points; what the target says; or the first in which energy and leap answer."""
+        """Return the given dimension, that of the points, that of the target, or the first that works."""
         if self.asked_dim is not None or given:
             return int(len(given[0]) if self.asked_dim is None else self.asked_dim)
         if isinstance(self.model_dim, (int, np.integer)):
@@ -139,13 +139,13 @@ class OrbitExamination(Examination):
         if not self.ready:
             raise NotApplicable("the transition could not be used; see above")
         if sound and self.pattern.get("invariance"):
-            raise NotApplicable("it fails on ordinary orbits already")
+            raise NotApplicable("it already fails on ordinary orbits")
         if sound and self.contradicted:
-            raise NotApplicable("ordinary runs do not follow the enumerated law")
+            raise NotApplicable("ordinary runs do not follow the enumerated distribution")
         return self.prepare()
 
     def enumerated(self) -> list[Table]:
-        """Every K that was computed; NotApplicable where there is none."""
+        """Return every computed K; raise NotApplicable if there is none."""
         self.require()
         if not self.tables:
             raise NotApplicable("no orbit was enumerated")
@@ -157,7 +157,7 @@ class OrbitExamination(Examination):
     def table(
         self, kind: str, orbit: states.Orbit | None, depth: int, most: float = math.inf, **more: Any
     ) -> Table | None:
-        """K on the orbit; None if it is of no use, or not done with so many runs."""
+        """Return K on the orbit; None if it is of no use, or does not fit into the runs."""
         phase_map, guard = self.prepare(), self.guard(depth)
         orbit = states.finished(phase_map, orbit, self._side(depth))
         if orbit is None:
@@ -168,7 +168,7 @@ class OrbitExamination(Examination):
         reach = 2**depth - 1
         try:
             furthest = table.compute(reach + guard)
-            if furthest > reach:  # it goes further than was said: so must the starts
+            if furthest > reach:  # it goes further than stated, and so must the starts
                 furthest = max(furthest, table.compute(min(2 * reach + 1, orbit.n - reach) + guard))
                 if furthest > 2 * reach + 1:
                     raise OutOfBudget
@@ -183,7 +183,7 @@ class OrbitExamination(Examination):
         return table
 
     def _side(self, depth: int) -> int:
-        """States on each side of z_0: as far as two transitions go, and the same again for one that goes further."""
+        """Return the number of states on each side of z_0: two transitions, and as much again for one that goes further."""
         return 4 * (2**depth - 1) + 2 * self.guard(depth) + 2
 
     def examined(
@@ -194,9 +194,9 @@ class OrbitExamination(Examination):
         share: float,
         confirm: Callable[[OrbitExamination, Finding], object] = lambda test, finding: None,
     ) -> list[Finding]:
-        """Return the findings of the orbits that this share of the runs allows; the search ends after two that fail.
+        """Return the findings of the orbits that this share of the runs allows; stop after two that fail.
 
-        ``confirm`` is called with a failing finding before the next orbit: a budget that ends later leaves an answer.
+        ``confirm`` is called with a failing finding before the next orbit, so that a budget that ends later leaves an answer.
         """
         found: list[Finding] = []
         last = self.runs + share * self.most_runs

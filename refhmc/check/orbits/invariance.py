@@ -1,12 +1,12 @@
-"""Is pi invariant under K on single orbits? One row for each kind of orbit (``orbits/states.py``).
+"""Invariance of pi under K on single orbits, one row per kind of orbit (``orbits/states.py``).
 
-    invariance                   states z_i of ordinary energies, equal or uneven by some nats; at every depth from 1 on
-    at large steps               low states on both sides of a peak of tens to thousands of nats: what diverges is cut off
-    across a wall                states of density zero among others; to end on one fails by itself
-    divergence threshold         a peak just above and just below the limit at which a trajectory is called divergent
+    invariance                   states z_i of ordinary energies, equal or different by some nats; at every depth from 1 on
+    at large steps               low states on both sides of a peak of tens to thousands of nats, where trajectories diverge
+    across a wall                states of density zero among others; ending on one is a failure by itself
+    divergence threshold         a peak just above and just below the limit at which a trajectory counts as divergent
 
-each by sum_i pi(z_i) K(i -> j) = pi(z_j) (``orbits/law.py``), judged in ``orbits/verdicts.py``. The
-later rows are run only where ordinary orbits hold.
+Each row checks sum_i pi(z_i) K(i -> j) = pi(z_j) (``orbits/law.py``), and is judged in ``orbits/verdicts.py``. The
+later rows only run if ordinary orbits pass.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from refhmc.check.subject.foreign import Inconclusive, NotApplicable
 
 
 def invariance(test: OrbitExamination) -> Row:
-    """sum_i pi_i K(i -> j) = pi_j on orbits of ordinary states; from small depths up, to the first at which it fails."""
+    """Check sum_i pi_i K(i -> j) = pi_j on orbits of ordinary states, from small depths up to the first that fails."""
     phase_map = test.require()
     found: list[Finding] = []
     depths = range(1, test.depth + 1) if test.takes_depth else [test.depth]
@@ -39,7 +39,7 @@ def invariance(test: OrbitExamination) -> Row:
         if any(stands(test, f) for f in found if f.fails):
             break  # the smallest depth at which it fails
     if not found:
-        _nothing(test, "of ordinary ones", "flat", "uneven", "given")
+        _nothing(test, "of ordinary states", "flat", "uneven", "given")
     return row_of(test, "invariance", found, "orbits of ordinary states")
 
 
@@ -54,7 +54,7 @@ def _own_points(test: OrbitExamination, depth: int, rng: np.random.Generator) ->
 
 
 def large_steps(test: OrbitExamination) -> Row:
-    """The same across peaks of energy, where a trajectory diverges or must go on."""
+    """Check invariance across peaks of energy, where a trajectory diverges or must continue."""
     phase_map, rng = test.require(sound=True), np.random.default_rng([test.seed, 4])
     depth, reach = test.depth, 2**test.depth - 1
     orbits = states.barriers(phase_map, 2 * reach + 2, reach, test.list_of_eps, rng)
@@ -65,8 +65,8 @@ def large_steps(test: OrbitExamination) -> Row:
     failing = [f for f in found if f.fails and stands(test, f)]
     if len(failing) == 1 and test.threshold is None and not _persists(test, failing[0]):
         peak = states.height(failing[0].table.orbit, reach)
-        does = "a divergence rule that depends on where the trajectory was started does this"
-        why = f"on one orbit only, with a peak of {peak:.0f} nats: {does}; give threshold to have it judged"
+        does = "a divergence rule that depends on the start of the trajectory does this"
+        why = f"on one orbit only, with a peak of {peak:.0f} nats: {does}; pass threshold to have it judged"
         case, (_, _, _, tolerance) = case_of(test, failing[0]), failing[0]
         return Row("", INCONCLUSIVE, failing[0].defect, tolerance, why, case=case)
     peaks = [states.height(f.table.orbit, reach) for f in found]
@@ -75,7 +75,7 @@ def large_steps(test: OrbitExamination) -> Row:
 
 
 def _persists(test: OrbitExamination, finding: Finding) -> bool:
-    """Whether it fails on orbits somewhat larger and smaller too, with peaks some per cent higher and lower."""
+    """Return whether it also fails on slightly larger and smaller orbits, whose peaks differ by some per cent."""
     phase_map, orbit = test.prepare(), finding.table.orbit
     depth, reach = test.depth, 2**test.depth - 1
     for factor in (1.02, 0.98, 1.05, 0.95):
@@ -91,7 +91,7 @@ def _persists(test: OrbitExamination, finding: Finding) -> bool:
 
 
 def wall(test: OrbitExamination) -> Row:
-    """The same beside states of density zero, at which nothing may end."""
+    """Check invariance next to states of density zero, at which no transition may end."""
     phase_map, rng = test.require(sound=True), np.random.default_rng([test.seed, 5])
     depth, reach = test.depth, 2**test.depth - 1
     orbits = states.walls(phase_map, 2 * reach + 2, reach, test.list_of_eps, rng)
@@ -101,13 +101,13 @@ def wall(test: OrbitExamination) -> Row:
     forbidden = [(f.table.mass_forbidden(), f) for f in found]
     (mass, start), worst = max(forbidden, key=lambda pair: pair[0][0])
     if mass > 1e-14:
-        why = "probability of ending where the density is zero or not a number"
+        why = "probability of ending at density zero or NaN"
         return failed(why, start_case(test, worst.table, start), mass, 0.0)
     return row_of(test, "invariance across a wall", found, "orbits with states of density zero")
 
 
 def limit(test: OrbitExamination) -> Row:
-    """The same where a peak is above the divergence threshold seen from one state and below it from another."""
+    """Check invariance with a peak above the divergence threshold from one state and below it from another."""
     phase_map, rng = test.require(sound=True), np.random.default_rng([test.seed, 6])
     limit = 1000.0 if test.threshold is None else float(test.threshold)
     name, reach = "divergence threshold", 2**test.depth - 1
@@ -121,20 +121,20 @@ def limit(test: OrbitExamination) -> Row:
     if row.status == FAIL:
         test.pattern["one-sided"] = limit
         if test.threshold is None:
-            rare = "a rare thing (the usual rule, H - H(start) > 1000, has it too)"
-            where = f"not invariant where the energy jumps by about {limit:g} nats, {rare}"
-            test.notes.append(f"its divergence rule depends on where in the trajectory it was started: {where}")
-            return row._replace(status=INCONCLUSIVE, basis=row.basis + "; give threshold to have it judged")
+            rare = "which is rare (the usual rule, H - H(start) > 1000, has this property too)"
+            where = f"not invariant if the energy jumps by about {limit:g} nats, {rare}"
+            test.notes.append(f"its divergence rule depends on the start of the trajectory: {where}")
+            return row._replace(status=INCONCLUSIVE, basis=row.basis + "; pass threshold to have it judged")
     return row
 
 
 def _nothing(test: OrbitExamination, which: str, *kinds: str) -> NoReturn:
-    """Why no orbit of these kinds was judged."""
+    """Raise the reason why no orbit of these kinds was judged."""
     off = [t for _, t in test.tables if t.mass_off() > 1e-12]
     if off:
         raise NotApplicable("it leaves the orbit; see 'stays on the orbit'")
     if any(orbit.kind in kinds for orbit in test.unfinished):
         raise Inconclusive(
-            f"no orbit {which} was done in the budget ({test.runs} runs): give a smaller depth, or more seconds"
+            f"no orbit {which} fitted into the budget ({test.runs} runs): use a smaller depth, or more seconds"
         )
     raise NotApplicable(f"no orbit {which} was found")

@@ -1,9 +1,9 @@
-"""The law K(i -> j) of a transition on the states of one orbit, start by start, and how far pi is from invariant under it.
+"""Distribution K(i -> j) of a transition on the states of one orbit, start by start, and the invariance of pi under it.
 
     defect(j) = |sum_i pi(z_i) K(i -> j) / pi(z_j) - 1|
 
-Every probability the transition computes is off by the rounding of the energies (``Orbit.blur``), so that the defect may be
-32 blur sum_i pi(z_i) / pi(z_j), and what was left out of K.
+Every probability that the transition computes has the rounding error of the energies (``Orbit.blur``). The tolerance of the
+defect is therefore 32 blur sum_i pi(z_i) / pi(z_j), plus what was left out of K.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from refhmc.check.subject.foreign import Foreign, SubjectError
 from refhmc.check.subject.shapes import CallShape
 
 OFF = "off the orbit"
-NEGLIGIBLE = 1e-25  # of pi(z_i) / pi(z_0): such a start is left out
+NEGLIGIBLE = 1e-25  # of pi(z_i) / pi(z_0): less probable starts are left out
 
 
 class OrbitTransition:
-    """The transition as it is called and read; what was noticed on the way."""
+    """The transition with its signature, and observations during its calls."""
 
     def __init__(self, foreign: Foreign, dim: int, leap: Foreign, more: dict, order: np.ndarray | None = None) -> None:
         self.foreign, self.dim, self.leap, self.more = foreign, dim, leap, more
-        self.order, self.draws_order = order, False  # the answer to a permutation; whether one was asked for
+        self.order, self.draws_order = order, False  # answer to a permutation, and whether one was requested
         self.shape, self.symbolic = CallShape(("draws", "q", "p")), True
         self.momentum: dict[str, int] = {"kept": 0, "turned": 0, "another": 0}
 
     def coarseness(self) -> float:
-        """How much coarser its arithmetic is than the leap's."""
+        """Return the ratio of its rounding unit to the leap's."""
         return max(1.0, self.foreign.epsilon / self.leap.epsilon)
 
     def call(self, source: Any, q: np.ndarray, p: np.ndarray, eps: float | None, depth: int | None) -> Any:
-        """One transition on the randomness of ``source``."""
+        """Return one transition on the randomness of ``source``."""
         if "p" not in self.shape.order:
             source.script["normal"] = list(p)
         draw = getattr(source, "permutation", None)
@@ -54,12 +54,12 @@ class OrbitTransition:
     def sample(
         self, rng: np.random.Generator, q: np.ndarray, p: np.ndarray, eps: float | None, depth: int | None
     ) -> Any:
-        """One ordinary transition."""
+        """Return one ordinary transition."""
         recorded = "p" not in self.shape.order or self.order is not None  # its momentum, or order, is scripted
         return self.call(Draws(rng) if recorded else self.shape.source(rng), q, p, eps, depth)
 
     def read(self, answer: Any) -> tuple[np.ndarray | None, np.ndarray | None, int | None]:
-        """(position, momentum, offset from the start) as far as the transition's answer holds them."""
+        """Return (position, momentum, offset from the start) as far as the answer contains them."""
         if isinstance(answer, (int, np.integer)) and not isinstance(answer, bool):
             return None, None, int(answer)
         q, p = read_position(self.foreign, answer, (self.dim,))
@@ -68,7 +68,7 @@ class OrbitTransition:
         return q, p, None
 
     def note_momentum(self, p: np.ndarray, there: np.ndarray) -> None:
-        """Count whether the momentum it returned is that of the state ``there``."""
+        """Count whether the returned momentum is that of the state ``there``."""
         size = 1e-6 * (np.abs(there).max() + 1e-300)
         kind = "kept" if np.abs(p - there).max() <= size else "turned" if np.abs(p + there).max() <= size else "another"
         self.momentum[kind] += 1
@@ -88,13 +88,13 @@ class Table:
     ) -> None:
         self.subject, self.orbit, self.depth, self.mirrored = subject, orbit, depth, mirrored
         self.rows: dict[int, list[Leaf]] = {}
-        self.stands: str | None = None  # once looked into: "" if a failure stands, or what speaks against
-        self.turned: Table | None = None  # K from (q, -p), where it was asked for
+        self.stands: str | None = None  # after the confirmation: "" if a failure stands, or the reason against it
+        self.turned: Table | None = None  # K from (q, -p), if computed
         self.stray: tuple[int, float, tuple] | None = None
         self.enumerator = Enumerator(self._end, self._answers, thorough=thorough, subject=subject.foreign.function)
 
     def weight(self, i: int, j: int = 0) -> float:
-        """pi(z_i) / pi(z_j); zero where the energy is not finite."""
+        """Return pi(z_i) / pi(z_j); zero if the energy is not finite."""
         if abs(i) > self.orbit.n:
             return 0.0
         difference = self.orbit.H(j) - self.orbit.H(i)
@@ -112,7 +112,7 @@ class Table:
         return self.place(result, i)
 
     def place(self, result: Any, i: int) -> int | str:
-        """The offset of an answer; OFF where it is on no state of the orbit."""
+        """Return the offset of an answer; OFF if it is not a state of the orbit."""
         q, p, offset = self.subject.read(result)
         if offset is not None:
             return i - offset if self.mirrored else i + offset
@@ -132,7 +132,7 @@ class Table:
         return k - self.orbit.n
 
     def compute(self, reach: int) -> int:
-        """Fill in the starts around z_0; how far from its start the furthest end is. OutOfBudget if it takes too long."""
+        """Fill in the starts around z_0 and return the largest distance of an end; OutOfBudget if it takes too long."""
         furthest = 0
         for i in sorted(range(-reach, reach + 1), key=abs):
             if i in self.rows or self.weight(i) < NEGLIGIBLE:
@@ -147,22 +147,22 @@ class Table:
         return law_of(self.rows[i]) if i in self.rows else {}
 
     def flow(self, j: int) -> float:
-        """sum_i pi(z_i) K(i -> j) / pi(z_j)."""
+        """Return sum_i pi(z_i) K(i -> j) / pi(z_j)."""
         return math.fsum(self.weight(i, j) * self.law(i).get(j, 0.0) for i in self.rows)
 
     def tolerance(self, j: int) -> float:
-        """What rounding can make of :meth:`flow`: every probability is known to the blur of the energies."""
+        """Return the rounding error of :meth:`flow`, since every probability has the rounding error of the energies."""
         mass = math.fsum(self.weight(i, j) for i in self.rows)
         lost = math.fsum(self.weight(i, j) * self.law(i).get(LEFT_OUT, 0.0) for i in self.rows)
         blur = self.orbit.blur * self.subject.coarseness()
         return 32 * blur * mass + lost + self.orbit.n * NEGLIGIBLE * math.exp(4.0)
 
     def mass_off(self) -> float:
-        """The largest probability of leaving the orbit."""
+        """Return the largest probability of leaving the orbit."""
         return max((self.law(i).get(OFF, 0.0) for i in self.rows), default=0.0)
 
     def mass_forbidden(self) -> tuple[float, int]:
-        """The largest probability of an end of density zero, and the start."""
+        """Return the largest probability of an end of density zero, and its start."""
         worst = (0.0, 0)
         for i in self.rows:
             bad = [

@@ -1,20 +1,20 @@
-"""``refhmc.check.orbit``: is a tree sampler's law exactly invariant? Asked on single orbits, without sampling.
+"""``check.orbit``: whether a tree sampler leaves its target exactly invariant, checked on single orbits without sampling.
 
-A transition of NUTS, or of any other sampler that walks along the orbit z_i of a reversible, volume-preserving map and stops at
+A transition of NUTS, or of any other sampler that moves along the orbit z_i of a reversible, volume-preserving map and stops at
 one of its states, is a Markov matrix K(i -> j) on that orbit. It leaves pi exactly invariant if
 
     sum_i pi(z_i) K(i -> j) = pi(z_j)        for every j
 
-and K is computed by trying all answers to the random questions the transition asks (``subject/enumeration.py``), from
-every state that can reach z_j. Where this fails, the weaker statement that the position's law asks for is looked at too, with
-F(q, p) = (q, -p):
+K is computed by trying all answers to the random questions of the transition (``subject/enumeration.py``), from
+every state that can reach z_j. If this fails, a weaker condition that suffices for the distribution of the position is checked
+too, with F(q, p) = (q, -p):
 
     sum_i pi(z_i) (K(z_i -> q_j) + K(F z_i -> q_j)) = 2 pi(z_j)
 
-A row fails only if both do, and ordinary runs confirm the computed K. Orbits: ``orbits/states.py``.
+A row only fails if both fail, and ordinary runs confirm the computed K. Orbits: ``orbits/states.py``.
 
-Here: the call and the rows in their order, each a function of the :class:`OrbitExamination`; what becomes of a failing orbit is
-in ``orbits/verdicts.py``.
+This module has the function and the rows in their order, each a function of the :class:`OrbitExamination`. Failing orbits are
+confirmed in ``orbits/verdicts.py``.
 """
 
 from __future__ import annotations
@@ -72,26 +72,94 @@ def orbit(
     name: str | None = None,
     seconds_per_call: float | None = SECONDS_PER_CALL,
 ) -> Report:
-    """Whether ``transition`` leaves the target's law exactly invariant, on enumerated orbits of ``leap``.
+    """Check that a tree sampler leaves a distribution exactly invariant, on enumerated orbits.
 
-    transition : ``transition(draws, q, p) -> q``, the momentum given; or with the arguments in another order, with a NumPy
-        generator in the place of draws, without p (it is then the first normals asked for: unit mass), or a kernel of refhmc.
-        It answers q, (q, p), an object with ``q`` or ``position``, or the whole number of steps it moved. All its randomness
-        must be asked from draws (:class:`refhmc.check.Draws`). If it has parameters named ``eps`` (step_size, ...) or
-        ``depth`` (max_depth, ...), they are given; so are ``leap`` and ``target``.
-    leap : ``leap(q, p, eps) -> (q, p)``, or ``leap(q, p)`` with its step bound: the map whose orbit it walks.
-    target : a log density q -> number, something with ``log_density(q)`` (unit mass), or the energy H(q, p).
-    depth : the tree depth the transition was made with; it can go 2^depth - 1 steps.
-    eps : the step of ``leap``, where it takes one; several, if the transition takes it too. H : the energy, if ``target`` is
-    not enough. p0 : momentum of the first of ``points``, positions (d,) or pairs (q, p) to be tried before random ones.
-    order : the answer to each permutation of so many things that the transition asks for. One that draws the order of a
-    split's parts for a trajectory keeps the law in each order; ``leap`` is the step in this one.
-    threshold : the limit at which the transition calls a trajectory divergent. Given, a rule that is not the same seen from
-    all states of a trajectory fails; left out, it is only looked for at 1000 and mentioned.
-    seconds : the budget in processor seconds of this process and its children; five times as many by the clock end it too.
-    The enumerations may take three quarters of it. None means no limit. most_runs : the budget in transitions run.
+    A transition of NUTS, or of any sampler that stops at a state of the orbit z_i of a map, is a Markov matrix K(i -> j) on that
+    orbit. All answers to its random decisions are enumerated, and the main rows compare::
 
-    Raises TypeError or ValueError on arguments that cannot be what they should be; nothing else.
+        sum_i pi(z_i) K(i -> j) = pi(z_j)
+
+    on orbits of ordinary states, across energy peaks of tens to thousands of nats (diverging trajectories), next to states of
+    density zero, and at the divergence threshold. Further rows check that K stays on the orbit, sums to one, respects the depth
+    and reaches both directions.
+
+    The check finds wrong edge momenta, U-turn checks of unmerged trees, wrong weights, kept proposals of diverging subtrees and
+    one-sided trees. It does not examine the map (use :func:`integrator`), nor rules that only matter beyond `depth`. The
+    enumeration has rounding error only, and a correct sampler passes. A failure is confirmed by ordinary runs, which wrongly
+    contradict the enumeration with probability 1e-10. If an orbit is too large, a sampled row with a false-alarm rate of
+    1e-6 replaces the enumeration.
+
+    Parameters
+    ----------
+    transition : callable or refhmc kernel
+        ``transition(draws, q, p)`` on a given momentum returns q, (q, p), an object with q or position, or the number of steps
+        it moved along the orbit. It must take all its randomness from `draws`, a :class:`Draws`, or from a NumPy generator as
+        `rng`. Without `p`, the first normal numbers are the momentum (unit mass). Parameters named ``eps``
+        (``step_size``, ...), ``depth`` (``max_depth``, ...), ``leap`` and ``target`` receive these values.
+    leap : callable, optional
+        Map along whose orbit the transition moves: ``leap(q, p, eps) -> (q, p)``, or ``leap(q, p) -> (q, p)`` with a fixed step.
+        Not needed for kernels of refhmc.
+    target : callable or object, optional
+        Log density of q, an object with ``log_density`` (unit mass in both cases), the energy H(q, p), or a model of refhmc.
+    depth : int, default 3
+        Tree depth of the transition, from 1 to 12; it can make 2^depth - 1 steps.
+    eps : float or sequence of float, optional
+        Step size of `leap`; several if the transition takes it too.
+    dim : int, optional
+        Dimension of q; by default taken from `points` or `target`, or found by trying.
+    H : callable or object, optional
+        Energy ``H(q, p)``, if `target` does not define it.
+    p0 : array_like, shape (dim,), optional
+        Momentum of the first of `points`.
+    points : sequence, optional
+        Positions of shape (dim,), or pairs (q, p), that are tried before random ones.
+    order : sequence of int, optional
+        Answer to each permutation of this length that the transition draws. A transition that draws the order of a split's
+        parts leaves the distribution invariant in each order; `leap` must use this one.
+    threshold : float, optional
+        Energy error at which the transition calls a trajectory divergent. If given, a rule that depends on the start of the
+        trajectory fails; by default such a rule is only searched at 1000 and reported.
+    seconds : float or None, default 120.0
+        Budget in processor seconds; the check also ends after five times this wall-clock time. Enumerations take at most three
+        quarters of it. None means no limit.
+    most_runs : int, default 60000
+        Largest number of transitions.
+    seed : int, default 20261121
+        Seed of the orbits.
+    like : callable, module or array, optional
+        Array type of the arguments: a conversion function, a module with ``asarray``, or an example array. NumPy float64 by
+        default.
+    name : str, optional
+        Name of the subject in the report.
+    seconds_per_call : float or None, default 30.0
+        A call that takes longer is a FAIL. None means no limit.
+
+    Returns
+    -------
+    Report
+        The report.
+
+    Raises
+    ------
+    TypeError
+        If neither `target` nor `H` is given, or `leap` or `transition` is not callable.
+    ValueError
+        If `depth`, `order`, `dim`, `most_runs` or `seconds` is invalid.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> def leap(q, p, eps):  # standard normal target
+    ...     half = p - eps / 2 * q
+    ...     new = q + eps * half
+    ...     return new, half - eps / 2 * new
+    >>> def transition(draws, q, p, eps):  # a neighbour on either side, by Metropolis's rule
+    ...     new = leap(q, p, eps if draws.flip(np.log(0.5)) else -eps)
+    ...     error = (new[0] @ new[0] + new[1] @ new[1] - q @ q - p @ p) / 2
+    ...     return new[0] if draws.flip(-error) else q
+    >>> report = refhmc.check.orbit(transition, leap, lambda q: -0.5 * q @ q, depth=1, eps=0.5, dim=1)
+    >>> report.status, report.row("invariance").status
+    ('PASS', 'PASS')
     """
     if own.is_kernel(transition):
         eps = transition.step_size if eps is None else eps
@@ -99,15 +167,15 @@ def orbit(
         name = name or type(transition).__name__
         transition, leap, H = of_refhmc(type(transition)(**{**vars(transition), "max_treedepth": depth}), target)
     if target is None and H is None:
-        raise TypeError("orbit: target or H must be given")
+        raise TypeError("target or H must be given; got neither.")
     if not callable(leap):
-        raise TypeError(f"orbit: leap must be callable, got {type(leap).__name__}")
+        raise TypeError(f"leap must be callable; got {type(leap).__name__}.")
     require_counts(dim=dim, most_runs=most_runs)
     require_times(seconds=seconds)
     if int(depth) != depth or not 1 <= depth <= 12:
-        raise ValueError(f"depth must be a whole number from 1 to 12, got {depth!r}")
+        raise ValueError(f"depth must be an integer from 1 to 12; got {depth!r}.")
     if order is not None and sorted(order) != list(range(len(order))):
-        raise ValueError(f"order must have each of 0, 1, ... once, got {order!r}")
+        raise ValueError(f"order must contain each of 0, 1, ... once; got {order!r}.")
     part = math.inf if seconds is None else 0.75 * seconds
     test = OrbitExamination(
         transition,
@@ -139,6 +207,6 @@ def orbit(
         diagnose=diagnose,
         seconds_per_call=seconds_per_call,
         seconds=seconds,
-        false_alarm="enumerated rows: none; confirmed by ordinary runs before they fail (wrongly refuted with chance "
-        f"{REFUTED:g}); a sampled row, where there is one: {ALPHA:g}",
+        false_alarm="enumerated rows: none; a failure is confirmed by ordinary runs (wrongly contradicted with probability "
+        f"{REFUTED:g}); a sampled row, if there is one: {ALPHA:g}",
     )

@@ -1,9 +1,9 @@
-"""What ``check.orbit`` says beside its rows: what was noticed on the way, and what a pattern of rows is typical of.
+"""Notes of ``check.orbit``, and causes that a pattern of its rows is typical of.
 
-Where all weights are equal (flat orbits) only the shape of the tree can break sum_i pi_i K(i -> j) = pi_j; where that holds and
-unequal weights do not, a weight is wrong; where only peaks and walls do not, what is done with a trajectory that diverges.
-Three mistakes show in K itself: both directions are a fair coin's, so that K from (q, -p) is K from (q, p); a half that turns
-inside is not to be entered (``turning.py``); and a choice that forgets the energies keeps sum_i K(i -> j) = 1.
+If all weights are equal (flat orbits), only the shape of the tree can violate sum_i pi_i K(i -> j) = pi_j. If it holds there but
+not for unequal weights, a weight is wrong. If it only fails at peaks and walls, the treatment of diverging trajectories is.
+Three faults show in K itself. If both directions are equally likely, K from (q, -p) is K from (q, p). A half that turns
+inside must not be entered (``turning.py``). A choice that ignores the energies has sum_i K(i -> j) = 1.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from refhmc.check.report import FAIL, INCONCLUSIVE, WRONG_LAW, Row, not_run
 
 
 def notes(test: OrbitExamination) -> list[str]:
-    """What was detected on the way."""
+    """Return the notes of the report."""
     said = list(dict.fromkeys(test.notes))
     if test.unit_mass:
         said.append("unit mass: H = |p|^2 / 2 - log density")
     seen = test.transition.momentum if test.transition is not None else {}
     if seen.get("turned") and not seen.get("kept"):
-        said.append("it answers with the momentum turned about")
+        said.append("it returns the momentum reversed")
     elif seen.get("another", 0) > 0.5 * max(1, sum(seen.values())):
-        said.append("the momentum it answers with is not the one of that state")
+        said.append("the momentum it returns is not that of its end state")
     if test.runs:
         kinds = {kind: sum(k == kind for k, _ in test.tables) for kind, _ in test.tables}
         said.append(f"{test.runs} runs on {', '.join(f'{n} {kind}' for kind, n in kinds.items())} orbits")
@@ -33,60 +33,60 @@ def notes(test: OrbitExamination) -> list[str]:
 
 
 def diagnose(test: OrbitExamination, rows: dict[str, Row]) -> list[str]:
-    """What the failing rows are typical of."""
+    """Return the causes that the failing rows are typical of."""
     failing = {name for name, row in rows.items() if row.status == FAIL}
     if "stays on the orbit" in failing and rows["stays on the orbit"].severity == WRONG_LAW:
         return [
-            "it goes on from the wrong state: the edges of the tree are mixed up, or a step is taken in the wrong direction"
+            "the trajectory continues from the wrong state: mixed-up edges of the tree, or a step in the wrong direction"
         ]
     standing = test.pattern.get("invariance", [])
     if standing:
         if rows.get("reaches both directions", not_run("", "")).status == INCONCLUSIVE:
-            return ["the tree is grown in one direction only: the start must be able to be anywhere in it"]
+            return ["the tree grows in one direction only: every position in it must be possible for the start"]
         return [_mistake(test, standing)]
     if failing & {"invariance at large steps", "invariance across a wall"}:
         return [
-            "only where trajectories diverge: the proposal of a diverging subtree is kept, its weight is not zero, or the "
-            "rule depends on where the trajectory was started"
+            "only if trajectories diverge: the proposal of a diverging subtree is kept, its weight is not zero, or the "
+            "rule depends on the start of the trajectory"
         ]
     if "divergence threshold" in failing:
         return [
-            "the divergence rule compares with the start's energy: it must look at the whole trajectory, as its spread does"
+            "the divergence rule uses the energy of the start: it must use the whole trajectory, for example its range of energies"
         ]
     return []
 
 
 def _mistake(test: OrbitExamination, standing: list[Finding]) -> str:
-    """What the laws K that do not keep pi have in common."""
+    """Return what the distributions K that violate invariance have in common."""
     tables = [f.table for f in standing]
     if any(_one_sided(table) for table in tables):
         return (
-            "forwards and backwards are not treated alike: after an extension to one side an edge of the tree, or its "
-            "momentum, is not renewed, or the halves are joined in the wrong order"
+            "forward and backward extensions differ: after an extension to one side an edge of the tree, or its "
+            "momentum, is not updated, or the halves are joined in the wrong order"
         )
     if test.unit_mass and any(ends_beyond_a_turn(t, test.depth if t.depth is None else t.depth) for t in tables):
         return (
-            "a new half that turns inside is used: it must be thrown away, none of its states taken, and the tree grown no "
-            "further"
+            "a new half that turns inside is used: it must be discarded, none of its states accepted, and the tree must not "
+            "grow further"
         )
     if all(_keeps_the_uniform_law(table, test.guard(test.depth)) for table in tables):
         return (
-            "what it keeps is the uniform law on the orbit: energies have no part in its choice, the slice or the weights "
-            "exp(-H) are left out"
+            "it leaves the uniform distribution on the orbit invariant: the choice ignores energies, that is the slice or the "
+            "weights exp(-H) are missing"
         )
     if any(f.table.orbit.kind == "flat" and f.defect > 1e-3 for f in standing):
         return (
-            "it fails where all weights are equal: the shape of the tree depends on where it was started (edge "
-            "momenta, U-turn checks of joined subtrees), or a choice ignores the sizes of what it chooses from"
+            "it fails with equal weights: the shape of the tree depends on its start (edge "
+            "momenta, U-turn checks of merged subtrees), or a choice ignores the sizes of its alternatives"
         )
     return (
-        "it fails with unequal weights only: a state or a subtree is taken with the wrong weight, or the weights are "
+        "it only fails with unequal weights: a state or a subtree is chosen with the wrong weight, or the weights are "
         "summed wrongly"
     )
 
 
 def _one_sided(table: Table) -> bool:
-    """Whether it goes elsewhere from (q, -p) than from (q, p)."""
+    """Return whether it ends elsewhere from (q, -p) than from (q, p)."""
     if table.turned is None:
         return False
     pairs = [(table.law(i), table.turned.law(i)) for i in table.rows if i in table.turned.rows]
@@ -94,6 +94,6 @@ def _one_sided(table: Table) -> bool:
 
 
 def _keeps_the_uniform_law(table: Table, guard: int) -> bool:
-    """sum_i K(i -> j) = 1"""
+    """Return whether sum_i K(i -> j) = 1."""
     sums = [math.fsum(table.law(i).get(j, 0.0) for i in table.rows) for j in range(-guard, guard + 1)]
     return max(abs(total - 1) for total in sums) < 1e-6

@@ -1,11 +1,11 @@
-"""The row "invariance, sampled" of ``check.orbit``: for an orbit whose K is too large to enumerate in the budget.
+"""The row "invariance, sampled" of ``check.orbit``, for an orbit whose K is too large to enumerate within the budget.
 
-Starts i are drawn with the probabilities pi(z_i) / sum pi on a stretch of the orbit, one ordinary transition each; the ends at
-an inner state j, which all its starts are drawn for, are binomial with
+Starts i are drawn with probabilities pi(z_i) / sum pi on a section of the orbit, one ordinary transition each. At an inner
+state j, all of whose starts are on the section, the number of ends is binomial with
 
     P(end = j) = pi(z_j) / sum pi
 
-if pi is invariant. The least of the two-sided p-values, times their number, is held against 1e-6.
+if pi is invariant. The least of the two-sided p-values, times their number, is compared with 1e-6.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ALPHA = 1e-6  # false alarms of the sampled row
 
 
 def sampled(test: OrbitExamination) -> Row:
-    """Where the enumeration did not end: from random starts with weights pi on one orbit, are the ends so distributed?"""
+    """Test the ends of ordinary transitions from starts with weights pi, if the enumeration was not completed."""
     test.require(sound=True)
     if not test.unfinished:
         raise NotApplicable("the enumerations were complete")
@@ -56,6 +56,6 @@ def sampled(test: OrbitExamination) -> Row:
         least = min(least, 2 * tail * len(tested))
     top = float(max(expected[j + span] for j in tested))
     shift = (-scipy.special.ndtri(ALPHA / 2 / len(tested)) + 2.33) * math.sqrt(top * (1 - top) / runs) / top
-    found = f"a relative error of {shift:.2g} in its likeliest state would be found with probability 0.99"
+    found = f"a relative error of {shift:.2g} in its most probable state would be found with probability 0.99"
     basis = f"p-value of {runs} runs from pi on one orbit; {found}"
     return judged(min(1.0, least), ALPHA, basis, start_case(test, table, 0), relation=">=")

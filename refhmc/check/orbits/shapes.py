@@ -1,4 +1,4 @@
-"""The shapes in which others write a transition along an orbit, and its map.
+"""Call signatures of a transition along an orbit, and of its map.
 
     transition    (draws, q, p), (q, p, draws), (draws, q); NumPy's generator for draws; eps, depth, leap, target by name
     leap          (q, p, eps) or (q, p) or (q, p, eps, n), to (q, p)
@@ -24,7 +24,7 @@ from refhmc.check.subject.step import Step
 
 
 def shapes_of(transition: Callable) -> list[tuple[CallShape, bool]]:
-    """In which ways to try to call it, the likeliest first; and whether a uniform may stay undecided until it is compared."""
+    """Return signatures to try, the most probable first, and whether a uniform may stay undecided until it is compared."""
     known, needed = meanings(transition), needed_by(transition)
     empty = inspect.Parameter.empty
     named: dict[str, str] = {m: known[m].name for m in ("eps", "depth") if m in known}
@@ -45,32 +45,32 @@ def shapes_of(transition: Callable) -> list[tuple[CallShape, bool]]:
 
 
 def is_pair(point: Any) -> bool:
-    """Whether a point is (q, p)."""
+    """Return whether a point is a pair (q, p)."""
     return isinstance(point, tuple) and len(point) == 2 and np.ndim(point[0]) == 1
 
 
 class Leap:
-    """The foreign leap as ``ahead(q, p, eps)`` and ``back(q, p, eps)``; ``takes_eps`` whether it is told the step."""
+    """The foreign leap as ``ahead(q, p, eps)`` and ``back(q, p, eps)``; ``takes_eps``: whether it receives the step."""
 
     def __init__(self, leap: Callable, like: Any) -> None:
-        self.step = Step(leap, 0, None, like)  # in as many dimensions as it is asked in
+        self.step = Step(leap, 0, None, like)  # any dimension
         known, needed = meanings(leap), needed_by(leap)
         self.takes_eps = "eps" in known or (needed or 2) >= 3
         self.needs_eps = (needed or 2) >= 3
-        self.by_sign = self.takes_eps  # back by a negative step; otherwise by turning the momentum
+        self.by_sign = self.takes_eps  # back by a negative step; otherwise by reversing the momentum
 
     @property
     def foreign(self) -> Foreign:
-        """The author's function."""
+        """Function of the author."""
         return self.step.foreign
 
     def ahead(self, q: np.ndarray, p: np.ndarray, eps: float | None) -> tuple[np.ndarray, np.ndarray]:
-        """The state after (q, p)."""
+        """Return the state after (q, p)."""
         end = self.step(np.concatenate([q, p]), eps if self.takes_eps else None)
         return end[: len(q)], end[len(q) :]
 
     def back(self, q: np.ndarray, p: np.ndarray, eps: float | None) -> tuple[np.ndarray, np.ndarray]:
-        """The state before (q, p)."""
+        """Return the state before (q, p)."""
         if self.by_sign and eps is not None:
             return self.ahead(q, p, -eps)
         new_q, new_p = self.ahead(q, -p, eps)
@@ -78,10 +78,10 @@ class Leap:
 
 
 def tape_transition(run: Callable, most: int) -> Callable:
-    """``run(q, p, tape) -> (q, thresholds)``, which compares each uniform of an array with one number, as a transition.
+    """Return ``run(q, p, tape) -> (q, thresholds)``, which compares uniforms of an array with numbers, as a transition.
 
-    ``thresholds``, one for each of the uniforms that were used, say where the law of the end may have a break. They are not
-    taken on trust: the end is that of a run on u = t where u >= t was answered, and on the number before t where u < t was.
+    ``thresholds``, one per used uniform, state where the distribution of the end may have a break. They are
+    verified: the end is that of a run on u = t if u >= t was answered, and on the number before t if u < t was.
     """
 
     def on(q: Any, p: Any, decided: Sequence[float]) -> tuple:
@@ -103,7 +103,7 @@ def tape_transition(run: Callable, most: int) -> Callable:
             t = known[len(decided)]
             below = uniforms[len(decided)] < t
             decided.append(min(max(np.nextafter(t, 0) if below else t, 0.0), np.nextafter(1, 0)))
-            if below != (t > 0.5):  # the run on one half went the other way
+        if below != (t > 0.5):  # the run on one half took the other branch
                 known = thresholds(tuple(q), tuple(p), tuple(decided))
         return on(q, p, decided)[0]
 
@@ -111,11 +111,11 @@ def tape_transition(run: Callable, most: int) -> Callable:
 
 
 def of_refhmc(kernel: Any, target: Any) -> Any:
-    """NUTS of refhmc as (transition, leap, energy) on a model of refhmc: compiled code, on tapes of uniforms.
+    """Return NUTS of refhmc as (transition, leap, energy) on a model of refhmc: compiled code, on tapes of uniforms.
 
-    The leapfrog on the identity metric is written out here, another way to the same states; other maps are refhmc's own. Of an
-    integrator that draws an order of parts for each trajectory one order is taken, not the parts' own: in each the law is to be
-    kept, so that it is kept on the whole.
+    The leapfrog with the identity metric is implemented here independently; other maps are refhmc's own. For an
+    integrator that draws an order of parts per trajectory one order is used, not the parts' own: each order must leave the
+    distribution invariant.
     """
     metric = own.metrics.Identity() if kernel.metric is None else kernel.metric
     default = own.integrators.ImplicitMidpoint if metric.position_dependent else own.integrators.Leapfrog
@@ -145,10 +145,10 @@ def of_refhmc(kernel: Any, target: Any) -> Any:
 
     def run(q: np.ndarray, p: np.ndarray, tape: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         end = own.transition(model, kernel, q, momentum=p, uniforms=np.concatenate([first, tape]))
-        # In the place of a direction is the uniform itself: undecided it is 1/2, which is its threshold.
+        # A direction has the uniform itself as its entry: undecided it is 1/2, which is its threshold.
         return end.q, end.probabilities[len(first) :]
 
-    # Compiled here: no row is to wait for it.
+    # Compiled here, so that no row has to wait for it.
     with contextlib.suppress(Exception):
         leap(np.zeros(model.dim), np.ones(model.dim), kernel.step_size)
         run(np.zeros(model.dim), np.ones(model.dim), np.full(64, 0.5))

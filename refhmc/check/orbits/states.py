@@ -1,15 +1,15 @@
-"""Orbits of a reversible map, and the ones on which mistakes of a tree sampler show.
+"""Orbits of a reversible map, in particular those on which faults of a tree sampler show.
 
-An orbit is z_k = leap^k(z_0), k = -n ... n, with energies H(z_k). A transition that walks it is judged from the states around
-z_0; what can go wrong depends on what they are like:
+An orbit is z_k = leap^k(z_0), k = -n ... n, with energies H(z_k). A transition along it is judged at the states around
+z_0. Its possible faults depend on the kind of states:
 
-    flat       energies equal to a millionth and less: only the shape of the tree matters, no weight does
+    flat       energies equal to a millionth or less: only the shape of the tree matters, not the weights
     uneven     energies that differ by some nats: weights matter too
-    barrier    low states on both sides of a peak of tens to thousands of nats: what diverges is cut off, or must be
+    barrier    low states on both sides of a peak of tens to thousands of nats: diverging trajectories are cut off
     wall       states of density zero (energy infinite or NaN) among others
 
-z_0 is always a low one, so that pi(z_i) / pi(z_0) is never large and rounding stays rounding. A barrier is best seen on an
-orbit that is nearly its own mirror image, z_{-k} = (q_k, -p_k), as it is exactly through a state with p = 0: a small p there
+z_0 always has a low energy, so that pi(z_i) / pi(z_0) is never large and rounding errors stay small. A barrier is best seen on
+an orbit that is nearly its own mirror image, z_{-k} = (q_k, -p_k), as it is exactly through a state with p = 0. A small p there
 sets the difference of the two valleys, and the size of q the height of the peak.
 """
 
@@ -25,15 +25,15 @@ import scipy.optimize
 from refhmc.check.subject.foreign import SubjectError
 
 DROP = 300.0  # nats by which a state two transitions away may lie below z_0: naive weights must not overflow
-LOWER = 8.0  # nats by which one may that a transition reaches
-NEAR = 12.0  # nats within which another state is as good as as likely as z_0
+LOWER = 8.0  # the same for a state that a transition reaches
+NEAR = 12.0  # nats within which another state counts as equally likely as z_0
 BARRIERS = ((12.0, 60.0), (60.0, 300.0), (300.0, 950.0), (1100.0, 1700.0), (1700.0, 3000.0), (3000.0, 1e5))
 
 
 class Orbit(NamedTuple):
-    """States ``q``, ``p`` (2n + 1, d) and their ``energy``; z_0 is in the middle. ``eps`` and ``kind`` are for the record.
+    """States ``q``, ``p`` (2n + 1, d) and their ``energy``, with z_0 in the middle; ``eps`` and ``kind`` for information.
 
-    ``near``: how far from a state its copy may come out, by rounding; ``blur``: how far its energy may be off.
+    ``near``: the distance by which rounding may move a copy of a state. ``blur``: the rounding error of its energy.
     """
 
     q: np.ndarray
@@ -49,18 +49,19 @@ class Orbit(NamedTuple):
         return len(self.energy) // 2
 
     def H(self, k: int) -> float:
-        """The energy of z_k."""
+        """Return the energy of z_k."""
         return float(self.energy[self.n + k])
 
     def around(self, reach: int) -> np.ndarray:
-        """The energies of z_-reach ... z_reach."""
+        """Return the energies of z_-reach ... z_reach."""
         return self.energy[self.n - reach : self.n + reach + 1]
 
 
 class PhaseMap(NamedTuple):
-    """``ahead(q, p, eps)`` and ``back(q, p, eps)``, inverse to each other, ``energy(q, p)`` (NaN where there is none).
+    """``ahead(q, p, eps)`` and ``back(q, p, eps)``, inverse to each other, and ``energy(q, p)`` (NaN if undefined).
 
-    ``centre`` and ``scale`` (d,) say where the density lives, ``momentum`` (d,) the size of a momentum; ``unit`` the rounding.
+    ``centre`` and ``scale`` (d,) describe the bulk of the density, ``momentum`` (d,) the size of a momentum; ``unit`` is the
+    rounding unit.
     """
 
     ahead: Callable
@@ -75,7 +76,7 @@ class PhaseMap(NamedTuple):
 def orbit_through(
     phase_map: PhaseMap, q: np.ndarray, p: np.ndarray, n: int, eps: float | None, kind: str = ""
 ) -> Orbit:
-    """The orbit through (q, p), n states to each side; NaN beyond a state that is not finite."""
+    """Return the orbit through (q, p), n states to each side; NaN beyond a state that is not finite."""
     d = len(q)
     states = np.full((2 * n + 1, 2, d), np.nan)
     states[n] = q, p
@@ -90,7 +91,7 @@ def orbit_through(
 
 
 def measured(phase_map: PhaseMap, orbit: Orbit) -> Orbit:
-    """The orbit with ``near`` and ``blur``, from a walk along it and back again."""
+    """Return the orbit with ``near`` and ``blur``, from a run along it and back again."""
     known = np.flatnonzero(np.isfinite(orbit.q).all(axis=1))
     first, last = known[0], known[-1]
     unit = phase_map.unit
@@ -116,14 +117,14 @@ def measured(phase_map: PhaseMap, orbit: Orbit) -> Orbit:
 
 
 def separation(orbit: Orbit) -> float:
-    """The least distance of two of its positions."""
+    """Return the least distance between two of its positions."""
     q = orbit.q[np.isfinite(orbit.q).all(axis=1)]
     apart = np.abs(q[:, None] - q[None]).max(axis=2)
     return float(apart[~np.eye(len(q), dtype=bool)].min(initial=np.inf))
 
 
 def usable(orbit: Orbit, reach: int) -> bool:
-    """Whether z_0 has a density, no state within reach one that is much higher, and none at all one that is beyond numbers."""
+    """Return whether z_0 has a density, and no state within reach, or anywhere, has a much higher one."""
     here = orbit.H(0)
     if not math.isfinite(here) or (orbit.energy < here - DROP).any():
         return False
@@ -133,7 +134,7 @@ def usable(orbit: Orbit, reach: int) -> bool:
 def from_lowest(
     phase_map: PhaseMap, q: np.ndarray, p: np.ndarray, eps: float | None, reach: int, n: int, kind: str = ""
 ) -> Orbit | None:
-    """The orbit through (q, p) with its lowest state within ``reach`` for z_0, n to each side; None if it is of no use."""
+    """Return the orbit through (q, p) with its lowest state within ``reach`` as z_0, n to each side; None if unusable."""
     orbit = orbit_through(phase_map, q, p, reach, eps, kind)
     energy = np.where(np.isfinite(orbit.energy), orbit.energy, np.inf)
     if not np.isfinite(energy).any():
@@ -144,7 +145,7 @@ def from_lowest(
 
 
 def finished(phase_map: PhaseMap, orbit: Orbit | None, n: int) -> Orbit | None:
-    """The orbit with n states to each side, measured; None where its states cannot be told apart."""
+    """Return the orbit with n states to each side, measured; None if its states cannot be distinguished."""
     if orbit is None or not math.isfinite(orbit.H(0)):
         return None
     orbit = orbit_through(phase_map, orbit.q[orbit.n], orbit.p[orbit.n], n, orbit.eps, orbit.kind)
@@ -153,7 +154,7 @@ def finished(phase_map: PhaseMap, orbit: Orbit | None, n: int) -> Orbit | None:
 
 
 def turning(orbit: Orbit) -> int:
-    """After how many steps from z_0 the way back to it shortens; 2n + 1 if it does not."""
+    """Return the number of steps from z_0 after which the trajectory turns back; 2n + 1 if it does not."""
     for k in range(1, orbit.n + 1):
         way = orbit.q[orbit.n + k] - orbit.q[orbit.n]
         if not (way @ orbit.p[orbit.n + k] > 0 and way @ orbit.p[orbit.n] > 0):
@@ -161,11 +162,11 @@ def turning(orbit: Orbit) -> int:
     return 2 * orbit.n + 1
 
 
-# ------------------------------------------------------------------------------------------------ where to look for them
+# ------------------------------------------------------------------------------------------------ search for orbits
 
 
 def _tried(make: Callable[..., Orbit | None], *arguments: Any) -> Orbit | None:
-    """The orbit that is made; None where the map or the density raises so far out."""
+    """Return the orbit; None if the map or the density raises that far out."""
     try:
         return make(*arguments)
     except SubjectError:
@@ -175,13 +176,13 @@ def _tried(make: Callable[..., Orbit | None], *arguments: Any) -> Orbit | None:
 def _scattered(
     phase_map: PhaseMap, of_q: float, of_p: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A random position and momentum of these sizes."""
+    """Return a random position and momentum of these sizes."""
     q, p = rng.standard_normal((2, len(phase_map.centre)))
     return phase_map.centre + of_q * phase_map.scale * q, of_p * phase_map.momentum * p
 
 
 def ordinary(phase_map: PhaseMap, n: int, reach: int, steps: Sequence, rng: np.random.Generator) -> Iterator[Orbit]:
-    """Random orbits, flat and uneven in turn, of many turning times; an endless supply where there are any."""
+    """Yield random orbits, flat and uneven, of many turning times."""
     for trial in range(400):
         size = (1.0, 1e-3, 2.0, 0.5, 4.0, 1e-2, 8.0, 1.5)[trial % 8]
         q, p = _scattered(phase_map, size, min(size, 2.0), rng)
@@ -194,7 +195,7 @@ def ordinary(phase_map: PhaseMap, n: int, reach: int, steps: Sequence, rng: np.r
 
 
 def varied(orbits: Iterator[Orbit], count: int) -> list[Orbit]:
-    """``count`` of them: flat ones a third, and turning times as different as they come."""
+    """Return ``count`` of them: a third of them flat, with turning times as different as possible."""
     found: list[Orbit] = []
     taken: dict = {}
     waiting: list[tuple[tuple, Orbit]] = []
@@ -215,7 +216,7 @@ def varied(orbits: Iterator[Orbit], count: int) -> list[Orbit]:
 
 
 def _alternating(orbits: list[Orbit]) -> list[Orbit]:
-    """Return uneven ones first and flat ones between them, of each kind those first that turn early: their trees are small.
+    """Return uneven and flat orbits alternately, early turns first, since their trees are small.
 
     The budget may end anywhere.
     """
@@ -228,13 +229,13 @@ def _alternating(orbits: list[Orbit]) -> list[Orbit]:
 
 
 def height(orbit: Orbit, reach: int) -> float:
-    """The highest finite energy within reach, above z_0's."""
+    """Return the highest finite energy within reach, above that of z_0."""
     energy = orbit.around(reach)
     return float(energy[np.isfinite(energy)].max() - orbit.H(0))
 
 
 def across(orbit: Orbit, reach: int, limit: float) -> int:
-    """How many states are as likely as z_0 with a peak of ``limit`` nats, or density zero, between, before or after."""
+    """Return a score for states as likely as z_0 with a peak of ``limit`` nats, or density zero, in between."""
     energy = orbit.around(reach) - orbit.H(0)
     peak = ~(energy <= limit)
     if not peak.any():
@@ -245,7 +246,7 @@ def across(orbit: Orbit, reach: int, limit: float) -> int:
 
 
 class Mirror(NamedTuple):
-    """A place to start mirrored orbits: q = centre + size * direction, step ``eps``; the valley is ``valley`` steps away."""
+    """Start of mirrored orbits: q = centre + size * direction, step ``eps``; the valley is ``valley`` steps away."""
 
     direction: np.ndarray
     size: float
@@ -257,7 +258,7 @@ class Mirror(NamedTuple):
 def mirrors(
     phase_map: PhaseMap, reach: int, steps: Sequence[float | None], rng: np.random.Generator
 ) -> Iterator[Mirror]:
-    """States at rest with a valley within reach on both sides, for sizes from small to large."""
+    """Yield states at rest with a valley within reach on both sides, for sizes from small to large."""
     if reach < 2:
         return
     for eps in steps:
@@ -269,7 +270,7 @@ def mirrors(
 
 
 def _axes(phase_map: PhaseMap) -> np.ndarray:
-    """Directions of the largest and the least curvature at the centre, in units of the scale, (2, d) or fewer."""
+    """Return directions of the largest and the least curvature at the centre, in units of the scale, (2, d) or fewer."""
     d, width = len(phase_map.centre), 0.3
 
     def f(z: np.ndarray) -> float:
@@ -283,7 +284,7 @@ def _axes(phase_map: PhaseMap) -> np.ndarray:
     for i, j in pairs:
         mixed = f(e[i] + e[j]) - f(e[i] - e[j]) - f(e[j] - e[i]) + f(-e[i] - e[j])
         curvature[i, j] = curvature[j, i] = mixed / (4 * width**2)
-    # M^-1/2 (Hessian) M^-1/2: along its eigenvectors a trajectory of a quadratic stays in a line.
+    # M^-1/2 (Hessian) M^-1/2: along its eigenvectors a trajectory of a quadratic stays on a line.
     size = phase_map.scale * phase_map.momentum
     symmetric = curvature / np.outer(size, size)
     if not np.isfinite(symmetric).all():
@@ -311,7 +312,7 @@ def _valley(
 
 
 def leaning(phase_map: PhaseMap, mirror: Mirror, n: int, difference: float, rng: np.random.Generator) -> Orbit | None:
-    """The mirrored orbit with a little momentum, so that its two valleys differ by ``difference`` nats."""
+    """Return the mirrored orbit with a small momentum, so that its two valleys differ by ``difference`` nats."""
     q = phase_map.centre + mirror.size * phase_map.scale * mirror.direction
     push = phase_map.momentum * rng.standard_normal(len(q))
     k, trial = mirror.valley, 1e-4 * mirror.size
@@ -332,7 +333,7 @@ def leaning(phase_map: PhaseMap, mirror: Mirror, n: int, difference: float, rng:
 def barriers(
     phase_map: PhaseMap, n: int, reach: int, steps: Sequence[float | None], rng: np.random.Generator
 ) -> list[Orbit]:
-    """At most one orbit for each height in ``BARRIERS``."""
+    """Return at most one orbit per height in ``BARRIERS``."""
     best: dict[int, tuple[int, Orbit]] = {}
     done: dict[int, int] = {}
 
@@ -370,10 +371,10 @@ def designed(
     tries: int = 40,
     all_above: bool = False,
 ) -> Orbit | None:
-    """An orbit with H(k) = H(0) + low[k] for each k of ``low``, and H(peak) = H(0) + rise, about; solved by least squares.
+    """Return an orbit with H(k) = H(0) + low[k] for each k of ``low``, and H(peak) = H(0) + rise, by least squares.
 
-    It begins with momenta that carry it on along the softest direction, so that it does not turn at once. ``all_above``: the
-    other states that :func:`usable` looks at are asked to lie no lower than z_0, too.
+    It starts with momenta along the softest direction, so that it does not turn immediately. With ``all_above``, the
+    other states that :func:`usable` examines must not lie below z_0 either.
     """
     d, axes = len(phase_map.centre), _axes(phase_map)
     size = math.sqrt(rise) * rng.uniform(1.0, 3.0)
@@ -408,7 +409,7 @@ def designed(
 def designs(
     phase_map: PhaseMap, n: int, reach: int, steps: Sequence[float | None], rng: np.random.Generator, count: int = 6
 ) -> Iterator[Orbit]:
-    """Orbits of two or three likely states within reach of each other, and a peak between or beside them."""
+    """Yield orbits of two or three likely states within reach of each other, with a peak between or next to them."""
     d, found = len(phase_map.centre), 0
     for trial in range(3 * count if reach > 2 else 0):
         if d > 1 and trial % 3 < 2:  # two neighbours, a peak, another: unequal halves on its sides
@@ -429,7 +430,7 @@ def designs(
 def walls(
     phase_map: PhaseMap, n: int, reach: int, steps: Sequence[float | None], rng: np.random.Generator, count: int = 3
 ) -> list[Orbit]:
-    """Orbits with states of density zero near z_0 and likely ones besides."""
+    """Return orbits with states of density zero near z_0 and likely ones too."""
     found: list[tuple[int, Orbit]] = []
     for trial in range(120):
         size = (1.0, 2.0, 0.5, 4.0, 16.0, 100.0)[trial % 6]
@@ -459,7 +460,7 @@ def at_the_limit(
     rng: np.random.Generator,
     count: int = 4,
 ) -> list[Orbit]:
-    """Barriers whose peak is more than ``limit`` above one likely state, and less above another."""
+    """Return barriers whose peak is more than ``limit`` above one likely state, and less above another."""
     found: list[Orbit] = []
     for trial in range(4 * count if reach > 2 else 0):
         k = int(rng.integers(2, reach + 1))

@@ -1,7 +1,7 @@
-"""Which states of an orbit a tree may end on, by the rules of NUTS alone.
+"""States of an orbit on which a tree may end, by the rules of NUTS alone.
 
-A tree is doubled to either side. A new half of which a part turns is thrown away and ends the trajectory; a whole that turns
-ends it, with its states kept. Three rules are known for whether z_a ... z_b, joined of z_a ... z_m and the rest, turns:
+A tree is doubled to either side. A new half with a part that turns is discarded and ends the trajectory. A whole tree that
+turns ends it and keeps its states. There are three known rules for whether z_a ... z_b, joined from z_a ... z_m and the rest, turns:
 
     span      (q_b - q_a) . p_a < 0  or  (q_b - q_a) . p_b < 0                     Hoffman and Gelman (2014)
     sum       rho . p_a <= 0  or  rho . p_b <= 0,  rho = p_a + ... + p_b           Betancourt (2017)
@@ -20,7 +20,7 @@ Rule = Callable[[int, int, int], bool]  # of a, m, b
 
 
 def rules(table: Table) -> list[Rule]:
-    """The three, of states by their offsets from z_0."""
+    """Return the three rules, for states by their offsets from z_0."""
     n, q, p = table.orbit.n, table.orbit.q, table.orbit.p
 
     def span(a: int, m: int, b: int) -> bool:
@@ -39,7 +39,7 @@ def rules(table: Table) -> list[Rule]:
 
 
 def may_end(turns: Rule, start: int, depth: int) -> set[int]:
-    """The offsets at which a transition from ``start`` may end."""
+    """Return the offsets at which a transition from ``start`` may end."""
     found = {start}
 
     def whole(a: int, b: int) -> bool:  # no part of it turns
@@ -61,7 +61,7 @@ def may_end(turns: Rule, start: int, depth: int) -> set[int]:
 
 
 def ends_beyond_a_turn(table: Table, depth: int) -> bool:
-    """Whether, by each of the rules, it ends where no tree that throws turning halves away can end."""
+    """Return whether, by each of the rules, it ends where no tree that discards turning halves can end."""
     return all(
         any(
             p > 1e-12 and isinstance(end, int) and end not in may_end(turns, i, depth)

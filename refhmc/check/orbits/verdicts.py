@@ -1,8 +1,8 @@
-"""From orbits on which sum_i pi(z_i) K(i -> j) is not pi(z_j) to a row: does the failure stand?
+"""From orbits that violate sum_i pi(z_i) K(i -> j) = pi(z_j) to a row: confirmation of failures.
 
-A failing orbit stands if K comes out the same at a second, more thorough enumeration; if the weaker statement fails too that
-the position's law asks for (``orbits/orbit.py``); and if ordinary runs from its likeliest states follow the K that was
-computed: binomial counts n_j ~ B(200, K(i -> j)), fewer if the budget ends, each refuted at a tail below 1e-10.
+A failing orbit is confirmed if a second, more thorough enumeration gives the same K; if the weaker condition for the
+distribution of the position fails too (``orbits/orbit.py``); and if ordinary runs from its most probable states follow the
+computed K: binomial counts n_j ~ B(200, K(i -> j)), fewer if the budget ends, each rejected at a tail below 1e-10.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from refhmc.check.orbits.law import Finding, Table, worst_of
 from refhmc.check.report import Row
 from refhmc.check.subject.foreign import Inconclusive, text_of, time_left
 
-SAMPLES = 200  # ordinary runs from a state, to confirm the enumerated law; fewer if the budget ends
-ROUND = 20  # of them at a time
-REFUTED = 1e-10  # chance of their disagreeing by accident
+SAMPLES = 200  # ordinary runs from a state, to confirm the enumerated distribution; fewer if the budget ends
+ROUND = 20  # runs per round
+REFUTED = 1e-10  # chance of a contradiction by accident
 
 
 def row_of(test: OrbitExamination, name: str, found: list[Finding], what: str) -> Row:
-    """The row of the worst finding that stands."""
+    """Return the row of the worst confirmed finding."""
     failing = sorted((f for f in found if f.fails), key=lambda f: (f.table.depth or 0, f.table.enumerator.runs))
     runs = sum(f.table.enumerator.runs for f in found)
     standing = [f for f in failing if stands(test, f)]
     if test.contradicted:
-        raise Inconclusive("ordinary runs do not follow the enumerated law")
+        raise Inconclusive("ordinary runs do not follow the enumerated distribution")
     if standing:
         smallest = standing[0]
         worst = max(failing, key=lambda f: f.defect)
@@ -42,14 +42,14 @@ def row_of(test: OrbitExamination, name: str, found: list[Finding], what: str) -
         raise Inconclusive(str(doubtful[0].table.stands), doubtful[0].defect)
     sound = [f for f in found if not f.fails]
     if not sound:
-        return passed(f"for the position's law, {len(found)} {what}, {runs} runs")
+        return passed(f"for the distribution of the position, {len(found)} {what}, {runs} runs")
     worst = max(sound, key=lambda f: f.defect / f.tolerance)
     basis = f"|sum_i pi_i K(i -> j) / pi_j - 1|, {len(found)} {what}, {runs} runs; rounding of the energies"
     return passed(basis, worst.defect, worst.tolerance)
 
 
 def stands(test: OrbitExamination, finding: Finding) -> bool:
-    """Whether a failing orbit fails for good: in the weaker sense too, with K computed anew, ordinary runs agreeing."""
+    """Return whether a failing orbit is confirmed: also in the weaker sense, with a new K, and by ordinary runs."""
     verdict = finding.table.stands
     if verdict is None:
         verdict = _confirmed(test, finding)
@@ -58,16 +58,16 @@ def stands(test: OrbitExamination, finding: Finding) -> bool:
 
 
 def _confirmed(test: OrbitExamination, finding: Finding) -> str:
-    """ "" if it stands, otherwise what speaks against."""
+    """Return "" if the failure is confirmed, otherwise the reason against it."""
     table = finding.table
     depth = test.depth if table.depth is None else table.depth
     guard = test.guard(depth)
     if table.enumerator.read_values:
         again = test.table("again", table.orbit, depth, thorough=True)
         if again is None:
-            return "K could not be computed a second time in the budget, more thoroughly"
+            return "K could not be computed a second time, more thoroughly, within the budget"
         if not worst_of(again, guard).fails:
-            return "K came out otherwise at a second, more thorough enumeration"
+            return "a second, more thorough enumeration gave another K"
         table = again
     mirrored = finding.table.turned = test.table("mirrored", table.orbit, depth, mirrored=True)
     if mirrored is not None:
@@ -78,11 +78,11 @@ def _confirmed(test: OrbitExamination, finding: Finding) -> str:
         ]
         if all(weaker):
             test.notes.append(
-                "invariant once the momentum is refreshed, or turned about, but not with the momentum kept"
+                "invariant if the momentum is refreshed, or reversed, but not if the momentum is kept"
             )
             return "weaker"
     test.contradicted |= not _sampling_agrees(test, table)
-    return "ordinary runs do not follow the enumerated law" if test.contradicted else ""
+    return "ordinary runs do not follow the enumerated distribution" if test.contradicted else ""
 
 
 def _sampling_agrees(test: OrbitExamination, table: Table) -> bool:
@@ -100,13 +100,13 @@ def _sampling_agrees(test: OrbitExamination, table: Table) -> bool:
         seen = [binomial_tail(count[end], runs, law.get(end, 0.0)) for end in {*law, *count}]
         least, tails = min(least, *seen), tails + 2 * len(seen)
     if least * tails < REFUTED:
-        why = "its randomness is not all asked for, or splits where it was not looked"
-        test.notes.append(f"ordinary runs do not follow the enumerated law: {why}")
+        why = "it has randomness of its own, or a break that the enumeration missed"
+        test.notes.append(f"ordinary runs do not follow the enumerated distribution: {why}")
     return least * tails >= REFUTED
 
 
 def case_of(test: OrbitExamination, finding: Finding) -> str:
-    """The call that shows it, and the pair of states with the largest one-way flow."""
+    """Return the call that shows the failure, and the pair of states with the largest one-way flow."""
     table, j = finding.table, finding.j
     k = table.orbit.n + j
     flows = {
@@ -135,7 +135,7 @@ def _rounded(answers: tuple) -> list:
 
 
 def binomial_tail(seen: int, n: int, p: float) -> float:
-    """The smaller of P(X <= seen) and P(X >= seen), X binomial."""
+    """Return the smaller of P(X <= seen) and P(X >= seen), X binomial."""
     p = min(1.0, max(0.0, p))
     above = 1.0 if seen == 0 else float(scipy.special.bdtrc(seen - 1, n, p))
     return min(float(scipy.special.bdtr(seen, n, p)), above)

@@ -3,7 +3,7 @@
     pi(q) phi(w) P / |dq'/dw|    is the same for a move and its reverse (``transitions/balance.py``)
     acceptance                   P = min(1, e^r), r the log ratio of both sides without P; other balanced rules pass too
     rejection                    an outcome that does not follow the proposal is the start, or a move in its own right
-    never taken                  for noise on which it always stays, the reverse is not taken either (``transitions/refusals.py``)
+    never taken                  if it always stays, the reverse is not taken either (``transitions/refusals.py``)
 
 The conditions for a FAIL are in ``transitions/transition.py``.
 """

@@ -1,6 +1,6 @@
 """Noise on which a kernel never moves: check that the reverse move is never taken either.
 
-Let the noise z be rejected with certainty, and let z(t) = z_0 + t (z - z_0) lead to it from a noise z_0 that is accepted. At the
+Let the noise z be rejected with certainty, and let z(t) = z_0 + t (z - z_0) lead to it from an accepted noise z_0. At the
 last t* before rejection, P = P(z(t*)) is found by bisection. If P is not tiny, the decision jumps there, and
 
     F(q, z(t* + h))  is known by extrapolation, from t* - h, t* - 2h and t* - 3h: call it q'.

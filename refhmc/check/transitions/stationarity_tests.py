@@ -6,8 +6,8 @@ q':
     E exp(r) = 1,   q ~ k(q', .),   exp(r) = pi(q) k(q, q') / (pi(q') k(q', q)).
 
 In up to three dimensions that is an integral over the normals v with q = F(q', v), computed by Gauss-Hermite quadrature of two
-orders, whose difference gives the error. Otherwise, since exp(r) >= 0, the wealth prod (1 + lambda (exp(r_i) - 1)) of a gambler,
-0 <= lambda < 1, exceeds 1/alpha with probability at most alpha, whatever the distribution of r. The point q' and the stake
+orders, whose difference gives the error. Otherwise, since exp(r) >= 0, the wealth prod (1 + lambda (exp(r_i) - 1)) of a
+gambler, 0 <= lambda < 1, exceeds 1/alpha with probability at most alpha, whatever the distribution of r. The point q' and the stake
 lambda are chosen on other moves than those of the bet.
 
 **Weighted moves.** With x drawn from any g (here Student's t around the bulk of pi), w = pi / g and a bounded f,
@@ -16,8 +16,8 @@ lambda are chosen on other moves than those of the bet.
 
 whatever the constant of pi. The statistic is the mean over its standard error, without the one in 200 draws that contribute
 most, and only if no single draw has more than a tenth of the sum of squares. f is tanh of each coordinate, of its distance
-from the centre, and of the log density, all standardised. With a momentum that is kept, p ~ N(0, L(q) L(q)') accompanies each x,
-and f is also tanh of r = L^-1 p, of |r| and of r times the standardised coordinate.
+from the centre, and of the log density, all standardised. With a momentum that is kept, p ~ N(0, L(q) L(q)') goes with each
+x, and f is also tanh of r = L^-1 p, of |r| and of r times the standardised coordinate.
 """
 
 from __future__ import annotations
