@@ -74,8 +74,8 @@ def orbit(
 ) -> Report:
     """Check that a tree sampler leaves a distribution exactly invariant, on enumerated orbits.
 
-    A transition of NUTS, or of any sampler that stops at a state of the orbit z_i of a map, is a Markov matrix K(i -> j) on that
-    orbit. All answers to its random decisions are enumerated, and the main rows compare::
+    A transition of NUTS, or of any sampler that stops at a state of the orbit z_i of a map, is a Markov matrix K(i -> j) on
+    this orbit. All answers to its random decisions are enumerated, and the main rows compare::
 
         sum_i pi(z_i) K(i -> j) = pi(z_j)
 
@@ -97,7 +97,7 @@ def orbit(
         `rng`. Without `p`, the first normal numbers are the momentum (unit mass). Parameters named ``eps``
         (``step_size``, ...), ``depth`` (``max_depth``, ...), ``leap`` and ``target`` receive these values.
     leap : callable, optional
-        Map along whose orbit the transition moves: ``leap(q, p, eps) -> (q, p)``, or ``leap(q, p) -> (q, p)`` with a fixed step.
+        Map along whose orbit the transition moves: ``leap(q, p, eps) -> (q, p)``, or ``leap(q, p)`` with a fixed step.
         Not needed for kernels of refhmc.
     target : callable or object, optional
         Log density of q, an object with ``log_density`` (unit mass in both cases), the energy H(q, p), or a model of refhmc.

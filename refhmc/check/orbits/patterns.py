@@ -1,7 +1,7 @@
 """Notes of ``check.orbit``, and causes that a pattern of its rows is typical of.
 
-If all weights are equal (flat orbits), only the shape of the tree can violate sum_i pi_i K(i -> j) = pi_j. If it holds there but
-not for unequal weights, a weight is wrong. If it only fails at peaks and walls, the treatment of diverging trajectories is.
+If all weights are equal (flat orbits), only the shape of the tree can violate sum_i pi_i K(i -> j) = pi_j. If it holds there
+but not for unequal weights, a weight is wrong. If it only fails at peaks and walls, divergences are handled wrongly.
 Three faults show in K itself. If both directions are equally likely, K from (q, -p) is K from (q, p). A half that turns
 inside must not be entered (``turning.py``). A choice that ignores the energies has sum_i K(i -> j) = 1.
 """
@@ -51,7 +51,7 @@ def diagnose(test: OrbitExamination, rows: dict[str, Row]) -> list[str]:
         ]
     if "divergence threshold" in failing:
         return [
-            "the divergence rule uses the energy of the start: it must use the whole trajectory, for example its range of energies"
+            "the divergence rule uses the energy of the start: it must use the whole trajectory, such as its range of energies"
         ]
     return []
 

@@ -103,7 +103,7 @@ def tape_transition(run: Callable, most: int) -> Callable:
             t = known[len(decided)]
             below = uniforms[len(decided)] < t
             decided.append(min(max(np.nextafter(t, 0) if below else t, 0.0), np.nextafter(1, 0)))
-        if below != (t > 0.5):  # the run on one half took the other branch
+            if below != (t > 0.5):  # the run on one half took the other branch
                 known = thresholds(tuple(q), tuple(p), tuple(decided))
         return on(q, p, decided)[0]
 

@@ -1,7 +1,7 @@
 """States of an orbit on which a tree may end, by the rules of NUTS alone.
 
 A tree is doubled to either side. A new half with a part that turns is discarded and ends the trajectory. A whole tree that
-turns ends it and keeps its states. There are three known rules for whether z_a ... z_b, joined from z_a ... z_m and the rest, turns:
+turns ends it and keeps its states. Three rules decide whether z_a ... z_b, joined from z_a ... z_m and the rest, turns:
 
     span      (q_b - q_a) . p_a < 0  or  (q_b - q_a) . p_b < 0                     Hoffman and Gelman (2014)
     sum       rho . p_a <= 0  or  rho . p_b <= 0,  rho = p_a + ... + p_b           Betancourt (2017)

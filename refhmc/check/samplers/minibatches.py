@@ -1,18 +1,18 @@
-"""``refhmc.check.minibatch``: is a stochastic gradient unbiased, and is the noise of its sampler the one that fits its drift?
+"""``check.minibatch``: whether a stochastic gradient is unbiased, and a sampler's noise fits its drift.
 
-A minibatch gradient g(q, B) is an estimate of the full gradient G(q) whose mean over all batches is G(q). Where there are too
-many batches, and g is a constant and a sum over the batch, the mean over any *balanced* set of batches (every index in as many
-of them) is the same number: consecutive indices around a random circle, n batches of them.
+A minibatch gradient g(q, B) is an estimate of the full gradient G(q). Its mean over all batches must be G(q). If there are too
+many batches, and g is a constant plus a sum over the batch, the mean over any *balanced* set of batches (every index in equally
+many of them) is the same number: consecutive indices around a random circle, n batches of them.
 
-A sampler's step with exact gradients on a Gaussian, G(q) = -P (q - m), is linear in its state x and in the normals w it asks:
+A sampler's step with exact gradients of a Gaussian, G(q) = -P (q - m), is linear in its state x and its normal numbers w:
 
     x' = A x + B w + b        whose stationary covariance S solves    S = A S A' + B B'
 
 and the block of q in S must become P^-1 as eps becomes 0 (at a finite eps it is off by the bias of the discretisation). For
-Langevin steps q' = q + C G(q) + B w that says B B' = 2 C: drift eps/2 with noise of variance eps, or eps with 2 eps. With a
-friction, p' = p + eps G - eps F p + B w, that B B' = 2 eps F. Welling and Teh (2011); Chen, Fox and Guestrin (2014).
+Langevin steps q' = q + C G(q) + B w this means B B' = 2 C: drift eps/2 with noise of variance eps, or eps with 2 eps. With
+friction, p' = p + eps G - eps F p + B w, it means B B' = 2 eps F. Welling and Teh (2011); Chen, Fox and Guestrin (2014).
 
-Of a split posterior the parts: :mod:`refhmc.check.samplers.parts`.
+The parts of a split posterior are examined in :mod:`refhmc.check.samplers.parts`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from refhmc.check.subject.foreign import (
 from refhmc.check.subject.shapes import CallShape, first_working, wants_generator
 
 MOST_BATCHES = 2_000
-SHRINK = 4.0  # of the step size, from one look at the stationary law to the next
+SHRINK = 4.0  # factor of the step size between two computations of the stationary distribution
 LOOKS = 4
 
 
@@ -66,29 +66,94 @@ def minibatch(
     name: str | None = None,
     seconds_per_call: float | None = SECONDS_PER_CALL,
 ) -> Report:
-    """Whether the mean of ``gradient`` over the batches is ``full``, whether ``parts`` add up to it, and whether ``step`` has
-    the right noise.
+    """Check stochastic gradients, the parts of a split posterior, and the noise of stochastic-gradient samplers.
 
-    gradient : ``gradient(q, indices) -> (dim,)``, the estimate from the data ``indices`` (batch_size,), whole numbers.
-    full : ``full(q) -> (dim,)``, the gradient of the log posterior, or what has it as ``gradient``. n, batch_size : numbers of
-        data, of a batch's.
-    parts : of a split posterior, in sum ``full``: a list, what has one as ``parts`` (``model.split(5)``), or a function of
-        their number (``model.split``), of which the sums must not depend on it. A part is a function q -> (dim,), the gradient
-        of its log density; a pair (log density, gradient); or what has both by these names.
-    step : ``step(draws, q, eps) -> q`` with exact gradients of a Gaussian, its normals asked from draws
-        (:class:`refhmc.check.Draws`, or NumPy's generator); ``step(draws, q, p, eps) -> (q, p)`` for one with momentum. The
-        Gaussian's precision is ``precision`` (dim, dim), or read off ``full``.
-    dim : left out, it is that of ``points`` or ``precision``, or found by trying. eps : the largest step looked at.
+    The main rows of the report verify::
 
-    Raises TypeError if there is nothing to check, ValueError on impossible sizes.
+        mean over batches            E g(q, B) = G(q), exactly, over all batches or balanced sets of them
+        sum of the parts             sum_m grad log p_m(q) = G(q), for every number M of parts
+        stationary law as eps -> 0   the covariance S = A S A' + B B' of x' = A x + B w + b tends to P^-1
+
+    The last row is for a step with exact gradients of a Gaussian with precision P. Langevin steps need noise of variance twice
+    the drift's coefficient: drift eps/2 and noise sqrt(eps), or eps and sqrt(2 eps). With friction F the variance is 2 eps F.
+
+    The check finds wrong scales of batch or prior, dropped or repeated rows, a normalisation within the batch, state between
+    calls, and wrong noise. It does not examine the discretisation bias at finite eps, nor noise of the minibatch gradients. All
+    rows are deterministic: correct code passes with every seed. Give `gradient`, `parts`, `step` or several of them.
+
+    Parameters
+    ----------
+    gradient : callable, optional
+        ``gradient(q, indices)`` returns the estimate of shape (dim,) from the data `indices`, an integer array of shape
+        (batch_size,). Needs `full`, `n` and `batch_size`.
+    full : callable or object, optional
+        ``full(q)`` returns the gradient of the log posterior, of shape (dim,); or an object with ``gradient``.
+    n : int, optional
+        Number of data.
+    batch_size : int, optional
+        Number of data per batch.
+    parts : sequence, object or callable, optional
+        Parts whose sum is `full`: a sequence, an object with ``parts`` (``model.split(5)``), or a function of their number
+        (``model.split``), whose sums must not depend on it. A part is a function q -> (dim,), the gradient of its log density;
+        a pair (log density, gradient); or an object with ``log_density`` and ``gradient``.
+    dim : int, optional
+        Dimension of q; by default taken from `points` or `precision`, or found by trying.
+    step : callable, optional
+        ``step(draws, q, eps) -> q`` with exact gradients of a Gaussian, or ``step(draws, q, p, eps) -> (q, p)`` with momentum.
+        It takes normal numbers from `draws`, a :class:`Draws` or a NumPy generator.
+    eps : float, default 0.02
+        Largest step size of `step`.
+    precision : array_like, shape (dim, dim), optional
+        Precision of the Gaussian; by default computed from `full`.
+    points : sequence of array_like, shape (dim,), optional
+        Points of the examination, besides random ones.
+    seed : int, default 20261121
+        Seed of points and batches.
+    like : callable, module or array, optional
+        Array type of the arguments: a conversion function, a module with ``asarray``, or an example array. NumPy float64 by
+        default.
+    name : str, optional
+        Name of the subject in the report.
+    seconds_per_call : float or None, default 30.0
+        A call that takes longer is a FAIL. None means no limit.
+
+    Returns
+    -------
+    Report
+        The report.
+
+    Raises
+    ------
+    TypeError
+        If there is nothing to check, or `gradient` is given without `full`, `n` and `batch_size`.
+    ValueError
+        If `batch_size`, `dim` or `parts` is invalid.
+
+    References
+    ----------
+    Welling and Teh (2011), "Bayesian learning via stochastic gradient Langevin dynamics".
+    Chen, Fox and Guestrin (2014), "Stochastic gradient Hamiltonian Monte Carlo".
+    Cobb and Jalaian (2021), "Scaling Hamiltonian Monte Carlo inference for Bayesian neural networks with symmetric splitting",
+    eq. (6).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> y = np.array([0.3, -1.2, 0.8, 0.1, 2.0])
+    >>> def full(q):  # y_i ~ N(q, 1), q ~ N(0, 1)
+    ...     return np.sum(y - q, keepdims=True) - q
+    >>> def estimate(q, indices):
+    ...     return len(y) / len(indices) * np.sum(y[indices] - q, keepdims=True) - q
+    >>> refhmc.check.minibatch(estimate, full, 5, 2, dim=1).status
+    'PASS'
     """
     require_counts(dim=dim)
     if gradient is None and step is None and parts is None:
-        raise TypeError("minibatch: gradient, parts or step must be given")
+        raise TypeError("gradient, parts or step must be given; got none of them.")
     if gradient is not None and (full is None or n is None or batch_size is None):
-        raise TypeError("minibatch: gradient needs full, n and batch_size")
+        raise TypeError("full, n and batch_size must be given if gradient is.")
     if gradient is not None and not 1 <= int(batch_size or 0) <= int(n or 0):
-        raise ValueError(f"batch_size must be from 1 to n, got {batch_size!r} of {n!r}")
+        raise ValueError(f"batch_size must be from 1 to n = {n!r}; got {batch_size!r}.")
     test = MinibatchExamination(
         gradient, full, n, batch_size, parts, dim, step, eps, precision, points, seed, like, name
     )
@@ -113,25 +178,25 @@ def minibatch(
 
 
 class Recursion(NamedTuple):
-    """x' = A x + B w + b."""
+    """Coefficients of x' = A x + B w + b."""
 
     A: np.ndarray
     B: np.ndarray
 
 
 def all_batches(n: int, size: int) -> Iterator[np.ndarray]:
-    """Every batch once."""
+    """Return every batch once."""
     return (np.array(batch) for batch in itertools.combinations(range(n), size))
 
 
 def balanced_batches(n: int, size: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """n batches in which every index is ``size`` times: neighbours on a random circle."""
+    """Return n batches, neighbours on a random circle, in which every index occurs ``size`` times."""
     circle = rng.permutation(n)
     return (circle[(k + np.arange(size)) % n] for k in range(n))
 
 
 def _name(given: Any) -> str:
-    """What a subject is called."""
+    """Return the name of a subject."""
     return str(getattr(given, "name", None) or getattr(given, "__qualname__", type(given).__name__))
 
 
@@ -159,8 +224,8 @@ class MinibatchExamination(Examination):
         self.full = None if self.whole is None else self.whole.gradient
         refusals: list[str] = []
         self.splits = [] if parts is None else of_parts.splits_of(parts, n, like, refusals)
-        self.off: dict[int, list[np.ndarray]] = {}  # by how much the sums of M parts are off
-        self.excluded = ""  # why its values say nothing, if not empty
+        self.off: dict[int, list[np.ndarray]] = {}  # errors of the sums of M parts
+        self.excluded = ""  # reason why its values cannot be judged, if not empty
         self.step = None if step is None else Foreign(step, name if gradient is None else None, like)
         self.n, self.size = (0 if n is None else int(n)), (0 if gradient is None else int(batch_size))
         first = self.gradient or self.step
@@ -188,11 +253,11 @@ class MinibatchExamination(Examination):
             try:
                 self.dim = first_working(range(1, 33), self._answers_in, *functions)[0]
             except SubjectError:
-                raise Inconclusive("the dimension is not known: give dim") from None
+                raise Inconclusive("the dimension is unknown; pass dim") from None
         return int(self.dim)
 
     def _answers_in(self, d: int) -> None:
-        """SubjectError unless both gradients answer in ``d`` dimensions."""
+        """Raise SubjectError unless both gradients answer in ``d`` dimensions."""
         if self.full is not None:
             self.full.vector((d,), np.full(d, 0.3))
         if self.gradient is not None:
@@ -223,7 +288,7 @@ class MinibatchExamination(Examination):
 
     @property
     def unit(self) -> float:
-        """The unit of rounding of the gradients."""
+        """Rounding unit of the gradients."""
         return max((f.epsilon for f in (self.gradient, self.full) if f is not None), default=2.0**-52)
 
     def answers(self) -> Row:
@@ -238,7 +303,7 @@ class MinibatchExamination(Examination):
         return passed()
 
     def no_memory(self) -> Row:
-        """A function of q and the batch, or of q: whatever was asked in between."""
+        """Check that answers only depend on q and the batch, or on q, whatever was called in between."""
         d, rng = self._dim(), np.random.default_rng([self.seed, 5])
         asked = []
 
@@ -258,9 +323,9 @@ class MinibatchExamination(Examination):
         try:
             row = of_parts.memory(asked, not self.splits, self.seed)
         except Inconclusive:
-            self.excluded = "it is not the same twice"
+            self.excluded = "equal calls give different answers"
             raise
-        self.excluded = "its answer depends on more than its arguments" if row.status == FAIL else ""
+        self.excluded = "the answer does not only depend on the arguments" if row.status == FAIL else ""
         return row
 
     # ---- the parts
@@ -286,12 +351,12 @@ class MinibatchExamination(Examination):
     # ---- a batch's estimate
 
     def _mean(self, q: np.ndarray, batches: Iterable[np.ndarray]) -> tuple[np.ndarray, float]:
-        """Mean, and the size of what was summed."""
+        """Return the mean, and the size of the terms."""
         values = np.array([self._estimate(q, batch) for batch in batches])
         return values.mean(axis=0), float(np.abs(values).max())
 
     def mean(self) -> Cases:
-        """Over all batches, or over balanced sets of them, the mean gradient is the whole one."""
+        """Compare the mean gradient over all batches, or over balanced sets of them, with the full one."""
         self._need()
         rng = np.random.default_rng([self.seed, 2])
         number = math.comb(self.n, self.size)
@@ -305,8 +370,8 @@ class MinibatchExamination(Examination):
             if np.abs(means[0] - means[-1]).max() > tolerance:
                 why = "balanced sets of batches have different means, and there are too many batches to try all"
                 raise Inconclusive(
-                    f"it is no sum over the batch, what a datum gives depending on the others: {why} {number:.3g}; "
-                    "give a smaller n, or batch_size"
+                    f"the gradient is not a sum over the batch, since the contribution of a datum depends on the others: {why} "
+                    f"{number:.3g}; use a smaller n, or batch_size"
                 )
             error = float(np.abs(means[0] - truth).max())
             if error > tolerance and np.abs(truth).max() > 0:
@@ -316,10 +381,10 @@ class MinibatchExamination(Examination):
             case = f"mean of {self.title}({text_of(q)}, batch): {means[0].tolist()}, full: {truth.tolist()}"
             yield Measured(error, tolerance, case)
         which = "all" if number <= MOST_BATCHES else f"{self.n} balanced"
-        return f"{which} batches against full; 16 sqrt(n) units of rounding"
+        return f"{which} batches compared with full; 16 sqrt(n) units of rounding"
 
     def _additive(self) -> bool:
-        """Whether to exchange one datum for another changes the gradient by the same, whatever else is in the batch."""
+        """Return whether exchanging one datum for another changes the gradient equally, whatever else is in the batch."""
         if self.size < 2 or self.n < self.size + 2:
             return True
         q, others = self._test_points()[0], np.arange(2, self.n)
@@ -331,13 +396,13 @@ class MinibatchExamination(Examination):
         return float(np.abs(changes[0] - changes[1]).max()) <= 1e-6 * size
 
     def of_all(self) -> Row:
-        """A batch of all the data gives the gradient itself."""
+        """Check that a batch of all data gives the full gradient."""
         self._need()
         q = self._test_points()[-1]
         try:
             value, truth = self._estimate(q, np.arange(self.n)), self._truth(q)
         except SubjectError:
-            raise NotApplicable("it takes batches of one size only") from None
+            raise NotApplicable("it only accepts batches of one size") from None
         allowed = 16 * self.unit * self.n * float(np.abs(truth).max() + np.abs(value).max())
         error = float(np.abs(value - truth).max())
         if error > allowed:
@@ -357,13 +422,13 @@ class MinibatchExamination(Examination):
         size = np.abs(columns).max() * np.abs(x).max() + np.abs(zero).max()
         if np.abs(self._truth(x) - zero - columns @ x).max() > 1e-9 * size:
             why = "full is not the gradient of a Gaussian"
-            raise Inconclusive(f"{why}: give precision, that of the Gaussian that step samples")
+            raise Inconclusive(f"{why}; pass precision, that of the Gaussian that step samples")
         if np.abs(columns - columns.T).max() > 1e-9 * np.abs(columns).max() or np.linalg.eigvalsh(-columns)[0] <= 0:
-            raise Inconclusive("full is not the gradient of a proper Gaussian: give precision")
+            raise Inconclusive("full is not the gradient of a proper Gaussian; pass precision")
         return -0.5 * (columns + columns.T)
 
     def _move(self, x: np.ndarray, w: np.ndarray, eps: float) -> tuple[np.ndarray, int]:
-        """One step from the state x on the normals w, and how many it asked for."""
+        """Return one step from the state x on the normals w, and the number of normals used."""
         if self.step is None:
             raise NotApplicable("no step was given")
         d = self._dim()
@@ -377,7 +442,7 @@ class MinibatchExamination(Examination):
         return np.concatenate(read_phase_point(self.step, answer, (d,), (q, p, eps))[:2]), draws.count("normal")
 
     def _states(self) -> int:
-        """1, or 2 for a step with momentum."""
+        """Return 1, or 2 for a step with momentum."""
         if self.step is None:
             raise NotApplicable("no step was given")
         d, wants = self._dim(), wants_generator(self.step.function)
@@ -390,7 +455,7 @@ class MinibatchExamination(Examination):
         return count
 
     def _recursion(self, eps: float) -> tuple[Recursion, float]:
-        """A and B at this step size, and how far the step is from linear, in units of what it moves."""
+        """Return A and B at this step size, and the deviation of the step from linearity, relative to its motion."""
         m = self._states() * self._dim()
         still, asked = self._move(np.zeros(m), np.zeros(64 * m), eps)
         w0 = np.zeros(64 * m)
@@ -406,13 +471,13 @@ class MinibatchExamination(Examination):
         tolerance = 2.0**12 * (self.step.epsilon if self.step is not None else 2.0**-52)
         if not miss <= tolerance:
             why = f"the step is not linear in its state and its normals, by {miss:.2g}"
-            raise Inconclusive(f"{why}: no exact law to compare with")
+            raise Inconclusive(f"{why}: there is no exact distribution to compare with")
         if recursion.B.shape[1] == 0:
-            raise Inconclusive("the step asks for no normals")
+            raise Inconclusive("the step draws no normal numbers")
         return passed("2^12 units of rounding", miss, tolerance)
 
     def stationary(self) -> Row:
-        """S at eps, eps/4, ...: its relative error must go to zero with eps."""
+        """Check that the relative error of S at eps, eps/4, ... tends to zero with eps."""
         d, P = self._dim() if self.step is not None else 0, None
         self.linear()
         P = self._precision()
@@ -431,8 +496,8 @@ class MinibatchExamination(Examination):
                 break
             eps /= SHRINK
         if len(found) < 3:
-            raise Inconclusive("the step has no stationary law at the step sizes tried: give a smaller eps")
-        # Polynomial extrapolation to eps = 0; the last two extrapolates bound what is left of it.
+            raise Inconclusive("the step has no stationary distribution at the step sizes tried; pass a smaller eps")
+        # Polynomial extrapolation to eps = 0; the last two extrapolates bound the remainder.
         rows = [[f[1] for f in found]]
         for order in range(1, len(found)):
             last = rows[-1]
@@ -445,15 +510,15 @@ class MinibatchExamination(Examination):
         self._say(found, P, d)
         tolerance = 10 * left + rounding
         if tolerance > 0.05:
-            raise Inconclusive(f"the extrapolation to eps = 0 is good to {tolerance:.2g} only: give a smaller eps")
+            raise Inconclusive(f"the extrapolation to eps = 0 is only accurate to {tolerance:.2g}; pass a smaller eps")
         self.noise = float(np.trace(limit) / d)
-        basis = "covariance x precision - 1, from the exact recursion at four step sizes; ten times the extrapolation's error"
+        basis = "covariance x precision - 1, from the exact recursion at four step sizes; 10 x error of the extrapolation"
         seen = f"covariance {np.round(limit, 6).tolist()} in units of the target's"
         return judged(error, tolerance, basis, f"{self.step.name if self.step else ''}: {seen}")
 
     def _say(self, found: list[tuple[float, np.ndarray, float, Recursion]], P: np.ndarray, d: int) -> None:
         eps, S, _, recursion = found[0]
-        self.notes.append(f"at eps = {eps:g} the covariance is off by {np.abs(S - np.eye(d)).max():.2g}, relative")
+        self.notes.append(f"at eps = {eps:g} the relative error of the covariance is {np.abs(S - np.eye(d)).max():.2g}")
         if recursion.A.shape == (d, d):
             drift = (np.eye(d) - recursion.A) @ np.linalg.inv(P)
             noise = recursion.B @ recursion.B.T
@@ -461,26 +526,26 @@ class MinibatchExamination(Examination):
             self.notes.append(f"drift {of_drift}, noise of variance {of_noise}")
 
     def diagnose(self, rows: dict[str, Row]) -> list[str]:
-        """What the failures are typical of, in words."""
+        """Return the causes that the failures are typical of."""
         notes = []
         if rows["mean over batches"].status == FAIL:
             what = {
-                "it is scaled by n / N where N / n belongs": (self.size / self.n) ** 2,
-                "it is not scaled up from the batch to the data": self.size / self.n,
-                "it is a mean over the data where the sum belongs": 1 / self.n,
-                "it is scaled by N where N / n belongs": float(self.size),
+                "it is scaled by n / N instead of N / n": (self.size / self.n) ** 2,
+                "it is not scaled from the batch to all data": self.size / self.n,
+                "it is a mean over the data instead of a sum": 1 / self.n,
+                "it is scaled by N instead of N / n": float(self.size),
             }
             close = [t for t, r in what.items() if self.ratio is not None and abs(self.ratio / r - 1) < 1e-4]
-            other = "the sum over the batch is scaled wrongly, or the prior is scaled with it or counted twice"
+            other = "the sum over the batch has a wrong scale, or the prior is scaled with it or counted twice"
             alone = (
-                "what a datum gives depends on the others of its batch, as it does with a normalisation over the batch"
+                "the contribution of a datum depends on the others of its batch, for example by a normalisation in the batch"
             )
             notes.append(close[0] if close else other if self._additive() else alone)
         if rows["sum of the parts"].status == FAIL:
             notes.append(of_parts.typical(self.off, self.n or None))
         if rows["stationary law as eps -> 0"].status == FAIL:
             notes.append(
-                f"the variance is {self.noise:.3g} times the target's: the noise must have the variance of twice the drift's "
+                f"the variance is {self.noise:.3g} times the target's: the variance of the noise must be twice the drift's "
                 "coefficient (drift eps/2 and noise sqrt(eps), or eps and sqrt(2 eps); twice friction times eps)"
             )
         return notes

@@ -1,10 +1,10 @@
-"""The e-value of pairs that come in bit by bit: X_i an exact draw, Y_i where somebody's kernel took it.
+"""E-value of pairs that arrive in portions: X_i an exact draw, Y_i the end of a foreign kernel's transitions.
 
-The bets and the functions are those of ``samplers/evidence.py`` and ``samplers/sampler.py``; the value is
+The bets and the functions are those of ``samplers/evidence.py`` and ``samplers/sampler.py``. The value is
 
     E = the average over f, g, lambda of prod_i (1 + lambda D_i),      P(E >= 1/alpha at any time) <= alpha
 
-if the kernel keeps the target, however many pairs come and whenever one stops.
+if the kernel preserves the target, for any number of pairs and any stopping rule.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PILOT_SEED = 20261121
 
 
 class PairEvidence:
-    """``add`` pairs; ``log_value`` is the e-value's logarithm now, ``log_largest`` the largest it has been."""
+    """Evidence of the pairs added so far; ``log_value`` is the log e-value, ``log_largest`` the largest so far."""
 
     def __init__(self, target: Any) -> None:
         self.target = targets.resolve(target)
@@ -31,7 +31,7 @@ class PairEvidence:
         self.pairs, self.log_value, self.log_largest = 0, 0.0, 0.0
 
     def add(self, starts: np.ndarray, ends: np.ndarray) -> None:
-        """Take pairs, (m, d) each, into the evidence."""
+        """Add pairs, (m, d) each, to the evidence."""
         if len(starts) == 0:
             return
         with np.errstate(all="ignore"):

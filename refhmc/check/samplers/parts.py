@@ -1,14 +1,14 @@
-"""The parts of a split posterior, and whether they and minibatch gradients are functions of their arguments alone.
+"""Parts of a split posterior, and whether parts and minibatch gradients only depend on their arguments.
 
 With the data in M batches the potential is a sum of M parts, each with its share of the prior (Neal 1995; Cobb and Jalaian
 2021, eq. 6):
 
     U = sum_m U_m        U_m(q) = -log p(q) / M - log p(y_m | q)
 
-so that for every M and every q the gradients of the parts add up to the whole one, and the potentials to U but for a constant.
-A prior that each part has in full is in the sum M times; a batch in another's place is in it twice, and its own never; rows
-that are left over where M does not divide n must be in one of the batches. What normalises by its own batch adds up to another
-sum for each M. Each part has a value of its own at q, whatever was asked before.
+For every M and every q the gradients of the parts add up to the full one, and the potentials to U up to a constant.
+A prior that is complete in each part is in the sum M times. A batch used instead of another is in it twice, and the other
+never. Rows that remain if M does not divide n must be in one of the batches. A normalisation within the batch gives another
+sum for each M. Each part has one value at q, whatever was called before.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from refhmc.check.judging import Cases, Measured, failed, passed
 from refhmc.check.report import Row
 from refhmc.check.subject.foreign import Foreign, Inconclusive, NotApplicable, SubjectError, call_text, first_line
 
-SPLITS = (1, 2, 3, 5, 7)  # of a function of M
-ROUNDING = 2.0**10  # units, of the sizes of what is added up
+SPLITS = (1, 2, 3, 5, 7)  # values of M for a function of M
+ROUNDING = 2.0**10  # units, relative to the terms of the sum
 REPEATS = 24  # of one question
 
 
 class Part(NamedTuple):
-    """The gradient of a log density, and the log density itself where it was given."""
+    """The gradient of a log density, and the log density itself if it was given."""
 
     gradient: Foreign
     density: Foreign | None
 
 
 class Split(NamedTuple):
-    """M parts."""
+    """A split into M parts."""
 
     M: int
     parts: list[Part]
 
 
 def part_of(given: Any, name: str, like: Any = None) -> Part:
-    """A function q -> gradient; a pair (log density, gradient); or what has ``gradient``, and perhaps ``log_density``."""
+    """Return a part from a gradient, a pair (log density, gradient), or an object with ``gradient``."""
     if isinstance(given, tuple) and len(given) == 2:
         density, gradient = given
     else:
@@ -57,9 +57,9 @@ def part_of(given: Any, name: str, like: Any = None) -> Part:
 
 
 def splits_of(given: Any, n: int | None, like: Any, notes: list[str]) -> list[Split]:
-    """One split (a sequence of parts, or what has ``parts``), or those that a function of M gives; ``notes``: where it raises.
+    """Return one split (a sequence, or an object with ``parts``), or those of a function of M; notes on exceptions.
 
-    Raises TypeError for what is neither; ValueError, or what the function raises, where it gives no split at all.
+    Raises TypeError for other objects, and ValueError or the function's exception if there is no split at all.
     """
     if callable(given) and not hasattr(given, "parts"):
         made: list[Split] = []
@@ -75,14 +75,14 @@ def splits_of(given: Any, n: int | None, like: Any, notes: list[str]) -> list[Sp
         return made
     parts = getattr(given, "parts", given)
     if not isinstance(parts, Sequence) or isinstance(parts, str):
-        raise TypeError("parts: a sequence of parts, what has parts, or a function of their number M")
+        raise TypeError("parts must be a sequence of parts, an object with parts, or a function of their number M.")
     if not parts:
-        raise ValueError("parts: at least one")
+        raise ValueError("parts must contain at least one part; got none.")
     M = len(parts)
     return [Split(M, [part_of(part, f"part {m} of {M}", like) for m, part in enumerate(parts)])]
 
 
-# ------------------------------------------------------------------------------------------------- functions, not more
+# ------------------------------------------------------------------------------------------------- dependence on calls
 
 
 class Question(NamedTuple):
@@ -94,10 +94,10 @@ class Question(NamedTuple):
 
 
 def memory(questions: Sequence[Question], may_draw: bool, seed: int) -> Row:
-    """The same answers in any order; ``may_draw``: what has randomness of its own is not decided, and no failure.
+    """Check that calls give the same answers in any order; with ``may_draw``, random answers are INCONCLUSIVE.
 
-    A memory either settles when one question is asked again and again, or fades (12 changes, each smaller than the last), or
-    comes round. What is drawn anew fades by accident once in 12! = 5e8 cases.
+    A memory either settles when one question is repeated, or fades (12 changes, each smaller than the last), or
+    is periodic. A random answer seems to fade by accident once in 12! = 5e8 cases.
     """
     rng, first = np.random.default_rng([seed, 6]), [question.ask() for question in questions]
     worst, apart, allowed = None, 0.0, 0.0
@@ -109,19 +109,19 @@ def memory(questions: Sequence[Question], may_draw: bool, seed: int) -> Row:
         if not gap <= limit and (worst is None or gap > apart):
             worst, apart = k, gap
     if worst is None:
-        return passed(f"{len(questions)} calls, each asked again in three orders", apart, allowed)
+        return passed(f"{len(questions)} calls, each repeated in three orders", apart, allowed)
     again = [questions[worst].ask() for _ in range(REPEATS)]
     moves = [float(np.abs(b - a).max(initial=0.0)) for a, b in itertools.pairwise(again)]
     settles = max(moves[-3:]) <= 1e-3 * apart
     fades = all(later < earlier for earlier, later in itertools.pairwise(moves[-12:]))
     rounds = [P for P in range(2, REPEATS // 2 + 1) if all(map(np.array_equal, again[:-P], again[P:]))]
     if may_draw and not (settles or fades or rounds):
-        raise Inconclusive("the same batch gave two different gradients: it has randomness of its own")
-    why = "its answer depends on what was asked before: something is kept between calls"
+        raise Inconclusive("the same batch gave two different gradients: the function has randomness of its own")
+    why = "the answer depends on earlier calls: something is kept between calls"
     if rounds:
-        why = f"equal calls have {rounds[0]} answers in turn: what it uses is handed out call by call"
+        why = f"equal calls have {rounds[0]} answers in turn: each call uses the next batch, or the like"
     elif not settles and not fades:
-        why = "two equal calls differ: it is no function of q"
+        why = "two equal calls differ: it is not a function of q"
     return failed(why, questions[worst].text, apart, allowed)
 
 
@@ -129,7 +129,7 @@ def memory(questions: Sequence[Question], may_draw: bool, seed: int) -> Row:
 
 
 def sums(splits: Sequence[Split], whole: Part | None, points: Sequence[np.ndarray], off: dict) -> Cases:
-    """For each M the gradients of the parts add up to the whole one, or to that of M = 1; ``off`` keeps by how much not."""
+    """Yield for each M the error of the gradients' sum, compared with the full one or that of M = 1, and fill ``off``."""
     truths, seen = [_single(splits, whole).gradient.vector((len(q),), q) for q in points], 0.0
     for M, parts in splits:
         for q, truth in zip(points, truths, strict=True):
@@ -144,11 +144,11 @@ def sums(splits: Sequence[Split], whole: Part | None, points: Sequence[np.ndarra
             case = f"sum of {M} parts at q={q.tolist()}: {values.sum(axis=0).tolist()}, whole: {truth.tolist()}"
             yield Measured(float(np.abs(gap).max()), allowed, case)
     allowing = "2^10 units of rounding, or 64 x noise"
-    return f"{_in_words(splits)}, at {len(points)} points; sees {seen:.1g} of the gradient; {allowing}"
+    return f"{_in_words(splits)}, at {len(points)} points; resolution {seen:.1g} of the gradient; {allowing}"
 
 
 def sums_of_potentials(splits: Sequence[Split], whole: Part | None, points: Sequence[np.ndarray]) -> Cases:
-    """The same of the log densities, as differences between two points: constants drop out."""
+    """Yield the same for the log densities, as differences between two points, which cancel constants."""
     complete = [split for split in splits if all(part.density is not None for part in split.parts)]
     if not complete:
         raise NotApplicable("no log densities were given")
@@ -172,14 +172,14 @@ def sums_of_potentials(splits: Sequence[Split], whole: Part | None, points: Sequ
 
 
 def noise(q: np.ndarray, *functions: Foreign) -> float:
-    """What the functions' own noise near q may do to their sum: float32 inside, of which a float64 answer says nothing."""
+    """Return the effect of the functions' noise near q on their sum, such as float32 inside float64 answers."""
     u = 0.1 * np.where(np.arange(len(q)) % 2, -1.0, 1.0) / np.sqrt(len(q))
     found = [noise_along(functools.partial(f.vector, None), q, u, f.epsilon) for f in functions]
     return NOISE_MARGIN * float(sum(np.max(x) for x in found))
 
 
 def of_their_own(splits: Sequence[Split], points: Sequence[np.ndarray], seed: int) -> Row:
-    """Each part's gradient is that of its own log density."""
+    """Compare each part's gradient with differences of its own log density."""
     parts = [part for split in splits[-1:] for part in split.parts if part.density is not None]
     if not parts:
         raise NotApplicable("no log densities were given")
@@ -197,13 +197,13 @@ def of_their_own(splits: Sequence[Split], points: Sequence[np.ndarray], seed: in
 
 
 def _single(splits: Sequence[Split], whole: Part | None) -> Part:
-    """What the sums are held against."""
+    """Return the part with which the sums are compared."""
     if whole is not None:
         return whole
     for M, parts in splits:
         if M == 1:
             return parts[0]
-    raise Inconclusive("nothing to hold the sum against: give full, or a function of M that can be asked for one part")
+    raise Inconclusive("there is nothing to compare the sum with; pass full, or a function of M that accepts M = 1")
 
 
 def _in_words(splits: Sequence[Split]) -> str:
@@ -211,7 +211,7 @@ def _in_words(splits: Sequence[Split]) -> str:
 
 
 def typical(off: dict[int, list[np.ndarray]], n: int | None) -> str:
-    """What sums that are off by ``off[M]``, an array a point, are typical of."""
+    """Return the causes of sums with errors ``off[M]``, one array per point."""
     by_M = {M: np.concatenate(gaps) for M, gaps in off.items()}
     wrong = {M: gap for M, gap in by_M.items() if np.abs(gap).max() > 0}
 
@@ -220,19 +220,19 @@ def typical(off: dict[int, list[np.ndarray]], n: int | None) -> str:
         return len(gaps) > 1 and all(np.abs(gap - gaps[0]).max() <= 1e-6 * size for gap in gaps)
 
     if alike([gap / (M - 1) for M, gap in wrong.items() if M > 1]) and len(wrong) == len(set(by_M) - {1}):
-        return "it is off by M - 1 times the same: each part has a whole prior, where 1/M of it belongs"
+        return "the error is M - 1 times the same number: each part has a complete prior instead of 1/M of it"
     if len(wrong) == len(by_M) and alike(list(wrong.values())):
-        return "it is off by the same for every M: a term of the whole, such as the prior, is missing or has another factor"
+        return "the error is the same for every M: a term of the whole, such as the prior, is missing or has another factor"
     if n is not None and len(wrong) < len(by_M) - 1 and set(wrong) == {M for M in by_M if n % M}:
-        return f"only where M does not divide n = {n}: the rows that are left over are dropped"
+        return f"only if M does not divide n = {n}: the remaining rows are dropped"
     return (
-        "a batch is in the sum twice or not at all, or what a row gives depends on the other rows of its batch, as it does "
-        "with a normalisation over the batch"
+        "a batch is in the sum twice or not at all, or the contribution of a row depends on the other rows of its batch, "
+        "for example by a normalisation in the batch"
     )
 
 
 def answered(split: Split, q: np.ndarray) -> None:
-    """SubjectError unless every part answers with a finite gradient."""
+    """Raise SubjectError unless every part answers with a finite gradient."""
     for part in split.parts:
         value = part.gradient.vector((len(q),), q)
         if not np.isfinite(value).all():

@@ -1,23 +1,24 @@
-"""Does a kernel keep its target? Statistics, the last layer: for what cannot be opened up.
+"""``check.sampler``: whether a kernel preserves its target, by statistics, for kernels that cannot be opened.
 
-From independent exact draws X_i the kernel takes m transitions, Y_i = K^m(X_i). If K keeps the target then Y_i has the law of
-X_i. That is bet against (``samplers/evidence.py``) with many functions f of the position,
+From independent exact draws X_i the kernel makes m transitions, Y_i = K^m(X_i). If K preserves the target then Y_i has the
+distribution of X_i. Bets against this (``samplers/evidence.py``) use many functions f of the position,
 
-    each coordinate, the principal directions, products of pairs, the log density, the radius, and what the caller adds,
+    each coordinate, the principal directions, products of pairs, the log density, the radius, and the caller's functions,
 
-of Y against X, and of all the points on the way to Y against X and fresh exact draws. And the law of Y is compared with fresh
-exact draws by Kolmogorov and Smirnov's and by Anderson and Darling's test at numbers of draws fixed beforehand (500, 1000,
-2000, ...). m transitions and not one, so that a slow kernel's bias adds up. The chance that a correct kernel FAILs any row is
-at most ``alpha``, a third of it each for: the bets; the two tests, divided by their number; and the independence of a batch's
-chains, or that a kernel which moves at least once in a hundred never did.
+of Y compared with X, and of all points on the way to Y compared with X and fresh exact draws. The distribution of Y is also
+compared with fresh exact draws by Kolmogorov-Smirnov and Anderson-Darling tests at fixed numbers of draws (500, 1000,
+2000, ...). There are m transitions instead of one, so that the bias of a slow kernel adds up. A correct kernel FAILs any row
+with probability at most ``alpha``, a third of it each for the bets; the two tests, divided by their number; and the
+independence of a batch's chains, or that a kernel which moves at least once in a hundred transitions never did.
 
-In a batch, the Y of the chains must be independent, as their X are. (Chains may share what leaves the target alone whatever
-it is, such as a random step size; a shared momentum or uniform does not.) Let a be the mean of g(f(Y)) over the even chains of
-one batch less that of the next, b the same over the odd chains. If chains are independent, a is as likely -a whatever b is,
-so E[sign(a) sign(b)] = 0; a random number that the chains share makes it positive. That too is bet against.
+In a batch, the Y of the chains must be independent, as their X are. (Chains may share random numbers that preserve the target
+whatever they are, such as a random step size, but not a momentum or a uniform.) Let a be the mean of g(f(Y)) over the even
+chains of one batch minus that of the next, b the same over the odd chains. If chains are independent, a and -a are equally
+likely whatever b is, so that E[sign(a) sign(b)] = 0. A random number that the chains share makes it positive. Bets on that give
+another e-value.
 
-What is seen of K^m is a part of what is wrong with the chain's own law: if K^m keeps a correlation r with its start, a shift
-of the chain's law by s is seen as s (1 - r). The rows print the least shift that would have been found, so corrected.
+The bias of K^m is only a part of the bias of the chain's own distribution: if K^m keeps a correlation r with its start, a shift
+of the chain's distribution by s is seen as s (1 - r). The least detectable shift in the rows is corrected for this.
 """
 
 from __future__ import annotations
@@ -49,18 +50,18 @@ from refhmc.check.subject.foreign import (
 from refhmc.check.subject.operator import NOT_STORED, Iterates, TransitionOperator, make_operator
 
 PILOT = 8192
-LOOKS = 500 * 2 ** np.arange(9)  # numbers of pairs at which the law of Y is tested
-REFERENCE = 4  # exact draws for each draw that is tested
-TAIL_ERROR = 1.1  # the tails are those of many draws: of 500 and 2000, Kolmogorov's is 7 % too small at p = 2e-9
-FEWEST = 200  # pairs below which nothing is said in favour
+LOOKS = 500 * 2 ** np.arange(9)  # numbers of pairs at which the distribution of Y is tested
+REFERENCE = 4  # exact draws per tested draw
+TAIL_ERROR = 1.1  # tails are those of many draws: for 500 and 2000, Kolmogorov's is 7 % too small at p = 2e-9
+FEWEST = 200  # least number of pairs for a PASS
 MOST_COORDINATES, MOST_PAIRS, MOST_IN_LAW = 10, 12, 10
-ENOUGH_BATCHES = 40  # pairs of batches below which nothing is said of their independence
-RARELY = 0.01  # a kernel that moves less often than that may be told that it does not move
+ENOUGH_BATCHES = 40  # least number of pairs of batches for a PASS of their independence
+RARELY = 0.01  # a kernel that moves less often may be reported as not moving
 POWER = 0.99
 
 
 class Functions(NamedTuple):
-    """The functions f: ``names`` (F,), ``values(Q)`` (n, F) of points (n, d); the laws of the first ``in_law`` are tested."""
+    """Functions f: ``names`` (F,), ``values(Q)`` (n, F) of points (n, d); the first ``in_law`` have distribution tests."""
 
     names: tuple[str, ...]
     values: Callable[[np.ndarray], np.ndarray]
@@ -88,33 +89,103 @@ def sampler(
     seed: int = 20261121,
     seconds_per_call: float | None = SECONDS_PER_CALL,
 ) -> Report:
-    """Report whether ``kernel`` keeps ``target``, from as many starts as ``seconds`` allow, or at most ``draws``.
+    """Check statistically that a kernel preserves its target.
+
+    From independent exact draws X_i the kernel makes m transitions, Y_i = K^m(X_i). If K preserves the target, Y_i has the
+    distribution of X_i. The check bets against this with many functions of the position, an e-value::
+
+        E = average over f, g, lambda of prod_i (1 + lambda D_i),    D_i = g(f(Y_i)) - g(f(X_i))
+
+    and compares Y with fresh exact draws by Kolmogorov-Smirnov and Anderson-Darling tests. Further rows examine the support,
+    the number of stored draws, whether the kernel moves, and the independence of the chains of a batch.
+
+    It needs no access to the kernel's random numbers, and finds biases of location, scale, tails and dependence. The report
+    states the least shift and widening that would have been found with probability 0.99. Smaller biases, and biases that need
+    much more than m transitions to show, are not found. By Ville's inequality a correct kernel fails with probability at most
+    `alpha`, whenever the check is stopped. Give exactly one of `kernel`, `make` and `run`.
 
     Parameters
     ----------
-    kernel : ``kernel(rng, q) -> q`` with a NumPy Generator; see ``subject/operator.py`` for the other shapes. One of refhmc's
-        kernels with everything fixed (``HMC(step_size=..., ...)``), if the target is a refhmc model.
-    make : in its place, ``make(log_density, gradient) -> kernel`` (or ``make(target)``), called once.
-    run : in its place, ``run(rng, q, n) -> (n, d)``: n stored draws of a chain started at q. The number of draws is judged too.
-    target : a name (``refhmc.check.targets.names()``), or anything with ``draw(rng, n)`` and ``log_density(q)``.
-    alpha : the chance that a correct kernel FAILs in any row.
-    transitions : m, by default 5 (10 draws of a ``run``). draws : with it the numbers are the same each time, unless the
-        ``seconds`` (None: no limit) end first: processor seconds of this process and its children, or five times as many
-        by the clock.
-    init, read : for kernels with a state. batched : q is (``chains``, d). ensemble : the batch's chains are meant to interact.
-    functions : more f's, by name or in a list: f(q) -> number of one point, or of many (n, d) -> (n,).
+    kernel : callable, object or refhmc kernel, optional
+        ``kernel(rng, q) -> q`` with a NumPy generator and q of shape (dim,), ``kernel(draws, q) -> q`` with a :class:`Draws`,
+        ``kernel(rng, state) -> state`` with `init` and `read`, an object with methods ``init`` and ``step``, or a kernel of
+        refhmc with fixed settings, if `target` is a model of refhmc.
+    target : str, refhmc.Model or object, default "funnel"
+        A name (see :func:`refhmc.check.targets.names`), or an object with ``draw(rng, n)`` and ``log_density(q)``.
+    alpha : float, default 1e-6
+        Probability that a correct kernel fails any row.
+    seconds : float or None, default 30.0
+        Budget in processor seconds; the check also ends after five times this wall-clock time. None, without limit, needs
+        `draws`.
+    transitions : int, optional
+        Number m of transitions per start; by default 5, or 10 with `run`.
+    draws : int, optional
+        Largest number of starts. With it the results do not depend on the machine, unless `seconds` end first.
+    make : callable, optional
+        ``make(log_density, gradient)`` or ``make(target)`` returns the kernel; it is called once.
+    run : callable, optional
+        ``run(rng, q, n)`` returns `n` stored draws, of shape (n, dim), of a chain that starts at `q`. The number of draws is
+        examined too.
+    init : callable, optional
+        ``init(rng, q)`` returns the state of a kernel with a state.
+    read : callable, optional
+        ``read(state)`` returns the position.
+    batched : bool, default False
+        Whether q has shape (chains, dim).
+    chains : int, default 128
+        Number of chains of a batch, at least 4.
+    ensemble : bool, default False
+        Whether the chains of a batch interact on purpose.
+    functions : dict of str to callable or sequence of callable, optional
+        Further functions f(q), of one point or of points (n, dim).
+    like : callable, module or array, optional
+        Array type of the arguments: a conversion function, a module with ``asarray``, or an example array. NumPy float64 by
+        default.
+    name : str, optional
+        Name of the subject in the report.
+    seed : int, default 20261121
+        Seed of starts and random numbers.
+    seconds_per_call : float or None, default 30.0
+        A call that takes longer is a FAIL. None means no limit.
 
-    Raises TypeError or ValueError for arguments that make no sense; what the kernel does wrong is in the report.
+    Returns
+    -------
+    Report
+        The report. Its ``settings["log_e"]`` is the log of the e-value at the end, which can be added to those of independent
+        runs.
+
+    Raises
+    ------
+    TypeError
+        If not exactly one of `kernel`, `make` and `run` is given, or `target` has no exact draws.
+    ValueError
+        If `alpha`, `seconds`, `draws`, `transitions`, `chains` or `target` is invalid.
+
+    References
+    ----------
+    Vovk and Wang (2021), "E-values: calibration, combination and applications".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> def metropolis(rng, q, scale=1.0):  # random walk on the standard normal distribution
+    ...     new = q + rng.normal(size=q.shape)
+    ...     return new if np.log(rng.random()) < (q @ q - new @ new) / 2 / scale**2 else q
+    >>> refhmc.check.sampler(metropolis, "normal-1", draws=500).status
+    'PASS'
+    >>> wrong = lambda rng, q: metropolis(rng, q, scale=1.3)
+    >>> refhmc.check.sampler(wrong, "normal-1", draws=2000).severity
+    'wrong law'
     """
     if sum(x is not None for x in (kernel, make, run)) != 1:
-        raise TypeError("give one of: kernel, make=, run=")
+        raise TypeError("Exactly one of kernel, make and run must be given.")
     if not 0 < alpha < 1:
-        raise ValueError(f"alpha must lie between 0 and 1, got {alpha}")
+        raise ValueError(f"alpha must lie between 0 and 1; got {alpha}.")
     require_counts(transitions=transitions, draws=draws)
     require_counts(4, chains=chains)
     require_times(seconds=seconds)
     if seconds is None and draws is None:
-        raise ValueError("seconds=None needs draws=: a right kernel would be run for ever")
+        raise ValueError("draws must be given if seconds is None, since a correct kernel would run without end; got None.")
     m = int(transitions if transitions is not None else (10 if run is not None else 5))
     made, exact = kernel, targets.resolve(target)
     if make is not None:
@@ -143,7 +214,7 @@ def sampler(
     except SubjectError as wrong:
         return _refused(operator.name, exact, seed, wrong)
     if not np.all(np.isfinite(densities)):
-        raise ValueError(f"target {exact.name}: its log density is not finite at its own exact draws")
+        raise ValueError(f"target must have a finite log density at its own exact draws; {exact.name} has not.")
     if exact.law:
         test.notes.append(f"target: {exact.law}")
     test.foreign = [*operator.foreign, *theirs, *more]
@@ -162,22 +233,22 @@ def sampler(
         diagnose=SamplerExamination.diagnose,
         seconds_per_call=seconds_per_call,
         seconds=seconds,
-        false_alarm=f"a correct kernel FAILs a row of this report with probability at most {alpha:g}, whenever it is stopped",
+        false_alarm=f"a correct kernel fails a row of this report with probability at most {alpha:g}, whenever it is stopped",
     )
     settings = {"target": exact.name, "transitions": m, "pairs": test.n, "alpha": alpha}
-    if test.n:  # the wealth at the end: an e-value, which may be multiplied with those of other runs
+    if test.n:  # the wealth at the end: an e-value, which may be multiplied by those of other runs
         settings["log_e"] = test.log_e_now
     return report._replace(settings=settings)
 
 
 def _refused(subject: str, target: Any, seed: int, wrong: SubjectError) -> Report:
-    """What there is to say where not even a start could be made."""
+    """Return the report of a kernel that could not be started."""
     row = Row("conduct of the kernel", FAIL, basis=str(wrong), severity=MISCONDUCT, case=wrong.case)
     return Report("sampler", subject, {"target": target.name}, seed, (row,))
 
 
 class SamplerExamination(Examination):
-    """What was collected so far; each of its methods that gives a row judges that."""
+    """Results collected so far; each method that returns a row judges them."""
 
     def __init__(
         self,
@@ -208,13 +279,13 @@ class SamplerExamination(Examination):
         self.path_sums = np.zeros((3, *of_scores))
         self.start_and_path = np.zeros((4, *of_scores))  # sums of g(X), its square, the path's mean of g, their product
         self.gamblers = 2 * math.prod(of_scores) * len(evidence.PATH_STAKES)
-        self.log_e = self.log_e_now = self.log_e_chains = 0.0  # the largest wealth so far; the present one
+        self.log_e = self.log_e_now = self.log_e_chains = 0.0  # largest wealth so far; current one
         self.n = self.n_moves = self.n_transitions = 0
         self.p_law, self.law_name, self.looks = 1.0, "", 0
         self.outside: tuple[np.ndarray, np.ndarray] | None = None
         self.short: tuple[np.ndarray, int] | None = None
         self.answers: list[tuple[bool, bool, bool]] = []
-        self.batches: list[np.ndarray] = []  # scores of batches without a second one, (unit, functions x scores)
+        self.batches: list[np.ndarray] = []  # scores of batches without a partner, (unit, functions x scores)
         self.pair_signs: list[np.ndarray] = []
         self.seen: list[np.ndarray] = []
         self.exact: list[np.ndarray] = []
@@ -222,9 +293,9 @@ class SamplerExamination(Examination):
     # ------------------------------------------------------------------------------------------------------ collecting
 
     def collect(self) -> Row:
-        """Apply the kernel to exact starts until the evidence, the count or the time is enough."""
+        """Apply the kernel to exact starts until the evidence, the count or the time is sufficient."""
         budget = Budget(self.seconds)
-        with contextlib.suppress(OutOfTime):  # what there is is judged
+        with contextlib.suppress(OutOfTime):  # the results so far are judged
             self._ask_twice(budget)
             target_n = 16
             while self.n < self.most and not self._decided(budget.spent()):
@@ -234,12 +305,12 @@ class SamplerExamination(Examination):
         return passed(f"{self.n} starts, {self.n_transitions} transitions")
 
     def _next_stop(self, n: int) -> int:
-        """The next number of pairs at which to look: a quarter more, or that of a test of the law if it comes first."""
+        """Return the next number of pairs to examine: a quarter more, or that of the next test if it comes first."""
         return min([int(look) for look in LOOKS if look > self.n] + [max(self.n + 1, int(1.25 * n))])
 
     def _decided(self, elapsed: float) -> bool:
         if self.log_e >= self.log_limit or self.p_law < self.share:
-            # Both take the chains of a batch for independent: time is left to see whether they are.
+            # Both assume independent chains in a batch: leave time to test that.
             looking = self.operator.unit > 1 and not self.ensemble and len(self.pair_signs) < ENOUGH_BATCHES
             return not looking or elapsed > 0.3 * self.seconds
         stuck = self.n_moves == 0 and self.n_transitions >= self._enough_to_say_stuck()
@@ -250,7 +321,7 @@ class SamplerExamination(Examination):
         return math.log(self.share) / math.log(1 - RARELY)
 
     def _block(self, size: int, budget: Budget) -> bool:
-        """Apply the kernel to about ``size`` starts; False when the time is over. What came before a mishap is kept."""
+        """Apply the kernel to about ``size`` starts; False if the time is over. Results before an error are kept."""
         unit = self.operator.unit
         X = np.asarray(self.target.draw(self.rng_start, -(-size // unit) * unit), dtype=float)
         applied: list[tuple[np.ndarray, Iterates]] = []
@@ -283,7 +354,7 @@ class SamplerExamination(Examination):
             self.outside = (X[worst], Y[worst])
         if self.operator.unit > 1 and not self.ensemble:
             self._look_at_chains(to_bins)
-        if self.ensemble:  # one chain of each batch, for the others may depend on it
+        if self.ensemble:  # one chain per batch, since the others may depend on it
             unit, number = self.operator.unit, len(applied)
             one = np.arange(number) * unit + self.rng_repeat.integers(unit, size=number)
             from_bins, to_bins, f_Y, paths = from_bins[one], to_bins[one], f_Y[one], paths[:, one]
@@ -298,7 +369,7 @@ class SamplerExamination(Examination):
             self._look_at_law(int(LOOKS[self.looks]))
 
     def _look_at_paths(self, from_bins: np.ndarray, to_bins: np.ndarray, between: np.ndarray) -> None:
-        """The bets on paths, against as many fresh exact draws as the tests of the law want: they have a share of their own."""
+        """Update the bets on paths, with fresh exact draws of their own."""
         n = len(from_bins)
         fresh = self.functions.values(np.asarray(self.target.draw(self.rng_exact, REFERENCE * n), dtype=float))
         if self.looks < len(LOOKS):
@@ -313,7 +384,7 @@ class SamplerExamination(Examination):
         self.start_and_path += np.stack([start, start**2, along, start * along]).sum(axis=1)
 
     def _inside(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        """Which Y have a density; one on the edge, where rounding may have put it, counts as lying on the side of X."""
+        """Return which Y have a density; on the edge, where rounding may put a point, the side of X counts."""
         precision = max(f.epsilon for f in self.operator.foreign)
         nearer = Y + 4 * precision * np.maximum(np.abs(Y), 1e-30) * np.sign(X - Y)
         dense = [np.asarray(self.target.log_density(points)) > -np.inf for points in (Y, nearer)]
@@ -332,8 +403,7 @@ class SamplerExamination(Examination):
         self.seen = [drawn]
 
     def _look_at_chains(self, bins: np.ndarray) -> None:
-        """Pair up the batches that came in, two by two, their chains in two halves, drawn anew for each pair: chains that share
-        anything, wherever they stand, are on two sides half of the time."""
+        """Pair up batches, and split the chains of each pair at random: chains that share anything are often separated."""
         unit = self.operator.unit
         self.batches += list(_scores(bins).reshape(-1, unit, bins.shape[1] * len(evidence.SCORES)))
         while len(self.batches) >= 2:
@@ -345,9 +415,9 @@ class SamplerExamination(Examination):
             self.log_e_chains = max(self.log_e_chains, wealth)
 
     def _ask_twice(self, budget: Budget) -> None:
-        """The same start with the same stream twice, and with another one: whether the answers agree, and whether they move."""
+        """Call the same start with the same stream twice, and with another one; record whether answers agree and move."""
         for tried in range(8):
-            # A slow kernel is asked for one transition; one that rejects that, for more the next time.
+            # A slow kernel makes one transition; if that is rejected, more the next time.
             m = self.m if self.operator.stores else min(self.m, 1 + tried)
             start = np.asarray(self.target.draw(self.rng_repeat, self.operator.unit), dtype=float)
             first, second = (int(s) for s in self.rng_repeat.integers(2**32, size=2))
@@ -360,18 +430,18 @@ class SamplerExamination(Examination):
     # --------------------------------------------------------------------------------------------------------- judging
 
     def support(self) -> Row:
-        """Whether every Y is finite and has a positive density."""
+        """Check that every Y is finite and has a positive density."""
         self._need(1)
         if self.outside is None:
-            return passed(f"of {self.n} answers none is NaN, infinite or off the support", 0.0, 0.0)
+            return passed(f"none of {self.n} answers is NaN, infinite or off the support", 0.0, 0.0)
         X, Y = self.outside
-        case = f"q = {X.tolist()} went to {Y.tolist()} within {self.m} transitions: {self._call()}"
+        case = f"q = {X.tolist()} moved to {Y.tolist()} within {self.m} transitions: {self._call()}"
         return failed("an answer is NaN, infinite, or of density zero", case, 1.0, 0.0)
 
     def draw_count(self) -> Row:
-        """Whether a run gave as many draws as it was asked for."""
+        """Check that a run gives the requested number of draws."""
         if not self.operator.stores:
-            raise NotApplicable("only a run= stores draws")
+            raise NotApplicable("only run= stores draws")
         self._need(1)
         if self.short is None:
             return passed("rows of each run", float(self.m), float(self.m), ">=")
@@ -383,42 +453,42 @@ class SamplerExamination(Examination):
         return failed(why, case, float(rows), float(self.m), severity=MISCONDUCT)
 
     def moves(self) -> Row:
-        """Whether it moves at all: one that never does keeps every law."""
+        """Check that the kernel moves at all, since one that never does preserves every distribution."""
         self._need(1)
         rate = self.n_moves / max(self.n_transitions, 1)
         if self.n_moves:
             return passed(f"share of {self.n_transitions} transitions that moved", rate, 0.0, ">")
         if self.n_transitions < self._enough_to_say_stuck():
-            raise Inconclusive(f"it did not move, but made {self.n_transitions} transitions only", rate)
-        why = f"does not move: not once in {self.n_transitions} transitions from exact draws"
+            raise Inconclusive(f"it did not move, but made only {self.n_transitions} transitions", rate)
+        why = f"it did not move once in {self.n_transitions} transitions from exact draws"
         return failed(why, self._call(), 0.0, 0.0, relation=">")
 
     def distinct(self) -> Row:
-        """Whether other random numbers give other answers, and the same ones the same."""
+        """Check that other random numbers give other answers, and equal ones equal answers."""
         if not self.answers:
             raise NotApplicable("the kernel was not called")
         repeats, agree, moved = (sum(column) for column in zip(*self.answers, strict=True))
         tries = len(self.answers)
         own = "" if repeats == tries else "; not repeatable: it has a state or randomness of its own"
         if moved and agree == tries:
-            raise Inconclusive(f"the answer does not depend on the generator it is given{own}")
+            raise Inconclusive(f"the answer does not depend on the given generator{own}")
         if not moved:
             raise Inconclusive(f"it did not move in {tries} tries")
         return passed(f"equal answers of two streams{own}", float(agree), float(tries), "<")
 
     def independent(self) -> Row:
-        """Whether the chains of a batch are independent."""
+        """Check that the chains of a batch are independent."""
         if self.operator.unit == 1:
             raise NotApplicable("one chain at a time")
         if self.ensemble:
-            raise NotApplicable("the chains are meant to interact")
+            raise NotApplicable("the chains interact on purpose")
         self._need(1)
         number, limit = math.exp(min(self.log_e_chains, 700.0)), math.exp(self.log_limit)
         basis = f"e-value from {len(self.pair_signs)} pairs of batches of {self.operator.unit} chains"
         if self.log_e_chains >= self.log_limit:
             agree = np.mean(np.array(self.pair_signs) > 0, axis=0)
             f, g = divmod(int(np.argmax(agree)), len(evidence.SCORES))
-            found = f"two halves of the chains agree {100 * agree.max():.0f} % of the time, not 50"
+            found = f"two halves of the chains agree {100 * agree.max():.0f} % of the time instead of 50 %"
             case = f"{self._call()}  # {self._score(g)} of {self._f(f)}: {found}"
             return failed(basis, case, number, limit, relation="<")
         if len(self.pair_signs) < ENOUGH_BATCHES:
@@ -426,38 +496,38 @@ class SamplerExamination(Examination):
         return passed(basis, number, limit, "<")
 
     def stationarity(self) -> Row:
-        """The bets."""
+        """Judge the bets."""
         self._need(1)
         number, limit = math.exp(min(self.log_e, 700.0)), math.exp(self.log_limit)
         if self.log_e >= self.log_limit:
-            self._need_independent_chains("bets take")
+            self._need_independent_chains("bets")
             f, g, along = self._winner()
             mean, deviation = (x[f, g] for x in (self._path_moments() if along else evidence.gain_moments(self.counts)))
             found = f"E D = {mean:+.3g} +- {deviation / math.sqrt(self.n):.1g}, {self._score(g)} of {self._f(f)}"
             basis = f"{self.n} pairs, {f'K to K^{self.m}' if along else f'K^{self.m}'}: {found}"
             return failed(basis, f"{self._call()}  # {found}", number, limit, relation="<")
         if not self.n_moves:
-            raise Inconclusive("it did not move: that keeps every law")
+            raise Inconclusive("it did not move, which preserves every distribution")
         if self.n < FEWEST:
             raise Inconclusive(f"{self.n} pairs in {self.seconds:g} s are too few", number)
         return passed(self.power(), number, limit, "<")
 
     def law(self) -> Row:
-        """The tests of the law of Y against exact draws."""
+        """Judge the tests of the distribution of Y against exact draws."""
         self._need(1)
         if self.looks == 0:
             raise Inconclusive(f"{self.n} draws; the first test is at {LOOKS[0]}")
         if self.p_law < self.share:
-            self._need_independent_chains("tests take")
+            self._need_independent_chains("tests")
         worst = f"least p times {2 * self.functions.in_law * len(LOOKS)} tests: {self.law_name or 'none below 1'}"
         return judged(self.p_law, self.share, worst, f"{self._call()}  # {self.law_name}", relation=">=")
 
     def _need_independent_chains(self, what: str) -> None:
         if self.log_e_chains >= self.log_limit:
-            raise Inconclusive(f"the chains of a batch are not independent, which the {what} for granted")
+            raise Inconclusive(f"the chains of a batch are not independent, which the {what} assume")
 
     def power(self) -> str:
-        """In words, the least shift and widening of the first coordinate's law that would have been found."""
+        """Return in words the least shift and widening of the first coordinate that would have been found."""
         shift, widening = self.least_bias()
         if not (math.isfinite(shift) and math.isfinite(widening)):
             return f"{self.n} pairs, K^{self.m}; the power is unknown"
@@ -467,7 +537,7 @@ class SamplerExamination(Examination):
         )
 
     def least_bias(self) -> tuple[float, float]:
-        """The least shift (in sd, by the quartiles) and relative widening of f_0's law found with probability ``POWER``."""
+        """Return the least shift (in sd, by the quartiles) and relative widening of f_0 found with probability ``POWER``."""
         x = self.pilot[:, 0]
         middle, unit = np.median(x), np.subtract(*np.quantile(x, [0.75, 0.25])) / 1.349
         slopes = (self._slope(x, x + 0.1 * unit, 0) / 0.1, self._slope(x, middle + 1.1 * (x - middle), 1) / 0.1)
@@ -485,31 +555,31 @@ class SamplerExamination(Examination):
         return float(evidence.SCORES[score][bins[1]].mean() - evidence.SCORES[score][bins[0]].mean())
 
     def _kept(self, score: int) -> float:
-        """The correlation of a score of f_0(Y) with that of f_0(X), at least 0."""
+        """Return the correlation of a score of f_0(Y) with that of f_0(X), at least 0."""
         N, g = self.counts[0], evidence.SCORES[score]
         x, y = g[:, None] - (N.sum(1) @ g) / self.n, g - (N.sum(0) @ g) / self.n
         variance = math.sqrt(float(np.sum(N * x * x)) * float(np.sum(N * y * y)))
         return max(0.0, float(np.sum(N * x * y)) / variance) if variance > 0 else 0.0
 
     def _kept_along(self, score: int) -> float:
-        """How much of a score of f_0(X) is in the path's mean of it, at least 0: its regression's slope."""
+        """Return the regression slope of the path's mean of a score of f_0 on that of f_0(X), at least 0."""
         x, xx, y, xy = self.start_and_path[:, 0, score] / self.n
         return max(0.0, float((xy - x * y) / (xx - x * x))) if xx > x * x else 0.0
 
     def _path_moments(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of D for each f and g, of the bets on paths."""
+        """Return mean and standard deviation of D for each f and g, of the bets on paths."""
         mean, square = self.path_sums[:2] / self.n
         return mean, np.sqrt(np.maximum(square - mean**2, 0.0))
 
     def diagnose(self, rows: dict[str, Row]) -> list[str]:
-        """What the failing rows are typical of."""
+        """Return the causes that the failing rows are typical of."""
         failed = {name for name, row in rows.items() if row.status == FAIL and row.severity != MISCONDUCT}
         said = []
         rate = self.n_moves / max(self.n_transitions, 1)
         if "support" in failed:
-            said.append("points of density zero are kept: typical of a NaN or infinite energy error that is accepted")
+            said.append("points of density zero are accepted: typical of a NaN or infinite energy error that is accepted")
         if "draw count" in failed and self.short is not None and self.short[1] < self.m:
-            said.append("fewer draws than transitions: typical of rejected draws that are not stored again")
+            said.append("fewer draws than transitions: typical of a chain that does not store the old draw after a rejection")
         if "moves" in failed:
             said.append(
                 "every proposal is rejected, or the start is returned: a step size far too large, or a wrong sign"
@@ -519,11 +589,11 @@ class SamplerExamination(Examination):
         if failed & {"stationarity (e-value)", "law of the draws (KS/AD)"}:
             said += self._shape()
             if rate == 1.0:
-                said.append("no transition was rejected: a Metropolis test that is missing, or always accepts")
+                said.append("no transition was rejected: the Metropolis test is missing, or always accepts")
         return said
 
     def _shape(self) -> list[str]:
-        """How the law of Y differs from the exact one, in the f that the best bet is on."""
+        """Return sentences on how Y differs from the exact distribution, for the f of the best bet."""
         f, g, _ = self._winner()
         exact, to = (self.counts[f].sum(axis=axis) / self.n for axis in (1, 0))
         middle = evidence.SCORES[0]
@@ -531,21 +601,21 @@ class SamplerExamination(Examination):
         shift, width = float(to @ middle - exact @ middle), float((exact - to)[inner].sum() / exact[inner].sum())
         name = self._f(f)
         where = "large" if shift > 0 else "small"
-        said = [f"the draws of {name} are too {where}: its rank is {shift:+.3f} off on average"] * (g != 1)
+        said = [f"the draws of {name} are too {where}: their mean rank is off by {shift:+.3f}"] * (g != 1)
         if g == 1:
             spread = "too wide" if width > 0 else "too narrow"
-            held = f"the middle half of the law holds {50 * (1 - width):.1f} % of them"
+            held = f"the middle half of the distribution contains {50 * (1 - width):.1f} % of them"
             said.append(f"the draws of {name} are {spread}: {held}")
         tails = [(to[k], exact[k], side) for k, side in ((slice(0, 6), "lower"), (slice(-6, None), "upper"))]
         for seen, wanted, side in tails:
             ratio = float(seen.sum() / wanted.sum())
             if abs(ratio - 1) > 0.1 and abs(ratio - 1) * math.sqrt(self.n * float(wanted.sum())) > 4:
                 share = 100 * float(wanted.sum())
-                said.append(f"the {side} {share:.1f} % of {name} are visited {ratio:.2f} times as often as due")
+                said.append(f"the {side} {share:.1f} % of {name} are visited {ratio:.2f} times as often as they should be")
         return said
 
     def _winner(self) -> tuple[int, int, bool]:
-        """The f and g of the richest gambler, and whether it bet on paths."""
+        """Return the f and g of the richest gambler, and whether it bet on paths."""
         wealths = [evidence.log_wealths(self.counts), evidence.log_path_wealths(self.path_sums)]
         along = bool(wealths[1].max() > wealths[0].max())
         f, g, _ = np.unravel_index(int(np.argmax(wealths[along])), wealths[along].shape)
@@ -566,16 +636,16 @@ class SamplerExamination(Examination):
 
     def _need(self, pairs: int) -> None:
         if self.n < pairs:
-            raise NotApplicable("no transition came to an end")
+            raise NotApplicable("no transition was completed")
 
 
 def _scores(bins: np.ndarray) -> np.ndarray:
-    """(..., F, score) g of each bin (..., F)."""
+    """Return g (..., F, score) of each bin (..., F)."""
     return np.moveaxis(evidence.SCORES[:, bins], 0, -1)
 
 
 def functions_of(target: targets.Target, points: np.ndarray, more: Sequence[tuple[str, Callable]] = ()) -> Functions:
-    """The functions f for ``target``, made to measure by exact draws ``points`` (n, d)."""
+    """Return the functions f for ``target``, adapted to exact draws ``points`` (n, d)."""
     d = points.shape[1]
     chosen = np.unique(np.linspace(0, d - 1, min(d, MOST_COORDINATES)).astype(int))
     low, middle, high = np.quantile(points, [0.25, 0.5, 0.75], axis=0)
@@ -617,7 +687,7 @@ def functions_of(target: targets.Target, points: np.ndarray, more: Sequence[tupl
 
 
 def _more(functions: Any) -> list[Foreign]:
-    """The caller's functions with their names."""
+    """Return the caller's functions with their names."""
     if functions is None:
         return []
     if isinstance(functions, dict):
@@ -626,7 +696,7 @@ def _more(functions: Any) -> list[Foreign]:
 
 
 def _made(make: Foreign, target: targets.Target) -> Any:
-    """The kernel of ``make(log_density, gradient)``, or of ``make(target)`` if it takes one argument."""
+    """Return the kernel of ``make(log_density, gradient)``, or of ``make(target)`` if it takes one argument."""
     try:
         wanted = [p for p in inspect.signature(make.function).parameters.values() if p.default is p.empty]
     except (TypeError, ValueError):

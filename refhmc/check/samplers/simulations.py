@@ -1,25 +1,27 @@
-"""Does a fit draw from the posterior of the model it is said to fit? Ranks of the truth in simulated data (opt in: it is long).
+"""``check.sbc``: whether a fit draws from the posterior of a model, by ranks of the truth in simulated data.
 
-theta ~ prior, y ~ simulate(theta), and theta_1 ... theta_L the fit's draws given y. If these are independent draws of the
+theta ~ prior, y ~ simulate(theta), and theta_1 ... theta_L are the fit's draws given y. If these are independent draws of the
 posterior, then given y they and theta are exchangeable, and for every quantity f(theta, y)
 
     r = number of l with f(theta_l, y) < f(theta, y)   is uniform on 0 ... L   (ties broken at random),
 
-so u = (r + a uniform number) / (L + 1) is exactly uniform on (0, 1) (Cook, Gelman and Rubin 2006; Talts et al. 2018). Tested
-are u, and |2u - 1| for widths, by Kolmogorov and Smirnov's and by Anderson and Darling's test, divided by the number of tests.
+so that u = (r + a uniform number) / (L + 1) is exactly uniform on (0, 1) (Cook, Gelman and Rubin 2006; Talts et al. 2018). The
+check tests u, and |2u - 1| for widths, by Kolmogorov-Smirnov and Anderson-Darling tests, divided by the number of tests.
 
-**Quantities that see the data.** A fit that returns prior draws has uniform ranks for every f(theta). So each coordinate is
-also taken with the sign of T(y) - c, T the mean or the log spread of the data and c its median in data simulated
-beforehand; and ``quantities(theta, y)``, such as the log likelihood, if given (Modrak et al. 2023).
+**Quantities that see the data.** A fit that returns prior draws has uniform ranks for every f(theta). Each coordinate is
+therefore also multiplied by the sign of T(y) - c, T the mean or the log standard deviation of the data and c its median in data
+simulated beforehand. ``quantities(theta, y)``, such as the log likelihood, are ranked too (Modrak et al. 2023).
 
-**Autocorrelated draws** have ranks that are not uniform though each is exact. The draws are thinned by the least k at which
-the autocorrelations at k, 2k and 3k, averaged over all fits and the worst of the coordinates and their distances from the
-median, sum up to at most ``KEPT``; where fewer than ``FEWEST_DRAWS`` are left there is no answer, but advice. What needs no
-independence is that each draw has the prior's law when averaged over data:
+**Autocorrelated draws** have ranks that are not uniform although each draw is exact. The draws are thinned by the least k at
+which the autocorrelations at k, 2k and 3k, averaged over all fits, sum up to at most ``KEPT`` for the worst of the coordinates
+and their distances from the median. If fewer than ``FEWEST_DRAWS`` remain there is no answer, but advice. Without
+independence, each draw still has the prior's distribution when averaged over data:
 
     D = mean over l of g(f(theta_l)) - g(f(theta)),   E D = 0,
 
-which is bet against as in ``samplers/evidence.py``, g the scores of the rank among prior draws.
+and this is bet against as in ``samplers/evidence.py``, with g the scores of the rank among prior draws.
+
+Simulation takes long, so that this check is not part of other reports.
 """
 
 from __future__ import annotations
@@ -38,9 +40,9 @@ from refhmc.check.report import FAIL, PASS, Report, Row
 from refhmc.check.samplers import evidence
 from refhmc.check.subject.foreign import SECONDS_PER_CALL, Foreign, Inconclusive, NotApplicable, OutOfTime, SubjectError
 
-KEPT = 0.05  # the sum of the autocorrelations that may be left
+KEPT = 0.05  # largest remaining sum of autocorrelations
 FEWEST_DRAWS, FEWEST_SIMULATIONS = 10, 50
-FEWEST_TIMES = 20  # correlation times in a fit's draws, below which the times themselves are not known
+FEWEST_TIMES = 20  # least length of a fit in correlation times, below which these are not known
 PILOT = 2000
 
 
@@ -59,17 +61,80 @@ def sbc(
     seed: int = 20261121,
     seconds_per_call: float | None = 10 * SECONDS_PER_CALL,
 ) -> Report:
-    """Report whether ``fit`` draws from the posterior of ``prior`` and ``simulate``.
+    """Check by simulation that a fit draws from the posterior of a model (simulation-based calibration).
 
-    ``prior(rng) -> theta`` (d,) or a number; ``simulate(rng, theta) -> y``, anything; ``fit(rng, y) -> (L, d)`` draws in the
-    coordinates of theta, L the same each time (``draws``: use the last so many). ``quantities(theta, y) -> (k,)``: what else is
-    ranked, such as the log likelihood. The report has the chance ``alpha`` of a FAIL for a correct fit whose draws, as thinned,
-    are independent. It ends early
-    after ``seconds`` of processor time of this process and its children, or five times as many by the clock. Nothing is tested
-    on the way, so that does not change the chance.
+    For theta ~ prior, y ~ simulate(theta) and independent posterior draws theta_1, ..., theta_L given y, the rank ::
+
+        r = number of l with f(theta_l, y) < f(theta, y)
+
+    is uniform on 0, ..., L. The check tests ranks of each coordinate, and of quantities that depend on the data, by
+    Kolmogorov-Smirnov and Anderson-Darling tests. Draws are thinned until their autocorrelation is negligible; an e-value for
+    averages of the posterior does not need that.
+
+    The check finds wrong priors, likelihoods, transforms and samplers, and fits that ignore data. It cannot find errors that
+    leave all tested ranks uniform; `quantities` such as the log likelihood find more of them. A correct fit, whose thinned
+    draws are independent, fails with probability at most `alpha`. The check ends early after `seconds`, which does not change
+    this probability, since nothing is tested before the end.
+
+    Parameters
+    ----------
+    prior : callable
+        ``prior(rng)`` returns theta, a number or an array of shape (dim,).
+    simulate : callable
+        ``simulate(rng, theta)`` returns data of any type.
+    fit : callable
+        ``fit(rng, y)`` returns posterior draws of shape (L, dim), with the same L each time.
+    simulations : int, default 500
+        Number of simulations.
+    draws : int, optional
+        Number of last draws of each fit to use; all by default.
+    alpha : float, default 1e-6
+        Probability that a correct fit fails any row.
+    seconds : float, optional
+        Budget in processor seconds; the check also ends after five times this wall-clock time. No limit by default.
+    quantities : callable, optional
+        ``quantities(theta, y)`` returns further quantities to rank, of shape (k,), such as the log likelihood.
+    like : callable, module or array, optional
+        Array type of the arguments of `fit`: a conversion function, a module with ``asarray``, or an example array. NumPy
+        float64 by default.
+    name : str, optional
+        Name of the subject in the report.
+    seed : int, default 20261121
+        Seed of the simulations.
+    seconds_per_call : float or None, default 300.0
+        A call that takes longer is a FAIL. None means no limit.
+
+    Returns
+    -------
+    Report
+        The report.
+
+    Raises
+    ------
+    ValueError
+        If `alpha`, `simulations`, `draws` or `seconds` is invalid.
+
+    References
+    ----------
+    Cook, Gelman and Rubin (2006), "Validation of software for Bayesian models using posterior quantiles".
+    Talts et al. (2018), "Validating Bayesian inference algorithms with simulation-based calibration".
+    Modrak et al. (2023), "Simulation-based calibration checking for Bayesian computation: the choice of test quantities shapes
+    sensitivity".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> def prior(rng):
+    ...     return rng.normal()
+    >>> def simulate(rng, theta):
+    ...     return theta + rng.normal(size=3)
+    >>> def fit(rng, y):  # exact draws of the posterior
+    ...     return rng.normal(y.sum() / 4, 0.5, size=(50, 1))
+    >>> refhmc.check.sbc(prior, simulate, fit, simulations=100).status
+    'PASS'
     """
     if not 0 < alpha < 1:
-        raise ValueError(f"alpha must lie between 0 and 1, got {alpha}")
+        raise ValueError(f"alpha must lie between 0 and 1; got {alpha}.")
     require_counts(simulations=simulations, draws=draws)
     require_times(seconds=seconds)
     test = FitExamination(
@@ -89,7 +154,7 @@ def sbc(
         diagnose=FitExamination.diagnose,
         seconds_per_call=seconds_per_call,
         seconds=seconds,
-        false_alarm=f"a correct fit FAILs with probability at most {alpha:g}, its draws being independent as thinned",
+        false_alarm=f"a correct fit fails with probability at most {alpha:g} if its thinned draws are independent",
     )
     return report._replace(settings={"simulations": len(test.fits), "alpha": alpha})
 
@@ -103,7 +168,7 @@ class _Fit(NamedTuple):
 
 
 class FitExamination(Examination):
-    """The simulations, and what they come to."""
+    """The simulations and their rows."""
 
     def __init__(
         self,
@@ -130,13 +195,13 @@ class FitExamination(Examination):
         self.step: int | None = None
 
     def collect(self) -> Row:
-        """Simulate and fit, until there are enough or the time is over."""
+        """Simulate and fit until there are enough simulations or the time is over."""
         began = time.monotonic()
         try:
             self._collect()
         except OutOfTime:
             if not self.fits:
-                raise Inconclusive(f"no fit was done in the {self.seconds:g} s that were given") from None
+                raise Inconclusive(f"no fit was finished within the time limit of {self.seconds:g} s") from None
         took = time.monotonic() - began
         return passed(f"{len(self.fits)} simulations in {took:.3g} s")
 
@@ -152,18 +217,18 @@ class FitExamination(Examination):
             draws = self.fit.array(self.fit.raw(self.rng, y), None, "the draws", (y,)).real
             draws = draws[:, None] if draws.ndim == 1 and len(theta) == 1 else draws
             if draws.ndim != 2 or draws.shape[1] != len(theta) or len(draws) == 0:
-                raise SubjectError(f"{self.fit.name}: draws of the shape {draws.shape}, wanted (L, {len(theta)})")
+                raise SubjectError(f"{self.fit.name}: draws have shape {draws.shape} instead of (L, {len(theta)})")
             if not np.all(np.isfinite(draws)):
-                raise SubjectError(f"{self.fit.name}: draws that are NaN or infinite")
+                raise SubjectError(f"{self.fit.name}: draws are NaN or infinite")
             self.fits.append(_Fit(theta, y, draws[-self.draws :] if self.draws else draws))
             if len(self.fits[-1].draws) != len(self.fits[0].draws):
-                raise SubjectError(f"{self.fit.name}: {len(draws)} draws, before there were {len(self.fits[0].draws)}")
+                raise SubjectError(f"{self.fit.name}: {len(draws)} draws instead of {len(self.fits[0].draws)} as before")
 
     def _theta(self, rng: np.random.Generator) -> np.ndarray:
         return np.atleast_1d(self.prior.array(self.prior.raw(rng), None, "theta").real)
 
     def averages(self) -> Row:
-        """Whether the posterior draws, over all data, have the prior's law; holds for autocorrelated draws too."""
+        """Check that the posterior draws, over all data, have the prior's distribution, even if autocorrelated."""
         self._enough()
         edges = evidence.edges_of(self.pilot)
         log_wealth = np.zeros((self.pilot.shape[1], len(evidence.SCORES), len(evidence.STAKES)))
@@ -175,7 +240,7 @@ class FitExamination(Examination):
             path = max(path, evidence.log_mean(log_wealth))
         number, limit = math.exp(min(path, 700.0)), 1 / self.share
         j, g, k = np.unravel_index(int(np.argmax(log_wealth)), log_wealth.shape)
-        basis = f"e-value of {len(self.fits)} simulations: draws averaged over data have the prior's law"
+        basis = f"e-value of {len(self.fits)} simulations: draws averaged over data have the prior's distribution"
         if number < limit:
             return passed(basis, number, limit, "<")
         size = "more" if evidence.STAKES[k] > 0 else "less"
@@ -183,33 +248,33 @@ class FitExamination(Examination):
         return failed(basis, self._call(), number, limit, relation="<")
 
     def autocorrelation(self) -> Row:
-        """The thinning with which ranks can be taken."""
+        """Find the thinning that makes ranks valid."""
         self._enough()
         number = len(self.fits[0].draws)
         rho, time_scale = _autocorrelations(np.array([one.draws for one in self.fits]))
         if number < FEWEST_TIMES * time_scale:
-            few = f"{number} draws of a fit, whose correlation time is about {time_scale:.1f} draws, are too few"
+            few = f"{number} draws per fit, with a correlation time of about {time_scale:.1f} draws, are too few"
             raise Inconclusive(f"{few}: let it return {math.ceil(2 * FEWEST_TIMES * time_scale)}, or thin them")
         lags = np.arange(1, (len(rho) - 1) // 3 + 1)
         left = 2 * np.abs(rho[lags] + rho[2 * lags] + rho[3 * lags]) if len(lags) else np.empty(0)
-        # An estimate of a sum of three from so many draws is off by a few of its standard errors.
+        # An estimate of a sum of three from this number of draws is off by a few of its standard errors.
         noise = 6 * math.sqrt(3.0 / (len(self.fits) * number))
         good = lags[left <= KEPT + noise]
         if len(good) == 0 or number // good[0] < FEWEST_DRAWS:
             raise Inconclusive(
-                f"{number} draws of a fit, thinned until they are independent, leave fewer than {FEWEST_DRAWS}"
+                f"{number} draws per fit, thinned until they are independent, leave fewer than {FEWEST_DRAWS}"
             )
         self.step = int(good[0])
-        basis = f"every {self.step}. draw is kept, {number // self.step} of {number}"
+        basis = f"one in {self.step} draws is kept, {number // self.step} of {number}"
         return passed(basis, float(left[self.step - 1]), KEPT + noise)
 
     def ranks(self, with_data: bool) -> Row:
-        """Whether the ranks are uniform."""
+        """Check that the ranks are uniform."""
         self._enough()
         if self.step is None:
             raise Inconclusive("the draws are too autocorrelated")
         if with_data and self.centres is None and self.quantities is None:
-            raise NotApplicable("the data are no array of numbers: give quantities=, such as the log likelihood")
+            raise NotApplicable("the data are not an array of numbers; pass quantities, such as the log likelihood")
         names = self._names(with_data)
         u = np.array([self._uniforms(one, with_data) for one in self.fits])
         tests = []
@@ -239,7 +304,7 @@ class FitExamination(Examination):
         return names
 
     def _uniforms(self, one: _Fit, with_data: bool) -> list[float]:
-        """u for each quantity."""
+        """Return u for each quantity."""
         step = self.step or 1
         draws = one.draws[step - 1 :: step]
         points = np.vstack([one.theta, draws])
@@ -258,13 +323,13 @@ class FitExamination(Examination):
         return list((rank + self.rng_ties.random(len(rank))) / (len(draws) + 1))
 
     def diagnose(self, rows: dict[str, Row]) -> list[str]:
-        """What the ranks' shape is typical of."""
+        """Return the causes that the shape of the ranks is typical of."""
         said = list(dict.fromkeys(self.lean))
         data = rows.get("ranks that see the data")
         plain = rows.get("ranks")
         if data is not None and plain is not None and data.status == FAIL and plain.status == PASS:
             said.append(
-                "the ranks are wrong only where they see the data: typical of a fit that ignores (some of) the data"
+                "the ranks are only wrong if they see the data: typical of a fit that ignores (some of) the data"
             )
         return said
 
@@ -273,11 +338,11 @@ class FitExamination(Examination):
 
     def _enough(self) -> None:
         if not self.fits:
-            raise NotApplicable("no fit came to an end")
+            raise NotApplicable("no fit was completed")
 
 
 def _statistics(y: Any) -> np.ndarray | None:
-    """Mean and log spread of data that are an array of numbers, None of others."""
+    """Return mean and log standard deviation of data that are an array of numbers, else None."""
     try:
         flat = np.ravel(np.asarray(y, dtype=float))
     except (TypeError, ValueError):
@@ -288,8 +353,9 @@ def _statistics(y: Any) -> np.ndarray | None:
 
 
 def _autocorrelations(draws: np.ndarray) -> tuple[np.ndarray, float]:
-    """(lags,) autocorrelations of draws (S, L, d) averaged over the S fits, at each lag the largest in size of the series;
-    and the largest correlation time, 1 + 2 sum rho up to where rho falls below 0.02.
+    """Return the largest autocorrelations (lags,) of draws (S, L, d), averaged over the S fits, and the correlation time.
+
+    The correlation time is the largest of 1 + 2 sum rho, up to the lag at which rho falls below 0.02.
     """
     ranks = draws.argsort(axis=1).argsort(axis=1) + 0.5
     x = ranks / draws.shape[1] - 0.5
@@ -300,14 +366,14 @@ def _autocorrelations(draws: np.ndarray) -> tuple[np.ndarray, float]:
     rho = covariance / covariance[0] * (n / (n - np.arange(len(covariance))))[:, None]
     positive = np.logical_and.accumulate(rho > 0.02, axis=0)
     times = 2 * np.sum(rho * positive, axis=0) - 1
-    # Each series had its mean taken away, which takes about (its correlation time) / n from each correlation.
+    # Each series had its mean subtracted, which reduces each correlation by about (its correlation time) / n.
     rho = rho + times / n
     rho[0] = 1.0
     return rho[np.arange(len(rho)), np.abs(rho).argmax(axis=1)], float(times.max())
 
 
 def _lean(u: np.ndarray, name: str) -> str:
-    """What the ranks ``u`` of a quantity look like."""
+    """Return a sentence on the shape of the ranks ``u`` of a quantity."""
     shift, width = float(u.mean() - 0.5), float(np.abs(2 * u - 1).mean() - 0.5)
     if abs(width) * math.sqrt(12) > abs(shift) * math.sqrt(12):
         size = "too narrow (the truth lies in its tails)" if width > 0 else "too wide (the truth lies in its middle)"
