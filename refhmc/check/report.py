@@ -258,7 +258,9 @@ class Report(NamedTuple):
         for row in self.rows:
             if row.name == name:
                 return row
-        raise KeyError(f"name must be a row of this report; got {name!r}. Rows: {', '.join(row.name for row in self.rows)}.")
+        raise KeyError(
+            f"name must be a row of this report; got {name!r}. Rows: {', '.join(row.name for row in self.rows)}."
+        )
 
     @property
     def severity(self) -> str | None:

@@ -115,8 +115,5 @@ def run() -> int:
         failed += [] if outcome.ok else [outcome]
     for outcome in failed:
         print(f"\n{outcome.what}\n{outcome.report}")
-    print(
-        f"{'All parts succeeded' if not failed else f'{len(failed)} parts failed'}, "
-        f"{time.monotonic() - begin:.0f} s"
-    )
+    print(f"{'All parts succeeded' if not failed else f'{len(failed)} parts failed'}, {time.monotonic() - begin:.0f} s")
     return 1 if failed else 0

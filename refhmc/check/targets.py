@@ -550,7 +550,9 @@ def from_name(name: str) -> Target:
             first, _, second = text[len(base) + 1 :].partition("-")
             if first.isdigit() and (not second or base in ("gaussian", "student", "student-t")):
                 return constructor(int(first), float(second)) if second else constructor(int(first))
-    raise ValueError(f"target must be one of {', '.join(names())}, most with a dimension as in 'funnel-5'; got {name!r}.")
+    raise ValueError(
+        f"target must be one of {', '.join(names())}, most with a dimension as in 'funnel-5'; got {name!r}."
+    )
 
 
 def resolve(target: Any) -> Target:

@@ -1,4 +1,4 @@
-"""What one run of an adaptive chain recorded, and how it is asked for: names of fields and of arguments."""
+"""Record of one run of an adaptive chain, and the names of its fields and arguments."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FIELDS = {
     ),
     "q": ("q", "draws", "position", "positions", "samples"),
 }
-ONCE = ("q", "final_metric")  # need not have a row for each iteration
+ONCE = ("q", "final_metric")  # need not have a row per iteration
 ROLES = {
     "draws": ("draws", "n_draws", "num_draws", "n", "n_samples", "num_samples", "samples", "n_iter", "iterations"),
     "tune": ("tune", "n_tune", "warmup", "n_warmup", "num_warmup", "burn", "burnin", "burn_in", "n_burn", "n_adapt"),
@@ -44,7 +44,7 @@ class Constants(NamedTuple):
 
 
 class AdaptationExamination(Examination):
-    """What the rows of one report share."""
+    """State shared by the rows of one report."""
 
     def __init__(
         self, functions: dict[str, Foreign], draws: int, tune: int, seed: int, constants: Constants, claims: set
@@ -61,33 +61,33 @@ class AdaptationExamination(Examination):
         if "run" not in self.functions:
             raise NotApplicable("no run was given")
         if not self.record:
-            raise NotApplicable("it did not answer")
+            raise NotApplicable("the run did not answer")
         missing = [name for name in names if name not in self.record]
         if missing:
             raise NotApplicable(f"the run records no {', no '.join(missing)}")
         return [self.record[name] for name in names]
 
     def whole(self, *names: str) -> list[np.ndarray]:
-        """Records of the warm-up too."""
+        """Return records that include warm-up."""
         found = self.need(*names)
         if any(len(x) < self.tune + self.draws for x in found):
-            raise NotApplicable("the run records nothing of its warm-up")
+            raise NotApplicable("the run does not record its warm-up")
         return found
 
     def function(self, name: str) -> Foreign:
         if name not in self.functions:
-            raise NotApplicable(f"no {name}= was given")
+            raise NotApplicable(f"{name} was not given")
         return self.functions[name]
 
     def mismatch(self, claim: str, number: float, tolerance: float, why: str) -> Row:
-        """A FAIL of what is claimed; of what is not, a difference is only said."""
+        """Return a FAIL if the property is claimed; otherwise the difference is INCONCLUSIVE."""
         if claim in self.claims:
             return failed(why, self.call, number, tolerance)
         raise Inconclusive(f"{why}; not claimed, so not judged", number)
 
 
 def refhmc_run(model: Any, kernel: Any) -> Callable:
-    """One of refhmc's kernels as ``run(draws, tune, seed)``."""
+    """Return a kernel of refhmc as ``run(draws, tune, seed)``."""
 
     def run(draws: int, tune: int, seed: int) -> Any:
         options: dict[str, Any] = {"chains": 1, "save_warmup": True, "raw": True, "progressbar": False}
@@ -97,10 +97,10 @@ def refhmc_run(model: Any, kernel: Any) -> Callable:
 
 
 def record(test: AdaptationExamination, draws: int, tune: int, seed: int) -> dict[str, np.ndarray]:
-    """The run's entries by the names above, one row an iteration."""
+    """Return the run's entries by the names above, one row per iteration."""
     run = test.functions["run"]
     result = _called(run, draws, tune, seed)
-    if isinstance(result, (list, tuple)) and result and hasattr(result[0], "keys"):  # one mapping an iteration
+    if isinstance(result, (list, tuple)) and result and hasattr(result[0], "keys"):  # one mapping per iteration
         result = {key: np.array([to_host(x[key]) for x in result]) for key in result[0]}
     found: dict[str, np.ndarray] = {}
     groups = getattr(result, "groups", None)
@@ -113,13 +113,13 @@ def record(test: AdaptationExamination, draws: int, tune: int, seed: int) -> dic
             found[what] = array[0] if array.ndim > 1 and len(array) == 1 and draws + tune > 1 else array
     if found.keys().isdisjoint(("step_size", "inverse_metric", "metric", "final_metric")):
         kind = type(result).__name__
-        why = f"run: wanted a mapping with step_size (or inverse_metric), got a {kind}"
+        why = f"run must return a mapping with step_size (or inverse_metric); it returned a {kind}"
         raise SubjectError(why, f"run({draws}, {tune}, {seed})")
     return found
 
 
 def _called(run: Foreign, draws: int, tune: int, seed: int) -> Any:
-    """``run`` by its parameters' names where it has some that say it, else by position."""
+    """Call ``run`` by its parameters' names if they have a known meaning, else by position."""
     named = parameters(run.function)
     values = {"draws": draws, "tune": tune, "seed": seed, "rng": np.random.default_rng(seed)}
     roles = {name: next((role for role, words in ROLES.items() if name.lower() in words), None) for name in named}
@@ -129,7 +129,7 @@ def _called(run: Foreign, draws: int, tune: int, seed: int) -> Any:
 
 
 def _of_result(groups: dict) -> dict[str, np.ndarray]:
-    """A raw result of refhmc's, its first chain."""
+    """Return the record of a raw result of refhmc, of its first chain."""
     found = {}
     for what, group, name in (
         ("step_size", "sample_stats", "step_size"),
@@ -146,7 +146,7 @@ def _of_result(groups: dict) -> dict[str, np.ndarray]:
 
 
 def _metric_at_the_end(result: Any) -> dict[str, np.ndarray]:
-    """The values of the first chain's metric as it stands after its last draw, in a row."""
+    """Return the values of the first chain's metric after its last draw, in a row."""
     metric = getattr(next(iter(getattr(result, "adapted", ())), None), "metric", None)
     values = [getattr(metric, name, None) for name in ("variances", "covariance", "directions", "eigenvalues")]
     rows = [np.ravel(to_host(x)) for x in values if x is not None]
@@ -154,7 +154,7 @@ def _metric_at_the_end(result: Any) -> dict[str, np.ndarray]:
 
 
 def answers_row(test: AdaptationExamination) -> Row:
-    """The run is made once, and what it recorded is read."""
+    """Run the chain once and read its record."""
     if "run" not in test.functions:
         raise NotApplicable("no run was given")
     test.record = record(test, test.draws, test.tune, test.seed)
@@ -167,7 +167,7 @@ def answers_row(test: AdaptationExamination) -> Row:
         name: n for name, n in lengths.items() if n not in (test.draws + test.tune, test.draws) and name not in ONCE
     }
     if wrong:
-        why = f"wanted {test.draws + test.tune} iterations (or the {test.draws} draws), got {wrong}"
+        why = f"{test.draws + test.tune} iterations (or the {test.draws} draws) expected, got {wrong}"
         return failed(why, test.call, severity=MISCONDUCT)
     return passed(f"{max(lengths.values())} iterations")
 
@@ -177,5 +177,5 @@ def after_warm_up(test: AdaptationExamination, x: np.ndarray) -> np.ndarray:
 
 
 def changes_of(x: np.ndarray) -> np.ndarray:
-    """The rows that are not as the row before."""
+    """Return the rows that differ from the previous row."""
     return np.flatnonzero(np.any((x[1:] != x[:-1]).reshape(max(len(x) - 1, 0), -1), axis=1)) + 1

@@ -3,7 +3,7 @@
     log eps_m+1 = mu - sqrt(m) / (gamma (m + t0)) sum_{i <= m} (target - a_i),      mu = log(10 eps_0)
     log eps_bar_m = m^-kappa log eps_m+1 + (1 - m^-kappa) log eps_bar_m-1
 
-Restarts are found by themselves: where the recursion stops explaining the steps. After warm-up the step is eps_bar.
+Restarts are found where the recursion stops explaining the steps. After warm-up the step is eps_bar.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from refhmc.check.judging import Cases, Measured, failed, passed
 from refhmc.check.report import Row
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable
 
-LEAST = 8  # iterations of a segment that count as explained
+LEAST = 8  # least number of iterations of a segment that counts as explained
 
 
 def recursion(first: float, acceptances: Sequence[float] | np.ndarray, c: Constants) -> tuple[np.ndarray, np.ndarray]:
-    """(steps, averaged steps) after each of the acceptances, from a start at ``first``."""
+    """Return (steps, averaged steps) after each of the acceptances, from a start at ``first``."""
     a = np.asarray(acceptances, dtype=float)
     m = np.arange(1, len(a) + 1)
     log_step = math.log(10 * first) - np.sqrt(m) / (c.gamma * (m + c.t0)) * np.cumsum(c.target - a)
@@ -35,12 +35,12 @@ def recursion(first: float, acceptances: Sequence[float] | np.ndarray, c: Consta
 
 
 def _segments(test: AdaptationExamination) -> list[tuple[int, int]]:
-    """(start, stop) of the parts of warm-up that one recursion each explains, from its first step on."""
+    """Return (start, stop) of the parts of warm-up that one recursion explains, from its first step."""
     if test.segments is None:
         steps, a = test.whole("step_size", "acceptance_rate")
 
         def reach(start: int) -> int:
-            """Where the recursion from a start stops explaining the steps."""
+            """Return where the recursion from a start stops explaining the steps."""
             predicted, _ = recursion(steps[start], a[start : test.tune], test.constants)
             good = np.abs(np.log(steps[start + 1 : test.tune] / predicted[: test.tune - start - 1])) <= 1e-6
             return test.tune if good.all() else start + 1 + int(np.argmin(good))
@@ -48,7 +48,7 @@ def _segments(test: AdaptationExamination) -> list[tuple[int, int]]:
         found, start = [], 0
         while start < test.tune:
             stop = reach(start)
-            # A restart from the step that was due anyway shows one iteration later only.
+            # A restart from the same step shows only one iteration later.
             early = stop < test.tune and stop - 1 > start and reach(stop - 1) > stop + 1
             found.append((start, stop - early))
             start = stop - early
@@ -57,7 +57,7 @@ def _segments(test: AdaptationExamination) -> list[tuple[int, int]]:
 
 
 def dual_averaging_row(test: AdaptationExamination) -> Row:
-    """Is each step of warm-up what the recursion makes of the acceptances before it?"""
+    """Check that each step of warm-up follows from the previous acceptances by the recursion."""
     steps, _ = test.whole("step_size", "acceptance_rate")
     if test.tune < 3 * LEAST:
         raise NotApplicable(f"warm-up has fewer than {3 * LEAST} iterations")
@@ -75,13 +75,13 @@ def dual_averaging_row(test: AdaptationExamination) -> Row:
 
 
 def final_step_row(test: AdaptationExamination) -> Row:
-    """The step after warm-up: eps_bar of the last part, not the last eps."""
+    """Check that the step after warm-up is eps_bar of the last part, not the last eps."""
     steps, a = test.whole("step_size", "acceptance_rate")
     start, stop = _segments(test)[-1]
     if np.all(steps[: test.tune] == steps[0]):
         raise NotApplicable("the step is not adapted")
     if stop - start < LEAST or stop != test.tune:
-        raise NotApplicable("the end of warm-up is not this recursion's")
+        raise NotApplicable("the end of warm-up does not follow this recursion")
     raw, averaged = recursion(steps[start], a[start : test.tune], test.constants)
     after = float(np.median(after_warm_up(test, steps)))
     of_average, of_last = abs(math.log(after / averaged[-1])), abs(math.log(after / raw[-1]))
@@ -89,15 +89,15 @@ def final_step_row(test: AdaptationExamination) -> Row:
     if min(of_average, abs(math.log(after / before[-1])) if len(before) else math.inf) <= 1e-6:
         return passed("|log| of its ratio to eps_bar; rounding of the recursion", of_average, 1e-6)
     is_last = min(of_last, abs(math.log(after / steps[test.tune - 1]))) <= 1e-6
-    used = "the last step of warm-up is used, not the average"
-    why = used if is_last else "it is neither the averaged step nor the last"
+    used = "the last step of warm-up is used instead of the average"
+    why = used if is_last else "the step is neither the averaged one nor the last"
     if is_last or "dual_averaging" in test.claims:
         return failed(why, test.call, of_average, 1e-6)
     raise Inconclusive(why, of_average)
 
 
 def dual_averaging_function_row(test: AdaptationExamination) -> Cases:
-    """The caller's own recursion against the published one, on given acceptances."""
+    """Compare the caller's own recursion with the published one, on given acceptances."""
     f, target = test.function("dual_averaging"), test.constants.target
     rng = np.random.default_rng(test.seed)
     for first in (1e-3, 0.5, 20.0):
@@ -111,4 +111,4 @@ def dual_averaging_function_row(test: AdaptationExamination) -> Cases:
                 gap = float(np.max(np.abs(np.log(got / want)))) if np.all(got > 0) else math.inf
                 case = f"{f.name}({first}, {a.tolist()}, {target})  # {what}"
                 yield Measured(gap, 1e-9 + 64 * f.epsilon * 60 * 60, case[:400])
-    return "|log| of the ratio to the recursion; 60 iterations' rounding"
+    return "|log| of the ratio to the recursion; rounding of 60 iterations"

@@ -1,4 +1,4 @@
-"""The metric of warm-up: which draws it is estimated from, how, and which way it is used.
+"""The metric of warm-up: its draws, its estimate, and its direction (mass or inverse mass).
 
 **Variances** (Stan): n / (n + 5) S + 10^-3 5 / (n + 5) I for the (co)variance S of a window of n draws.
 
@@ -16,12 +16,12 @@ from refhmc.check.judging import Cases, Measured, failed, judged, passed
 from refhmc.check.report import Row
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, SubjectError
 
-NOT_RESTARTED = "the sums also hold draws of earlier windows; they are not restarted after a window"
+NOT_RESTARTED = "the sums also contain draws of earlier windows; they are not reset after a window"
 LENGTHS = (150, 200, 300, 400, 500, 750, 1000, 1500, 2000, 5000)
 
 
 def stan_windows(tune: int) -> list[tuple[int, int]]:
-    """(start, stop) of the windows in which Stan learns a metric, for tune >= 20."""
+    """Return (start, stop) of the windows in which Stan adapts a metric, for tune >= 20."""
     first, window, last = 75, 25, 50
     if tune < 150:
         first, last = int(0.15 * tune), int(0.1 * tune)
@@ -29,7 +29,7 @@ def stan_windows(tune: int) -> list[tuple[int, int]]:
     end, windows, start = tune - last, [], first
     while start < end:
         stop = start + window
-        # Stan gives a window the rest when the one after the next would not fit.
+        # Stan extends a window to the end if the next but one would not fit.
         stop = end if stop == end or stop + 2 * window > end else stop
         windows.append((start, stop))
         start, window = stop, 2 * window
@@ -37,7 +37,7 @@ def stan_windows(tune: int) -> list[tuple[int, int]]:
 
 
 def _allowed_windows(tune: int) -> list[list[tuple[int, int]]]:
-    """Stan's, and for 151 to 199 iterations Stan's literal short second window."""
+    """Return Stan's windows, and for 151 to 199 iterations also Stan's literal short second window."""
     windows = [stan_windows(tune)]
     if 150 < tune < 200:
         windows.append([(75, 100), (100, tune - 50)])
@@ -45,14 +45,14 @@ def _allowed_windows(tune: int) -> list[list[tuple[int, int]]]:
 
 
 def windows_row(test: AdaptationExamination) -> Row:
-    """Where the metric changes during warm-up against Stan's windows."""
+    """Compare changes of the metric during warm-up with Stan's windows."""
     if "schedule" in test.functions:
         return schedule_function_row(test)
     _, changes = _recorded_metric(test)
     wanted = [stop for _, stop in stan_windows(test.tune)]
     if _ends_of_stan(test, changes):
-        return passed(f"a new metric after {wanted} iterations, as Stan's")
-    why = f"the metric changes after {changes[:8].tolist()} iterations, Stan's after {wanted}"
+        return passed(f"a new metric after {wanted} iterations, as in Stan")
+    why = f"the metric changes after {changes[:8].tolist()} iterations, in Stan after {wanted}"
     return test.mismatch("windows", float(len(changes)), float(len(wanted)), why)
 
 
@@ -63,7 +63,7 @@ def _ends_of_stan(test: AdaptationExamination, changes: np.ndarray) -> bool:
 
 
 def schedule_function_row(test: AdaptationExamination) -> Row:
-    """The caller's own schedule against Stan's, for several lengths of warm-up."""
+    """Compare the caller's own schedule with Stan's, for several lengths of warm-up."""
     f = test.function("schedule")
     for tune in LENGTHS:
         phases = f.raw(tune)
@@ -71,14 +71,16 @@ def schedule_function_row(test: AdaptationExamination) -> Row:
             learnt = [x for x in phases if len(x) == 2 or str(x[0]).lower() in ("slow", "1", "true")]
             slow = [(int(x[-2]), int(x[-1])) for x in learnt]
         except Exception as error:
-            raise SubjectError(f"{f.name}: wanted phases (kind, start, stop): {error}", f"{f.name}({tune})") from error
+            raise SubjectError(
+                f"{f.name}: phases (kind, start, stop) expected: {error}", f"{f.name}({tune})"
+            ) from error
         if slow not in _allowed_windows(tune):
-            return failed(f"for {tune}: {slow[:8]}, Stan's {stan_windows(tune)}", f"{f.name}({tune})")
-    return passed(f"Stan's, for {', '.join(map(str, LENGTHS))} iterations")
+            return failed(f"for {tune}: {slow[:8]}, in Stan {stan_windows(tune)}", f"{f.name}({tune})")
+    return passed(f"Stan's windows, for {', '.join(map(str, LENGTHS))} iterations")
 
 
 def _recorded_metric(test: AdaptationExamination) -> tuple[np.ndarray, np.ndarray]:
-    """M^-1 at each iteration, and where it changes in warm-up."""
+    """Return M^-1 at each iteration, and where it changes in warm-up."""
     if "inverse_metric" in test.record:
         (metric,) = test.whole("inverse_metric")
     else:
@@ -95,13 +97,13 @@ def _inverse(metric: np.ndarray) -> np.ndarray:
 
 
 def shrunk(draws: np.ndarray) -> np.ndarray:
-    """Stan's estimate of the covariance of a window, (d, d)."""
+    """Return Stan's estimate of the covariance of a window, (d, d)."""
     n, d = draws.shape
     return n / (n + 5) * np.cov(draws, rowvar=False).reshape(d, d) + 1e-3 * 5 / (n + 5) * np.eye(d)
 
 
 def _close(metric: np.ndarray, wanted: np.ndarray) -> float:
-    """The largest difference, in units of the standard deviations; diagonal metrics to the diagonal."""
+    """Return the largest difference in units of the standard deviations; a diagonal metric is compared with the diagonal."""
     scale = np.sqrt(np.diag(wanted))
     if metric.ndim == 1:
         return float(np.max(np.abs(metric / np.diag(wanted) - 1)))
@@ -111,9 +113,9 @@ def _close(metric: np.ndarray, wanted: np.ndarray) -> float:
 def _worst_window(
     test: AdaptationExamination, q: np.ndarray, metric: np.ndarray, changes: np.ndarray, restarted: bool = False
 ) -> tuple[float, int]:
-    """Return how far the metrics are from the estimates of some window that ends there, and where the worst is.
+    """Return the largest difference between a metric and the best estimate from a window that ends there, and its place.
 
-    With ``restarted`` a window other than the first must begin where the one before it ended.
+    With ``restarted`` a window other than the first must begin at the end of the previous one.
     """
     worst, at = 0.0, 0
     for k, change in enumerate(changes):
@@ -127,7 +129,7 @@ def _worst_window(
 
 
 def variance_row(test: AdaptationExamination) -> Row:
-    """Compare each new metric with the draws of the window that ends with it."""
+    """Compare each new metric with the draws of the window that ends there."""
     (q,) = test.whole("q")
     metric, changes = _recorded_metric(test)
     worst, at = _worst_window(test, q, metric, changes, restarted=True)
@@ -143,14 +145,14 @@ def variance_row(test: AdaptationExamination) -> Row:
 
 
 def variance_function_row(test: AdaptationExamination) -> Cases:
-    """Stan's numbers, also far from the origin and for two draws."""
+    """Yield differences from Stan's numbers, also far from the origin and for two draws."""
     f = test.function("variance")
     rng = np.random.default_rng(test.seed)
     for n, offset in ((2, 0.0), (3, 0.0), (25, 0.0), (500, 0.0), (100, 1e6)):
         draws = rng.standard_normal((n, 3)) @ np.array([[1.0, 0.4, 0.0], [0.0, 3.0, 0.1], [0.0, 0.0, 0.05]]) + offset
         got = f.array(f.raw(draws), None, "the estimate", [draws])
         if got.shape not in ((3,), (3, 3)):
-            why = f"{f.name}: wanted (3,) or (3, 3), got {got.shape}"
+            why = f"{f.name}: shape (3,) or (3, 3) expected, got {got.shape}"
             raise SubjectError(why, f"{f.name}(draws of shape {draws.shape})")
         tolerance = 1e-10 + 64 * f.epsilon * (1 + offset) / 0.05
         gap = _close(got, shrunk(draws - draws.mean(axis=0)))
@@ -159,10 +161,10 @@ def variance_function_row(test: AdaptationExamination) -> Cases:
 
 
 def direction_row(test: AdaptationExamination) -> Row:
-    """M^-1 goes with the variances of the draws, not with their inverses."""
+    """Check that M^-1 increases with the variances of the draws, not with their inverses."""
     test.need()
     if "q" not in test.record or not {"inverse_metric", "metric"} & set(test.record):
-        raise NotApplicable("the run records no q, or no metric")
+        raise NotApplicable("the run does not record q and a metric")
     if _is_exchanged(test):
         return failed("M^-1 is the inverse of the variances of its window's draws", test.call)
     name = "inverse_metric" if "inverse_metric" in test.record else "metric"
@@ -173,14 +175,14 @@ def direction_row(test: AdaptationExamination) -> Row:
     if len(variances) != len(diagonal) or np.any(variances <= 0) or np.ptp(np.log(variances)) < math.log(9):
         raise NotApplicable("needs coordinates of different scales (a factor of 3 or more) in the run's target")
     slope = float(np.polyfit(np.log(variances), np.log(diagonal), 1)[0])
-    basis = "slope of log M^-1 over the log variances of the draws; 1 if used rightly, -1 if exchanged"
+    basis = "slope of log M^-1 over the log variances of the draws; 1 if right, -1 if exchanged"
     if abs(slope) <= 0.4:
         raise Inconclusive(basis, slope)
     return judged(slope, 0.4 if slope > 0 else 0.0, basis, test.call, relation=">")
 
 
 def _is_exchanged(test: AdaptationExamination) -> bool:
-    """Whether each new M^-1 is the inverse of what its window's draws give."""
+    """Return whether each new M^-1 is the inverse of the estimate from its window's draws."""
     try:
         (q,) = test.whole("q")
         metric, changes = _recorded_metric(test)

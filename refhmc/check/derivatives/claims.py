@@ -1,11 +1,11 @@
-"""A claimed derivative held against the function it is claimed of, at one place and along several directions.
+"""Comparison of a claimed derivative with its function, at one point and along several directions.
 
-For a function f to numbers or tensors, with a unit for each entry, and a claim C[..., k] = df/dq_k, along the direction u
+For a function f with numbers or tensors as values, a unit for each entry, and a claim C[..., k] = df/dq_k, along direction u
 
     |C u - df(u)| <= error of the differences + 64 (measured noise of C + its unit of rounding) |u| + tier * size
 
-where size is the larger of |df(u)| and unit / w, w the length on which f bends along u: a difference below ``tier`` of
-that does nothing to f over its own scale. A place where the differences are not good to a tenth of the size decides nothing.
+where size is the larger of |df(u)| and unit / w, w the length on which f bends along u. A difference below ``tier`` of
+that does not affect f over its own scale. If the differences are not accurate to a tenth of the size, a point decides nothing.
 At a kink the claim must lie between the two one-sided slopes.
 """
 
@@ -21,15 +21,15 @@ from refhmc.check.judging import failed, passed
 from refhmc.check.report import Row
 from refhmc.check.subject.foreign import Inconclusive
 
-ALL_COORDINATES = 16  # up to so many, each by itself; beyond, some of them and dense directions
+ALL_COORDINATES = 16  # up to this dimension, each coordinate; beyond, some of them and dense directions
 COARSE = 1e-6  # tier at which a derivative is wrong
-BASIS = f"differences' own error + 64 x noise of the claim + {COARSE:.0e} of the scale"
+BASIS = f"error of the differences + 64 x noise of the claim + {COARSE:.0e} of the scale"
 
 
 class Claim(NamedTuple):
-    """What is claimed along each direction (last axis), what the differences give, the allowance, and the size.
+    """Claimed values along each direction (last axis), the differences, the tolerance, and the size.
 
-    ``wrong`` and ``decided`` are like ``value``; ``own`` is the part of the allowance that does not depend on the tier.
+    ``wrong`` and ``decided`` have the shape of ``value``; ``own`` is the tier-independent part of the tolerance.
     """
 
     q: np.ndarray
@@ -43,7 +43,7 @@ class Claim(NamedTuple):
     noise: np.ndarray
 
     def excess(self, tier: float = COARSE) -> np.ndarray:
-        """|claim - truth| over what is allowed; 0 where undecided, infinite where the claim is not finite."""
+        """Return |claim - truth| over the tolerance; 0 where undecided, infinite where the claim is not finite."""
         with np.errstate(all="ignore"):
             ratio = np.abs(self.value - self.truth) / (self.own + tier * self.size)
         ratio = np.where(np.isfinite(self.value), ratio, np.inf)
@@ -51,9 +51,9 @@ class Claim(NamedTuple):
 
 
 def directions_at(dim: int, scales: np.ndarray, rng: np.random.Generator, smooth: Any = None) -> np.ndarray:
-    """Every coordinate; of many, eight and eight dense directions in units of ``scales``: (K, d).
+    """Return every coordinate, or in many dimensions eight and eight dense directions in units of ``scales``: (K, d).
 
-    ``smooth`` (d,) is False at coordinates that are not to be moved.
+    ``smooth`` (d,) is False at coordinates that must not be moved.
     """
     smooth = np.ones(dim, dtype=bool) if smooth is None else smooth
     among = np.flatnonzero(smooth)
@@ -79,10 +79,10 @@ def claim_at(
     growth: float = 2.0**24,
     beside: np.ndarray | None = None,
 ) -> Claim:
-    """The claim at q along ``directions`` (K, d); the lengths to begin at are ``scales`` (d,), along dense ones ``start``.
+    """Return the claim at q along ``directions`` (K, d); initial lengths are ``scales`` (d,), along dense ones ``start``.
 
-    ``least`` is the least size of f's terms, ``growth`` how far beyond ``starts`` its widths may go. The noise of the claim
-    is measured ``beside`` q, if that is given: a claim that is wrong at q alone is noise to a grid around it.
+    ``least`` is the least size of f's terms, ``growth`` limits its widths relative to ``starts``. The noise of the claim
+    is measured at ``beside`` if that is given, since a claim that is only wrong at q is noise on a grid around it.
     """
     starts = np.where(np.count_nonzero(directions, axis=1) == 1, np.abs(directions) @ scales, start)
     value = np.asarray(np.real(claimed(q)), dtype=float)
@@ -106,18 +106,19 @@ def claim_at(
             truth, decided = np.clip(said, low, high), np.isfinite(low) & np.isfinite(high) & np.isfinite(said)
         error = np.where(np.isfinite(slope.error), slope.error, 0.0) * (not slope.kink)
         own = error + NOISE_MARGIN * (noise @ np.abs(u) + claim_epsilon * (np.abs(value) @ np.abs(u)))
-        if slope.kink:  # one-sided slopes are good to h f'' only
+        if slope.kink:  # one-sided slopes are only accurate to h f''
             own = own + 1e-3 * size
         columns.append((said, truth, own, size, decided, np.full(said.shape, slope.kink), noise @ np.abs(u)))
     return Claim(q, directions, *(np.stack(c, axis=-1) for c in zip(*columns, strict=True)))
 
 
 def row_of(claims: Sequence[Claim], case: Callable[[Claim, tuple[int, ...]], str], said: str = "") -> Row:
-    """The row of a claim looked at in several places, of the entry (its last index the direction) that goes furthest beyond
-    what is allowed; Inconclusive where no place decides.
+    """Return the row of a claim at several points, for the entry with the largest excess; the last index is the direction.
+
+    Raises Inconclusive if no point decides.
     """
     if not any(c.decided.any() for c in claims):
-        raise Inconclusive(f"at none of {len(claims)} places do differences resolve the derivative")
+        raise Inconclusive(f"at none of {len(claims)} points do differences resolve the derivative")
     claim = max(claims, key=lambda c: c.excess().max())
     excess = claim.excess()
     index = tuple(int(i) for i in np.unravel_index(int(np.argmax(excess)), excess.shape))
@@ -126,7 +127,7 @@ def row_of(claims: Sequence[Claim], case: Callable[[Claim, tuple[int, ...]], str
     if np.isfinite(claim.value[index]):
         number = float(np.abs(claim.value[index] - claim.truth[index]) / size)
         tolerance = float((claim.own[index] + COARSE * claim.size[index]) / size)
-    basis = f"{BASIS}; {len(claims)} places" + (f"; {said}" if said else "")
+    basis = f"{BASIS}; {len(claims)} points" + (f"; {said}" if said else "")
     if excess[index] <= 1.0:
         return passed(basis, number, tolerance)
     return failed(basis, case(claim, index), number, tolerance)

@@ -1,4 +1,4 @@
-"""What the examinations of models and of metrics share: functions by their names, and the points where they are looked at."""
+"""State shared by the examinations of models and metrics: functions by name, and the points of the examination."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from refhmc.check.judging import failed, simplest
 from refhmc.check.report import MISCONDUCT, Row
 from refhmc.check.subject.foreign import Foreign, NotApplicable, SubjectError, elsewhere, text_of
 
-ROUNDING = 64.0  # units of rounding allowed, times d, times the condition
+ROUNDING = 64.0  # allowed units of rounding, times d, times the condition
 
 
 class DerivativeExamination(Examination):
-    """Functions of q, each claimed to be a derivative of another or made of it.
+    """Functions of q, each a claimed derivative of another or derived from it.
 
-    ``names`` are those of the author, ``functions`` the ones that were given. ``ordinary`` and ``asymmetric`` are the test
-    points around the centre of ``frame``. ``dim`` is 0 until it is known. ``broken``: functions that do not answer as they
-    should. ``ranks``: of the answers, d^rank numbers each.
+    ``names`` are those of the author, ``functions`` the given ones. ``ordinary`` and ``asymmetric`` are the test
+    points around the centre of ``frame``. ``dim`` is 0 until it is known. ``broken``: functions that do not answer
+    correctly. ``ranks``: an answer of rank r has d^r numbers.
     """
 
-    nowhere = "no place is known at which the functions are finite"
+    nowhere = "the functions are not finite at any of the points tried"
     ranks: ClassVar[dict[str, int]]
-    order = "ijk"  # of a third derivative's indices, as the author has them
+    order = "ijk"  # order of a third derivative's indices in the author's code
 
     def __init__(
         self, functions: dict[str, Callable | None], support: Any, points: Any, seed: int, like: Any, dim: int | None
@@ -51,43 +51,43 @@ class DerivativeExamination(Examination):
 
     @property
     def frame(self) -> Frame:
-        """Where the functions live; NotApplicable where no such place is known."""
+        """Bulk of the functions; NotApplicable if it is unknown."""
         if self.known_frame is None:
             raise NotApplicable(self.nowhere)
         return self.known_frame
 
     def epsilon(self, *keys: str) -> float:
-        """The unit of rounding of the coarsest of these functions."""
+        """Return the rounding unit of the coarsest of these functions."""
         return max((self.functions[key].epsilon for key in keys if key in self.functions), default=2.0**-52)
 
     def call(self, key: str, *arguments: np.ndarray) -> str:
-        """A call as a line to paste."""
+        """Return a call as a line to paste."""
         return f"{self.names[key]}({', '.join(f'np.array({text_of(a)})' for a in arguments)})"
 
     def need(self, *keys: str) -> None:
-        """NotApplicable unless these functions are given and answer, somewhere finite."""
+        """Raise NotApplicable unless these functions are given and answer, finite somewhere."""
         for key in keys:
             if key not in self.functions:
                 raise NotApplicable(f"no {key} was given")
             if key in self.broken:
-                raise NotApplicable(f"{key} does not answer as it should: see the row answers")
+                raise NotApplicable(f"{key} does not answer correctly: see the row answers")
         _ = self.frame
 
     def strictly(self, key: str, *arguments: np.ndarray) -> np.ndarray:
-        """What the function of that name answers, d^rank numbers; SubjectError where it is complex and was not asked so."""
+        """Return the answer of a function, d^rank numbers; SubjectError if it is complex for real arguments."""
         answer = self.answer(key, *arguments)
         if answer.dtype.kind == "c" and not any(np.iscomplexobj(x) for x in arguments):
             raise SubjectError(
-                f"{self.names[key]} answers a real question with a complex number", self.call(key, *arguments)
+                f"{self.names[key]} returned a complex number for real arguments", self.call(key, *arguments)
             )
         return answer
 
     def answer(self, key: str, *arguments: np.ndarray) -> np.ndarray:
-        """The same, complex or not."""
+        """Return the answer, complex or not."""
         return self.functions[key].vector((self.dim,) * self.ranks[key], *arguments)
 
     def at(self, key: str) -> Callable[..., np.ndarray]:
-        """The function of that name, its real part if it is not asked otherwise; NaN where it raises."""
+        """Return the function of that name: its real part for real arguments, NaN if it raises."""
 
         def answer(*arguments: np.ndarray) -> np.ndarray:
             try:
@@ -99,18 +99,18 @@ class DerivativeExamination(Examination):
         return answer
 
     def good(self, q: np.ndarray) -> bool:
-        """Whether q is a place to look at: inside, and finite there."""
+        """Return whether q is inside the support and the function finite there."""
         raise NotImplementedError
 
     def again(self, key: str) -> Foreign:
-        """The function of that name as if it had not been called."""
+        """Return the function of that name with a new record of calls."""
         return self.functions[key].another()
 
     def find_dimension(self, *ways: Callable[[int], Sequence[tuple[int, ...]]]) -> np.ndarray:
-        """``dim``, from the points or by trial where it was not given; the points, (n, d).
+        """Find ``dim`` from the points or by trying if it was not given, and return the points, (n, d).
 
-        Each of ``ways`` gives the shapes of answers that ought to be (d,), (d, d) ...; SubjectError where they do not take
-        (d,).
+        Each of ``ways`` returns the shapes of answers that should be (d,), (d, d) ..., and raises SubjectError if the functions
+        do not accept (d,).
         """
         if self.points is not None and not self.dim:
             self.dim = int(np.shape(self.points)[-1])
@@ -130,18 +130,18 @@ class DerivativeExamination(Examination):
             if not self.dim:
                 first = complaints[0] if complaints else SubjectError("answers of another shape for every dimension")
                 raise SubjectError(
-                    f"no dimension up to 512 is accepted; give dim=. In one dimension: {first}", first.case
+                    f"no dimension up to 512 is accepted; pass dim. In one dimension: {first}", first.case
                 )
-            self.notes.append(f"looked at in {self.dim} dimensions (found by trial; dim= says otherwise)")
+            self.notes.append(f"examined in {self.dim} dimensions (found by trying; pass dim for another)")
         self.settings["dim"] = self.dim
         return as_points(self.points, self.dim)
 
     def offsets(self, sizes: Iterable[float]) -> list[np.ndarray]:
-        """Random ones from the centre, over the scales."""
+        """Return random offsets from the centre in units of the scales."""
         return [size * self.rng.standard_normal(self.dim) for size in sizes]
 
     def look_around(self, offsets: Iterable[np.ndarray], points: np.ndarray, asymmetric: int) -> None:
-        """Choose the ordinary and the asymmetric places."""
+        """Choose the ordinary and the asymmetric points."""
         self.ordinary += [q for z in offsets if (q := place(self.frame, z, self.good)) is not None]
         self.ordinary += [q for q in points if self.good(q)][:10]
         self.ordinary = self.ordinary or [self.frame.centre]
@@ -149,13 +149,13 @@ class DerivativeExamination(Examination):
         self.asymmetric += [q for q in ways if q is not None]
 
     def test_points(self, most: int) -> list[np.ndarray]:
-        """At most so many of them, asymmetric ones first."""
+        """Return at most ``most`` of the points, asymmetric ones first."""
         found = [*self.asymmetric, *self.ordinary]
         few = [*self.asymmetric[: min(2, most - 1)], *self.ordinary[: max(1, most - 2)]]
         return few if len(found) > most else found
 
     def finite_nowhere(self, what: str, key: str, points: np.ndarray, count: int = 1) -> Row:
-        """The row where no frame was found: ``what`` a function of ``count`` vectors raises, or that it is not finite."""
+        """Return the row for functions without a frame: ``what`` raises, or is not finite."""
         q = [points[0] if len(points) else np.zeros(self.dim)] * count
 
         def answers(d: int) -> np.ndarray:
@@ -166,7 +166,7 @@ class DerivativeExamination(Examination):
         except SubjectError as wrong:
             raise elsewhere(wrong, self.dim, answers) from None
         number = float(value) if value.ndim == 0 else None
-        return failed(f"{what} is finite nowhere it was tried", self.call(key, *q), number, severity=MISCONDUCT)
+        return failed(f"{what} was not finite at any point tried", self.call(key, *q), number, severity=MISCONDUCT)
 
     def claim_row(
         self,
@@ -178,14 +178,14 @@ class DerivativeExamination(Examination):
         most: int = 60,
         said: str = "",
     ) -> Row:
-        """The row of a function ``key`` that is claimed to be the derivative of ``of``, by ``claim(q)`` or ``claim(q, u)``.
+        """Return the row of ``key`` as the derivative of ``of``, by ``claim(q)`` or ``claim(q, u)``.
 
-        ``most``: tries at a simpler place where it is wrong.
+        ``most``: number of tries for a simpler point.
         """
         self.claims[name] = [claim(q) for q in places]
 
         def case(found: Claim, index: tuple[int, ...]) -> str:
-            """The simplest place at which that entry is wrong."""
+            """Return the simplest point at which that entry is wrong."""
             u = found.directions[index[-1]]
             if np.count_nonzero(u) != 1:
                 numbers = f"{found.value[index]:.9g}; differences of {self.names[of]}: {found.truth[index]:.9g}"
@@ -206,7 +206,7 @@ class DerivativeExamination(Examination):
 
 
 def warm_up(functions: dict[str, Foreign], dim: int) -> None:
-    """Call each once, off the clock."""
+    """Call each function once outside the time limits."""
     q = np.zeros(dim)
     pair, matrix = (q, q), (q, np.eye(dim))
     arguments: dict[str, tuple] = {"change": (q, 0, 0.5), "draw_p": (np.random.default_rng(0), q)}
@@ -217,8 +217,7 @@ def warm_up(functions: dict[str, Foreign], dim: int) -> None:
 
 
 def least_eigenvalue(G: np.ndarray, epsilon: float) -> tuple[float, float]:
-    """The least eigenvalue of G with its diagonal scaled to one, and what rounding makes of a zero; (-1, .) for a
-    diagonal that is not positive."""
+    """Return the least eigenvalue of G with a unit diagonal, and its rounding; (-1, .) if the diagonal is not positive."""
     rounding = ROUNDING * len(G) * epsilon
     diagonal = np.diag(G)
     if not np.all(diagonal > 0):

@@ -1,11 +1,11 @@
-"""Where a function of R^d is looked at.
+"""Points at which a function on R^d is examined.
 
-Every coordinate has ten bits, so that it is the same number in float32 (and the line to paste is short). Places are
+Every coordinate has ten bits, so that it is the same number in float32 (and the line to paste is short). Points are
 
     centre + scale * z       z normal; small, ordinary, growing in size and sign from coordinate to coordinate, or large
 
-with a centre where the function is finite (improved by parabolas along the coordinates), and for scale the length on which the
-function bends there (``width_along`` in ``derivatives/slopes.py``). Places where it is not finite are drawn nearer the centre.
+with a centre where the function is finite (improved by parabolas along the coordinates). The scale is the length on which the
+function bends there (``width_along`` in ``derivatives/slopes.py``). Points without finite values are moved towards the centre.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ import numpy as np
 from refhmc.check.derivatives.slopes import width_along
 
 BITS = 10
-GENERIC_DIM = 3  # for functions that take any
+GENERIC_DIM = 3  # for functions that accept any dimension
 LARGEST_TRIED = 64
-GAIN = 30.0  # what moving the centre along a coordinate must gain: it is to be no rare place, it need not be the mode
+GAIN = 30.0  # gain required to move the centre along a coordinate, which need not be the mode
 
 
 class Frame(NamedTuple):
-    """Where a function lives: ``centre`` and ``scales``, (d,)."""
+    """Bulk of a function: ``centre`` and ``scales``, (d,)."""
 
     centre: np.ndarray
     scales: np.ndarray
 
 
 def short(q: Any) -> np.ndarray:
-    """``q`` rounded to ten bits a coordinate."""
+    """Return ``q`` rounded to ten bits per coordinate."""
     mantissa, exponent = np.frexp(np.asarray(q, dtype=float))
     return np.ldexp(np.round(mantissa * 2.0**BITS) / 2.0**BITS, exponent)
 
 
 def as_points(points: Any, dim: int) -> np.ndarray:
-    """The caller's ``points`` (n, d), (d,) or None, as (n, d). ValueError on another shape."""
+    """Return the caller's ``points`` (n, d), (d,) or None, as (n, d); ValueError for another shape."""
     if points is None:
         return np.zeros((0, dim))
     array = np.atleast_2d(np.asarray(points, dtype=float))
     if array.ndim != 2 or array.shape[1] != dim:
-        raise ValueError(f"points: expected (n, {dim}), got {np.shape(points)}")
+        raise ValueError(f"points must have shape (n, {dim}); got {np.shape(points)}.")
     return array
 
 
 def inside_test(support: Any) -> Callable[[np.ndarray], bool]:
-    """``support``, None, a function q -> bool or a pair (low, high), as a function."""
+    """Return ``support``, None, a function q -> bool or a pair (low, high), as a function."""
     if support is None:
         return lambda q: True
     if callable(support):
@@ -57,7 +57,7 @@ def inside_test(support: Any) -> Callable[[np.ndarray], bool]:
 
 
 def candidates(dim: int, support: Any, points: np.ndarray, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Places to begin at: the caller's, simple ones, one inside the box, random ones of many sizes."""
+    """Yield starting points: the caller's, simple ones, some inside the box, random ones of many sizes."""
     yield from points
     if support is not None and not callable(support):
         yield from (in_box(support, dim, rng.uniform(-1, 1, dim)) for _ in range(10))
@@ -72,7 +72,7 @@ def candidates(dim: int, support: Any, points: np.ndarray, rng: np.random.Genera
 
 
 def in_box(support: Any, dim: int, z: np.ndarray) -> np.ndarray:
-    """A place within (low, high), from ``z`` in (-1, 1)^d."""
+    """Return a point within (low, high), from ``z`` in (-1, 1)^d."""
     low, high = (np.broadcast_to(np.asarray(x, dtype=float), (dim,)) for x in support)
     lowest, highest = np.isfinite(low), np.isfinite(high)
     middle = np.where(lowest & highest, 0.0, z * 2)
@@ -84,7 +84,7 @@ def in_box(support: Any, dim: int, z: np.ndarray) -> np.ndarray:
 
 
 def find_frame(f: Callable, dim: int, support: Any, points: np.ndarray, rng: np.random.Generator) -> Frame | None:
-    """Centre and scales of ``f`` (to a number, NaN where there is none); None where f is nowhere finite."""
+    """Return centre and scales of a scalar function ``f`` (NaN if undefined); None if it is finite nowhere."""
     inside = inside_test(support)
     centre = next((q for q in candidates(dim, support, points, rng) if inside(q) and np.isfinite(f(q))), None)
     if centre is None:
@@ -104,7 +104,7 @@ def find_frame(f: Callable, dim: int, support: Any, points: np.ndarray, rng: np.
 
 
 def place(frame: Frame, z: np.ndarray, good: Callable[[np.ndarray], bool]) -> np.ndarray | None:
-    """centre + scales * z, drawn towards the centre until it is ``good``; None if that takes too long."""
+    """Return centre + scales * z, moved towards the centre until it is ``good``; None if that takes too long."""
     for _ in range(12):
         q = short(frame.centre + frame.scales * z)
         if good(q):
@@ -114,7 +114,7 @@ def place(frame: Frame, z: np.ndarray, good: Callable[[np.ndarray], bool]) -> np
 
 
 def ascending(dim: int, rng: np.random.Generator) -> np.ndarray:
-    """Coordinates of different sizes and mixed signs, from 0.3 to 2.2."""
+    """Return coordinates of different sizes and mixed signs, from 0.3 to 2.2."""
     sizes = np.linspace(0.3, 2.2, dim) * rng.uniform(0.9, 1.1, dim)
     return rng.permutation(sizes) * np.where(np.arange(dim) % 2, -1.0, 1.0)
 
@@ -122,11 +122,11 @@ def ascending(dim: int, rng: np.random.Generator) -> np.ndarray:
 def infer_dim(
     answers: Callable[[int], Sequence[tuple[int, ...]] | None], tried: Sequence[int] = range(1, LARGEST_TRIED + 1)
 ) -> int | None:
-    """The dimension of functions that do not say it.
+    """Return the dimension of functions that do not define it, or None.
 
-    ``answers(d)`` gives None where they do not take (d,), else the shapes of what they answer that ought to be (d,), (d, d) ...
-    One that takes (almost) any d is looked at in three dimensions; of few possibilities the largest is taken, since a length of
-    one is often broadcast. None where nothing is possible.
+    ``answers(d)`` is None if they do not accept (d,), else the shapes of answers that should be (d,), (d, d) ...
+    A function that accepts (almost) any d is examined in three dimensions. Of few possibilities the largest is used, since a
+    length of one is often broadcast.
     """
     possible = []
     for d in tried:

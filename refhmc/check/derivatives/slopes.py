@@ -1,18 +1,18 @@
-"""Derivatives of foreign functions with an error one can act on: nothing is known of f but what it answers.
+"""Derivatives of foreign functions with reliable errors, from function values only.
 
-At x along u, with unit(f) what counts as a change of f:
+At x along u, with unit(f) a significant change of f:
 
     width    w such that the second differences over w are between 0.1 and 1 unit: the scale on which f bends
-    noise    of f itself: sixth differences on grids of spacing h = 2^-12, 2^-20, 2^-30 w. A smooth f leaves (h/w)^6 there,
-             rounding leaves its standard deviation times 12!^(1/2) / 6!. The largest counts (Hamming; More and Wild, 2011).
-             It sees float32 inside float64 answers, and cancellation, which no unit of rounding tells.
-    slope    Ridders' extrapolated central differences from w down. The error of each extrapolate is how far it is from its
-             two parents, plus noise / h; the least one is taken, and multiplied by MARGIN. Far smaller widths
-             must then agree; else narrower ones are tried: an f with a narrow feature at x is not extrapolated across it.
-    kink     the second difference over h is the same, to 5 %, at three small h; both one-sided slopes are given
+    noise    of f itself: sixth differences on grids of spacing h = 2^-12, 2^-20, 2^-30 w. A smooth f leaves (h/w)^6,
+             rounding its standard deviation times 12!^(1/2) / 6!. The largest counts (Hamming; More and Wild, 2011).
+             It shows float32 inside float64 answers, and cancellation, which the rounding unit does not.
+    slope    Ridders' extrapolated central differences from w down. The error of each extrapolate is its distance from its
+             two parents, plus noise / h; the least one is used, and multiplied by MARGIN. Far smaller widths
+             must then agree; otherwise narrower ones are tried, so that no narrow feature at x is missed.
+    kink     the second difference over h is the same, to 5 %, at three small h; both one-sided slopes are returned
 
-An f that takes complex numbers and gives Im f(x + ihu)/h within that error of a slope that is already good to 1e-8 sharpens it
-a hundredfold, no more: |z| or a dropped imaginary part may hide below the error of the differences.
+If f accepts complex numbers, and Im f(x + ihu)/h agrees within that error with a slope that is already accurate to 1e-8, the
+error is reduced a hundredfold, not more: |z| or a dropped imaginary part may hide below the error of the differences.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ import numpy as np
 from refhmc.check.own import differences
 
 LEVELS = 9  # halvings of the width
-FIRST = 0.83  # of the width: not a whole number of anything the function may be periodic in
-MARGIN = 8.0  # on the estimated error: it is the least of some fifty
-NOISE_MARGIN = 64.0  # a value may be off by so many standard deviations of the measured noise
+FIRST = 0.83  # of the width: not a multiple of a likely period
+MARGIN = 8.0  # on the estimated error, which is the least of some fifty
+NOISE_MARGIN = 64.0  # allowed error in standard deviations of the measured noise
 FINE = 2.0**-14  # the widths that must agree, in units of the first
-SHARPENED = 1e-8  # how good the differences must be before a complex step may sharpen them
+SHARPENED = 1e-8  # required accuracy of the differences before a complex step may improve them
 
 
 class Slope(NamedTuple):
-    """df/dt, like f's answer, and a bound on its ``error``; ``left`` and ``right`` of it where there is a ``kink``."""
+    """df/dt, with the shape of f's answer, and a bound on its ``error``; ``left`` and ``right`` slopes at a ``kink``."""
 
     value: np.ndarray
     error: np.ndarray
@@ -46,15 +46,15 @@ class Slope(NamedTuple):
 def width_along(
     f: Callable, x: np.ndarray, u: np.ndarray, unit: Any = 1.0, start: float = 1.0, growth: float = 2.0**24
 ) -> float:
-    """The length along u on which f bends by between 0.1 and 1 unit, to a factor four; at most ``growth`` max(start, |x|).
+    """Return the length along u on which f bends by 0.1 to 1 unit, to a factor four; at most ``growth`` max(start, |x|).
 
-    It grows from ``start`` only as long as f goes on changing as a polynomial would: not into where it has levelled off.
+    It grows from ``start`` while f changes like a polynomial, not into a region where f has levelled off.
     """
     most = growth * max(start, float(np.abs(x).max(initial=0.0)) if growth > 16 else 0.0)
     here = f(x)
 
     def look(w: float) -> tuple[Any, Any]:
-        """The largest of three second differences, and the first differences."""
+        """Return the largest of three second differences, and the first differences."""
         values = [f(x + s * w * u) for s in (-1.0, -0.5, 0.5, 1.0)]
         seconds = (values[3] - 2 * here + values[0], values[3] - 2 * values[2] + here, values[0] - 2 * values[1] + here)
         largest = [float((np.abs(second) / unit).max(initial=0.0)) for second in seconds]
@@ -78,16 +78,14 @@ def width_along(
     return w
 
 
-FINE_GRID = 2.0**-20  # on which noise is measured, in units of the length on which f bends
-COARSEST = (
-    2.0**-20
-)  # what a step of rounding, not of f itself, may be in units of |f|; those of float32 are below 2^-23
+FINE_GRID = 2.0**-20  # spacing at which noise is measured, in units of the length on which f bends
+COARSEST = 2.0**-20  # largest step of rounding, in units of |f|; those of float32 are below 2^-23
 
 
 def noise_along(f: Callable, x: np.ndarray, u: np.ndarray, epsilon: float, least: Any = 0.0) -> np.ndarray:
-    """The standard deviation of f's errors near x, like f's answer; u has the length on which f bends.
+    """Return the standard deviation of f's errors near x; u has the length on which f bends.
 
-    At least ``epsilon`` of |f|, and of ``least``. Infinite where f is not finite on any grid.
+    At least ``epsilon`` of |f|, and of ``least``. Infinite if f is not finite on any grid.
     """
     here = np.abs(np.asarray(f(x), dtype=float))
 
@@ -109,9 +107,9 @@ def noise_along(f: Callable, x: np.ndarray, u: np.ndarray, epsilon: float, least
 
 
 def _granularity(on_grid: Callable, still: np.ndarray, here: np.ndarray) -> np.ndarray:
-    """The least step of what stands still on a fine grid because it is rounded to coarser numbers than its type's; else 0.
+    """Return the least step of values that are constant on a fine grid since they are rounded to a coarser type; else 0.
 
-    (The differences of such a ladder may all be equal, and say nothing of it.)
+    (The differences of such steps may all be equal, and do not show it.)
     """
     found, h = np.zeros(here.shape), FINE_GRID
     still = still & (on_grid(1.0) != on_grid(0.0)).any(axis=0)
@@ -127,9 +125,9 @@ def _granularity(on_grid: Callable, still: np.ndarray, here: np.ndarray) -> np.n
 def slope_along(
     f: Callable, x: np.ndarray, u: np.ndarray, width: float, noise: Any, start: float | None = None
 ) -> Slope:
-    """d/dt f(x + tu) at t = 0; NaN with an infinite error where f is finite at no width.
+    """Return d/dt f(x + tu) at t = 0; NaN with an infinite error if f is not finite at any width.
 
-    ``start``, where it is less than the width, is a length on which f is looked at too before the width is believed.
+    ``start``, if it is less than the width, is a length at which f is examined too before the width is accepted.
     """
     here = np.asarray(f(x), dtype=float)
     found, disagrees = _slope_from(f, x, u, width, noise, here, start)
@@ -143,7 +141,7 @@ def slope_along(
     best, error = found.value, found.error
     if not found.kink and np.all(error <= SHARPENED * np.abs(best)):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of an imaginary part that was dropped
+            warnings.simplefilter("ignore")  # about a dropped imaginary part
             sharp = differences.complex_step(lambda z: np.atleast_1d(f(z)), x, u, np.atleast_1d(here))
         sharp = None if sharp is None else sharp.reshape(here.shape)
         if sharp is not None and np.all(np.abs(sharp - best) <= error):
@@ -154,7 +152,7 @@ def slope_along(
 def _slope_from(
     f: Callable, x: np.ndarray, u: np.ndarray, width: Any, noise: Any, here: Any, start: Any
 ) -> tuple[Slope, bool]:
-    """The extrapolated slope from one width, and whether finer widths disagree with it."""
+    """Return the extrapolated slope from one width, and whether finer widths disagree with it."""
     lost = 2.0**-52 * float(np.abs(x).max(initial=0.0)) / max(float(np.abs(u).max(initial=0.0)), 1e-300)
 
     def central(h: float) -> np.ndarray:
@@ -170,7 +168,7 @@ def _slope_from(
 def _extrapolated(
     quotient: Callable[[float], np.ndarray], width: Any, here: np.ndarray, blur: Callable[[np.ndarray, float], Any]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The best extrapolate of ``quotient(h)`` to h = 0, and its error; ``blur(value, h)`` is what noise leaves in it."""
+    """Return the best extrapolate of ``quotient(h)`` to h = 0, and its error; ``blur(value, h)`` is the effect of noise."""
     best, error = np.full(here.shape, np.nan), np.full(here.shape, np.inf)
     previous: list[np.ndarray] = []
     for h in FIRST * width * 0.5 ** np.arange(LEVELS):
@@ -199,7 +197,7 @@ def _at_fine_widths(
     error: Any,
     start: Any,
 ) -> tuple[Slope, bool]:
-    """The slope, its error widened to what far finer widths say, one-sided slopes at the finest; whether they disagree."""
+    """Return the slope, its error increased by finer widths, one-sided slopes at the finest; and whether they disagree."""
     jumps, disagrees = [], False
     more = () if start is None or width <= start else (start / 256,)
     for h in (*more, 16 * FINE * width, 4 * FINE * width, FINE * width):
@@ -211,11 +209,11 @@ def _at_fine_widths(
             nothing = np.full(here.shape, np.nan)
             return Slope(best, np.full(here.shape, np.inf), False, nothing, nothing), True
         jumps.append(jump)
-        # A smooth f leaves its third derivative times h^2 / 6, of the order of h/w times the jump at most.
+        # A smooth f leaves its third derivative times h^2 / 6, at most of the order of h/w times the jump.
         off = np.abs(central - best) - blur - np.abs(jump) - 16 * FINE * np.abs(best) * (h / width)
         disagrees = disagrees or bool(np.any(off > error + 1e-6 * np.abs(best)))
         error = np.where(off > error, 2 * np.abs(central - best), error)
-    # (No use of the measured noise here: a kink at x is noise to the grid that measures it.)
+    # (The measured noise is of no use here: a kink at x is noise on the grid that measures it.)
     middle = np.median(jumps[-3:], axis=0)
     steady = np.max(np.abs(np.array(jumps[-3:]) - middle), axis=0) <= 0.05 * np.abs(middle)
     kink = bool(
@@ -225,7 +223,7 @@ def _at_fine_widths(
 
 
 def second_along(f: Callable, x: np.ndarray, u: np.ndarray, width: float, noise: Any) -> tuple[np.ndarray, np.ndarray]:
-    """d^2/dt^2 f(x + tu) at t = 0 and a bound on its error, by extrapolated second differences."""
+    """Return d^2/dt^2 f(x + tu) at t = 0 and a bound on its error, by extrapolated second differences."""
     here = np.asarray(f(x), dtype=float)
 
     def bend(h: float) -> np.ndarray:

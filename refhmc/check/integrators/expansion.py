@@ -115,7 +115,9 @@ def order(test: IntegratorExamination) -> Row:
         test.order_held = True
         return passed("the error is at rounding for all eps: exact")
     if not found:
-        raise Inconclusive("no range of eps in which the error is neither saturated nor dominated by rounding or the solver")
+        raise Inconclusive(
+            "no range of eps in which the error is neither saturated nor dominated by rounding or the solver"
+        )
     least, z = min(found, key=lambda pair: pair[0])
     if "order" not in test.claims:
         return Row("", NOT_RUN, least, basis="not claimed; measured against the true flow")
@@ -238,7 +240,9 @@ def elapsed_time(test: IntegratorExamination) -> Row:
         n, ahead, blur = 3, several - 1, max(blur, 1e-3, error)
     if not {"order", "exact time"} & test.claims.keys():
         return Row("", NOT_RUN, abs(ahead), basis="not claimed")
-    basis = f"{(1 + ahead) * n * test.small:.4g} instead of n*eps = {n * test.small:.4g}; tolerance: error of the expansion"
+    basis = (
+        f"{(1 + ahead) * n * test.small:.4g} instead of n*eps = {n * test.small:.4g}; tolerance: error of the expansion"
+    )
     return judged(abs(ahead), blur, basis, test.step.case(series.z, test.small, n))
 
 

@@ -26,9 +26,7 @@ def typical(test: IntegratorExamination, rows: dict[str, Row]) -> list[str]:
     if "delta scaling" in failed:
         said.append("the defect does not fall with the solver's tolerance: the solved equation is not the right one")
     if "composition" in failed:
-        said.append(
-            "n is ignored, or values carried from step to step inside a call differ from those at a new call"
-        )
+        said.append("n is ignored, or values carried from step to step inside a call differ from those at a new call")
     if "inverse" in failed:
         said.append("a step of -eps uses the stages in the order of a forward step; it must reverse the order")
     if "evaluations" in failed:
@@ -72,7 +70,9 @@ def _of_rates(failed: set[str], test: IntegratorExamination) -> list[str]:
     if near(drift, 1):
         return ["the force is not -dH/dq: a term is missing or has a wrong factor"]
     if near(kick, 1):
-        return [f"the velocity is not dH/dp ({drift:.3g} of it in its direction): check the mass matrix and the drift's step"]
+        return [
+            f"the velocity is not dH/dp ({drift:.3g} of it in its direction): check the mass matrix and the drift's step"
+        ]
     return ["the map follows the flow of another energy than H"]
 
 

@@ -112,9 +112,9 @@ def solver_failure(test: IntegratorExamination) -> Row:
 WORDS = {
     "fine": "reversible",
     "reported": "reported",
-    "one way": "solved there and reported on the way back, which only a check of the way back finds",
     "one way": "solved forward and reported in the reverse step, which only a reversibility check finds",
     "other": "symplectic but not reversible at a multiple of eps (several solutions, or not solved)",
+    "unclear": "not clear",
 }
 
 

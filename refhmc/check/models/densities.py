@@ -180,7 +180,9 @@ def exact_draws_row(s: ModelExamination) -> Row:
     limit = float(norm.isf(STEIN_NOMINAL / (2 * tests)))
     if worst > limit:
         _no_jump_along(s, at, q[:JUMPS_LOOKED_FOR], 3.0 * float(spread[at]))
-    basis = f"largest of {tests} self-normalised sums over {len(g)} exact draws; false-alarm rate at most {STEIN_RATE:g}"
+    basis = (
+        f"largest of {tests} self-normalised sums over {len(g)} exact draws; false-alarm rate at most {STEIN_RATE:g}"
+    )
     return judged(worst, limit, basis, f"# {label}: E[h dL/dq + dh/dq] is not 0; seed {s.seed}")
 
 

@@ -61,7 +61,7 @@ def _sharpest(s: ModelExamination, begin: np.ndarray, u: np.ndarray, t: np.ndarr
     noise = 64 * noise_of_logp(s) * max(1.0, float(largest))
     bend = np.abs(np.diff(values, n=2))
     bend = np.where(np.isfinite(bend), bend, -1.0)
-        # Compared with its neighbours, since a steep but smooth function bends over many intervals.
+    # Compared with its neighbours, since a steep but smooth function bends over many intervals.
     around = np.maximum(np.roll(bend, 3), np.roll(bend, -3)) + 1e-12 * largest + 1e-300
     i = int(np.argmax(np.where(bend > 0, bend / around, -1.0)))
     low, high = t[i], t[i + 2]

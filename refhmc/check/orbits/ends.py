@@ -28,7 +28,9 @@ def stays(test: OrbitExamination) -> Row:
     if mass <= 1e-12:
         return passed(f"ends off the orbit; {len(tables)} orbits", 0.0, 0.0)
     if test.subject.draws_order and test.order is None:
-        raise Inconclusive("the transition draws an order, and so one of several maps: pass order=, and leap in that order")
+        raise Inconclusive(
+            "the transition draws an order, and so one of several maps: pass order=, and leap in that order"
+        )
     i, distance, q = worst.stray or (0, math.nan, ())
     case = f"{start_case(test, worst, i)} ends at {list(q)}, {distance:.3g} from the nearest state"
     if _jittered(worst):

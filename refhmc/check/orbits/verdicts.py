@@ -77,9 +77,7 @@ def _confirmed(test: OrbitExamination, finding: Finding) -> str:
             if table.weight(j) > math.exp(-4)
         ]
         if all(weaker):
-            test.notes.append(
-                "invariant if the momentum is refreshed, or reversed, but not if the momentum is kept"
-            )
+            test.notes.append("invariant if the momentum is refreshed, or reversed, but not if the momentum is kept")
             return "weaker"
     test.contradicted |= not _sampling_agrees(test, table)
     return "ordinary runs do not follow the enumerated distribution" if test.contradicted else ""

@@ -5,7 +5,7 @@
     refhmc check sampler mylib:kernel --target funnel --seconds 30
     refhmc oracle                                                  answers requests on its standard input
 
-Exit status: 0 every check that ran is a PASS, 1 a row failed, 2 usage, 3 no answer, 4 the program crashed or timed out.
+Exit status: 0 every check that ran is a PASS, 1 a row failed, 2 wrong usage, 3 undecided, 4 the program crashed or timed out.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ from typing import Any
 
 from refhmc.check import CHECKS
 
-KINDS = tuple(name for name in CHECKS if name not in ("sbc", "minibatch"))  # they need more functions
+KINDS = tuple(name for name in CHECKS if name not in ("sbc", "minibatch"))  # these need several functions
 
 
 def add_commands(commands: Any) -> None:
     """Add ``check`` and ``oracle`` to the subparsers of ``refhmc``."""
     check = commands.add_parser(
         "check",
-        help="hold a Python function, or a program in any language, against the mathematics",
-        description="Hold a Python function, or a program in any language (--cmd), against the mathematics.",
-        epilog="exit status: 0 pass, 1 a row failed, 2 usage, 3 no answer, 4 the program crashed or timed out",
+        help="check a Python function, or a program in any language, against the mathematics",
+        description="Check a Python function, or a program in any language (--cmd), against the mathematics.",
+        epilog="exit status: 0 pass, 1 a row failed, 2 wrong usage, 3 undecided, 4 the program crashed or timed out",
     )
     check.add_argument("kind", nargs="?", choices=KINDS, metavar="CHECK", help=f"one of: {', '.join(KINDS)}")
     check.add_argument(
-        "subject", nargs="*", metavar="module:name", help="what to examine, in the order of its arguments"
+        "subject", nargs="*", metavar="module:name", help="objects to check, in the order of the check's arguments"
     )
-    check.add_argument("--cmd", metavar="COMMAND", help="start this program and ask it, line by line")
-    check.add_argument("--what", metavar="CHECK,...", help="with --cmd: only these checks")
+    check.add_argument("--cmd", metavar="COMMAND", help="start this program and send it requests, one per line")
+    check.add_argument("--what", metavar="CHECK,...", help="with --cmd: run only these checks")
     check.add_argument("--H", dest="energy", metavar="module:name", help="the Hamiltonian H(q, p)")
     check.add_argument(
-        "--target", metavar="NAME", help="the target, as in `refhmc models`, or funnel-5, quartic-2, ..."
+        "--target", metavar="NAME", help="target: a name from `refhmc models`, or funnel-5, quartic-2, ..."
     )
-    check.add_argument("--args", type=_object, metavar="JSON", help="arguments of the target, as '{\"n\": 2}'")
-    check.add_argument("--metric", metavar="NAME", help="the metric of H, as softabs(1e6)")
+    check.add_argument("--args", type=_object, metavar="JSON", help="arguments of the target, such as '{\"n\": 2}'")
+    check.add_argument("--metric", metavar="NAME", help="metric of H, such as softabs(1e6)")
     check.add_argument("--method", metavar="NAME", help="with --cmd: passed on to the program")
-    check.add_argument("--parts", type=int, metavar="M", help="with --cmd: its data split in so many")
-    check.add_argument("--dim", type=int)
+    check.add_argument("--parts", type=int, metavar="M", help="with --cmd: number of parts of its data")
+    check.add_argument("--dim", type=int, help="dimension")
     check.add_argument("--discontinuous", type=int, nargs="+", metavar="J", help="coordinates in which a density jumps")
-    check.add_argument("--change", metavar="module:name", help="of a density that jumps: change(q, j, x)")
-    check.add_argument("--eps", type=float)
-    check.add_argument("--n", type=int, help="steps of a trajectory")
-    check.add_argument("--depth", type=int, help="of a tree sampler's tree")
-    check.add_argument("--claims", metavar="WORDS", help='what a step claims, as "symplectic reversible order=2"')
-    check.add_argument("--alpha", type=float, default=1e-6, help="chance of a false alarm of the statistical checks")
-    check.add_argument("--seconds", type=float, default=30.0, help="what a check may take, of those that have a budget")
-    check.add_argument("--timeout", type=float, default=10.0, help="longest wait for one answer")
-    check.add_argument("--seed", type=int, default=20261121)
-    check.add_argument("--strict", action="store_true", help="exit with 3 where a single row has no answer")
-    check.add_argument("--json", action="store_true", help="print the reports as JSON, one a line")
+    check.add_argument("--change", metavar="module:name", help="change(q, j, x) of a discontinuous density")
+    check.add_argument("--eps", type=float, help="step size")
+    check.add_argument("--n", type=int, help="number of steps of a trajectory")
+    check.add_argument("--depth", type=int, help="depth of a tree sampler's tree")
+    check.add_argument("--claims", metavar="WORDS", help='claims of a step, such as "symplectic reversible order=2"')
+    check.add_argument("--alpha", type=float, default=1e-6, help="false-alarm rate of the statistical checks")
+    check.add_argument("--seconds", type=float, default=30.0, help="time budget per check, for checks with a budget")
+    check.add_argument("--timeout", type=float, default=10.0, help="longest wait for one answer, in seconds")
+    check.add_argument("--seed", type=int, default=20261121, help="seed of the checks")
+    check.add_argument("--strict", action="store_true", help="exit with status 3 if any row is INCONCLUSIVE")
+    check.add_argument("--json", action="store_true", help="print the reports as JSON, one per line")
     check.set_defaults(run=run_check)
     oracle = commands.add_parser(
         "oracle", help="answer requests in JSON lines: densities, derivatives, steps, transitions, exact draws"
@@ -65,14 +65,14 @@ def add_commands(commands: Any) -> None:
 
 
 def run_oracle(options: argparse.Namespace) -> int:
-    """``refhmc oracle``."""
+    """Run the command ``refhmc oracle`` and return its exit status."""
     from refhmc.check.protocol.oracle import serve
 
     return serve()
 
 
 def run_check(options: argparse.Namespace) -> int:
-    """``refhmc check``: print the reports; the exit status."""
+    """Run the command ``refhmc check``: print the reports and return the exit status."""
     from refhmc.check.protocol.driver import USAGE
     from refhmc.check.protocol.messages import Refusal
 
@@ -124,7 +124,7 @@ def _check_function(options: argparse.Namespace) -> int:
 
 
 def _hamiltonian(options: argparse.Namespace) -> Any:
-    """H as given, or that of the target on the metric."""
+    """Return H as given, or that of the target with the metric."""
     if options.energy is not None:
         return _loaded(options.energy)
     if options.target is None:
@@ -136,35 +136,33 @@ def _hamiltonian(options: argparse.Namespace) -> Any:
 
 
 def _sensible(options: argparse.Namespace) -> None:
-    """ValueError for options that do not go together."""
+    """Raise ValueError for options that exclude each other."""
     if options.cmd is not None and options.kind is not None:
-        raise ValueError(
-            "give a check and what to examine, or --cmd, not both (--what chooses the checks of a program)"
-        )
+        raise ValueError("Give either a check and its objects, or --cmd (--what chooses the checks of a program).")
     if options.cmd is None and (options.kind is None or not options.subject):
-        raise ValueError('say what to examine: CHECK module:name, or --cmd "./program"; see refhmc check --help')
+        raise ValueError('Name what to check: CHECK module:name, or --cmd "./program". See refhmc check --help.')
     if not 0 < options.alpha < 1:
-        raise ValueError(f"--alpha must lie between 0 and 1, got {options.alpha:g}")
+        raise ValueError(f"--alpha must lie between 0 and 1; got {options.alpha:g}.")
     if not options.seconds > 0 or not options.timeout > 0:
-        raise ValueError("--seconds and --timeout must be positive")
+        raise ValueError(f"--seconds and --timeout must be positive; got {options.seconds:g} and {options.timeout:g}.")
 
 
 def _loaded(text: str) -> Any:
-    """The object that ``module:name`` names; ValueError if there is none. Modules of the working directory are found."""
+    """Return the object that ``module:name`` names, also from the working directory; ValueError if there is none."""
     module, colon, path = text.partition(":")
     if not (module and colon and path):
-        raise ValueError(f"{text!r}: wanted module:name")
+        raise ValueError(f"Objects must be given as module:name; got {text!r}.")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
         value = importlib.import_module(module)
-    except Exception as error:  # whatever the author's module does when it is imported
-        raise ValueError(f"{module}: {type(error).__name__}: {error}") from error
+    except Exception as error:  # any exception of the author's module at import
+        raise ValueError(f"Cannot import {module}: {type(error).__name__}: {error}") from error
     for name in path.split("."):
         try:
             value = getattr(value, name)
         except AttributeError as error:
-            raise ValueError(str(error)) from None
+            raise ValueError(f"Cannot find {text}: {error}.") from None
     return value
 
 
@@ -172,7 +170,7 @@ def _object(text: str) -> dict:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"not JSON: {error}") from None
+        raise argparse.ArgumentTypeError(f"not valid JSON: {error}") from None
     if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError("a JSON object was wanted")
+        raise argparse.ArgumentTypeError(f"must be a JSON object; got {text}")
     return value

@@ -1,17 +1,17 @@
-"""How far two correct float64 programs may differ: the tolerance that goes with each of the oracle's answers.
+"""Possible difference of two correct float64 programs: the tolerance that accompanies each of the oracle's answers.
 
-A function f of q, evaluated in floating point, differs from f by a few units of rounding of what goes into it and of what
-comes out of it:
+A function f of q, evaluated in floating point, differs from f by a few units of rounding of its inputs and of its
+result:
 
     |f^ - f| <= C u (1 + |f| + sum_k |df/dq_k| |q_k|),        u = 2^-53,   C = 64 + the number of data
 
-A trajectory z_0, ..., z_n makes such an error at every step, and an implicit one that of its solver, delta, besides. What
-was wrong at step k is carried on by the Jacobian J_{k -> n}:
+A trajectory z_0, ..., z_n makes such an error at every step, and an implicit one also that of its solver, delta. The
+error at step k is propagated by the Jacobian J_{k -> n}:
 
     tol = sum_k |J_{k+1 -> n}| (C u (1 + |J_{k -> k+1}|) (1 + |z|) + 10 delta)
 
-|.| is the 2-norm, |z| the largest along the trajectory. The Jacobians J_{0 -> k} come from central differences, those that
-start later from J_{k -> n} = J_{0 -> n} J_{0 -> k}^-1, where the inverse of a symplectic J is -W J' W with
+|.| is the 2-norm, |z| the largest along the trajectory. The Jacobians J_{0 -> k} are central differences, those that
+start later are J_{k -> n} = J_{0 -> n} J_{0 -> k}^-1, where the inverse of a symplectic J is -W J' W with
 W = [[0, 1], [-1, 0]].
 The 10 is for a solver that stops when its last change was delta: its error is kappa / (1 - kappa) of that, with kappa its
 contraction.
@@ -27,17 +27,17 @@ import numpy as np
 UNIT = 2.0**-53
 ROUNDINGS = 64
 SOLVER = 10.0
-WIDTH = 1e-6  # of central differences: a condition is needed to a digit or two
+WIDTH = 1e-6  # of central differences, since a condition is only needed to a digit or two
 
 
 def roundings(model: Any) -> float:
-    """C of a model: 64 and the number of its data."""
+    """Return C of a model: 64 plus the number of its data."""
     parts = model.data if isinstance(model.data, tuple) else (model.data,)
     return ROUNDINGS + sum(np.size(part) for part in parts if part is not None)
 
 
 def of_value(f: Callable[[np.ndarray], np.ndarray], x: np.ndarray, value: np.ndarray | float, C: float) -> float:
-    """The tolerance of ``value`` = f(x), the same for all its entries; infinite where one of them is not finite."""
+    """Return the tolerance of ``value`` = f(x), the same for all its entries; infinite if one of them is not finite."""
     if not np.isfinite(value).all():
         return float("inf")
     moved = 0.0
@@ -51,7 +51,7 @@ def of_value(f: Callable[[np.ndarray], np.ndarray], x: np.ndarray, value: np.nda
 
 
 def of_path(run: Callable[[np.ndarray], np.ndarray], z: np.ndarray, path: np.ndarray, C: float, delta: float) -> float:
-    """The tolerance of ``path[-1]``, where ``path`` = run(z), (n + 1, 2d), are the states of a trajectory from ``z``."""
+    """Return the tolerance of ``path[-1]``, for the states ``path`` = run(z), (n + 1, 2d), of a trajectory from ``z``."""
     jacobians = _jacobians(run, z, len(path))
     d = len(z) // 2
     last, size = jacobians[-1], 1.0 + float(np.linalg.norm(path, axis=1).max())
@@ -65,7 +65,7 @@ def of_path(run: Callable[[np.ndarray], np.ndarray], z: np.ndarray, path: np.nda
 
 
 def _jacobians(run: Callable[[np.ndarray], np.ndarray], z: np.ndarray, n_states: int) -> np.ndarray:
-    """J_{0 -> k} for all k, (n_states, 2d, 2d)."""
+    """Return J_{0 -> k} for all k, (n_states, 2d, 2d)."""
     J = np.empty((n_states, len(z), len(z)))
     for k in range(len(z)):
         h = WIDTH * max(1.0, abs(z[k]))
@@ -76,6 +76,6 @@ def _jacobians(run: Callable[[np.ndarray], np.ndarray], z: np.ndarray, n_states:
 
 
 def _inverse(J: np.ndarray, d: int) -> np.ndarray:
-    """The inverse of a symplectic matrix of four blocks [[A, B], [C, D]]: [[D', -B'], [-C', A']]."""
+    """Return the inverse of a symplectic matrix of four blocks [[A, B], [C, D]]: [[D', -B'], [-C', A']]."""
     A, B, C, D = J[:d, :d], J[:d, d:], J[d:, :d], J[d:, d:]
     return np.block([[D.T, -B.T], [-C.T, A.T]])

@@ -1,20 +1,20 @@
-"""Somebody's program, in whatever language, held against the mathematics: ``refhmc check --cmd "./mysampler"``.
+"""Checks of a program in any language: ``refhmc check --cmd "./mysampler"``.
 
-The program is asked for its ``capabilities``, then each of its operations is made a Python function and given to the check it
-belongs to:
+The program is asked for its ``capabilities``. Then each of its operations becomes a Python function for the check to which
+it belongs:
 
     step                      integrator     with H = -L + kinetic energy, L of the target, or the program's own dH or logp
-    logp, grad, hess          model          with the target it names as the reference
-    partial_grad, grad        minibatch      if it is given the number of parts to split its data into
-    metric, dH, momentum      metric         what it has of G and dG, of H and its gradients, of a momentum from normals
+    logp, grad, hess          model          with the target that it names as the reference
+    partial_grad, grad        minibatch      if the number of parts of its data is given
+    metric, dH, momentum      metric         G and dG, H and its gradients, a momentum from normals, as available
     transition (p0, u)        transition     with the same H
-    transition (u, bits)      orbit          if it says its tree's "depth", and has step
+    transition (u, bits)      orbit          if it states its tree's "depth", and has step
     transition                sampler        on a target with exact draws
 
-What the program does not have is NOT RUN. A transition that needs more randomness than it was given answers
-{"id": 1, "ask": "u"} or {"id": 1, "ask": "bit", "log_p": "-0.7"}, and is asked again with one number more.
+Operations that the program does not have are NOT RUN. A transition that needs more randomness than it received answers
+{"id": 1, "ask": "u"} or {"id": 1, "ask": "bit", "log_p": "-0.7"}, and receives the request again with one more number.
 
-The exit status: 0 every check that ran is a PASS, 1 a row failed, 3 a check came to no answer or none was run, 4 the program
+The exit status: 0 every check that ran is a PASS, 1 a row failed, 3 a check is undecided or none was run, 4 the program
 crashed, or did not answer in time.
 """
 
@@ -41,20 +41,20 @@ from refhmc.check.subject.draws import Draws
 from refhmc.check.subject.foreign import SECONDS_PER_CALL
 
 PASSED, FAILURE, USAGE, UNDECIDED, STOPPED = 0, 1, 2, 3, 4
-MOST_ASKED = 10_000  # numbers that one transition may ask for
+MOST_ASKED = 10_000  # largest number of random numbers of one transition
 MOST_DIMENSIONS = 100_000
 SEED = 20261121
 NO_ENERGY = "there is no H: no target is named, and the program has neither dH nor logp"
 
 
 class Outcome(NamedTuple):
-    """The ``reports`` of a program's checks, and its ``stops``: how it crashed or hung, if it did."""
+    """The ``reports`` of a program's checks, and its ``stops``, descriptions of crashes and timeouts."""
 
     reports: tuple[Report, ...]
     stops: tuple[str, ...] = ()
 
     def status(self, strict: bool = False) -> int:
-        """The exit status."""
+        """Return the exit status."""
         return STOPPED if self.stops else exit_status(self.reports, strict)
 
     def __str__(self) -> str:
@@ -63,9 +63,9 @@ class Outcome(NamedTuple):
 
 
 def exit_status(reports: Sequence[Report], strict: bool = False) -> int:
-    """0, 1 or 3 for reports; those in which nothing was run have no say, unless there are no others.
+    """Return 0, 1 or 3 for reports; those in which nothing was run only count if there are no others.
 
-    ``strict``: a single row without an answer is 3.
+    With ``strict`` any INCONCLUSIVE row gives 3.
     """
     if any(report.status == FAIL for report in reports):
         return FAILURE
@@ -83,7 +83,7 @@ def _in_short(report: Report) -> str:
 
 
 def accepted(function: Callable, options: dict) -> dict:
-    """Those of ``options`` that are not None and that ``function`` has parameters for."""
+    """Return the ``options`` that are not None and that are parameters of ``function``."""
     known = inspect.signature(function).parameters
     return {key: value for key, value in options.items() if value is not None and key in known}
 
@@ -107,16 +107,16 @@ def check_program(
     timeout: float = 10.0,
     seed: int = SEED,
 ) -> Outcome:
-    """Start ``command``, run the checks named in ``what`` (None: all that it can), and end it.
+    """Start ``command``, run the checks named in ``what`` (None: all that apply), and end it.
 
-    ``target``, ``args`` and ``metric`` say what it should be (``protocol/names.py``), in place of what it says itself;
-    ``parts`` goes into each request, for a program that splits its data; ``timeout`` is the longest wait for an
-    answer, ``seconds`` what each check may take that has a budget.
-    Raises ValueError for a program that cannot be started, a target that is not known, or a check that there is not.
+    ``target``, ``args`` and ``metric`` define the reference (``protocol/names.py``) instead of the program itself;
+    ``parts`` is added to each request, for a program that splits its data. ``timeout`` is the longest wait for an
+    answer, ``seconds`` the budget of each check that has one.
+    Raises ValueError if the program cannot be started, or the target or a check is unknown.
     """
     for name in what or ():
         if name not in PREPARED:
-            raise ValueError(f"no check {name!r} of a program; there are: {', '.join(PREPARED)}")
+            raise ValueError(f"what must consist of {', '.join(PREPARED)}; got {name!r}.")
     with Program(command, timeout) as program, warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
@@ -128,7 +128,7 @@ def check_program(
             remote = Remote(program, says, {**given, "eps": eps, "n": n, "depth": depth})
             tolerance = None if "tolerance" not in says else number(says["tolerance"])
         except (Refusal, OverflowError) as refusal:
-            raise ValueError(f"what the program says it can: {refusal}") from None
+            raise ValueError(f"The capabilities of the program are invalid: {refusal}") from None
         options = {"claims": claims or says.get("claims"), "alpha": alpha, "seconds": seconds, "seed": seed}
         options["tolerance"] = tolerance
         reports = []
@@ -140,7 +140,7 @@ def check_program(
 
 
 def _capabilities(program: Program) -> dict:
-    """What the program says of itself; nothing if it has no such operation."""
+    """Return the capabilities of the program; empty if it has no such operation."""
     try:
         return program.ask("capabilities")
     except Refusal:
@@ -148,13 +148,13 @@ def _capabilities(program: Program) -> dict:
 
 
 class Remote:
-    """A program's operations as functions of arrays; a solve that it says has failed gives NaN.
+    """A program's operations as functions of arrays; a solve that it reports as failed gives NaN.
 
-    ``law``: the target that it is held against, with exact draws where there are; None: its own log density is all there is.
+    ``law``: the reference target, with exact draws if there are any; None: only its own log density is known.
     """
 
     def __init__(self, program: Program, says: dict, given: dict[str, Any]):
-        """``given``: what the caller says in place of the program; None where the caller says nothing."""
+        """Combine the program's capabilities with the caller's settings ``given``, which take precedence unless None."""
         self.program, self.says = program, says
         self.name = str(says.get("name") or pathlib.PurePath(program.words[0]).name)[:60]
         said = {**says, **{key: value for key, value in given.items() if value is not None}}
@@ -170,7 +170,7 @@ class Remote:
         sent = {"target": target, "args": args, "metric": metric, "method": given.get("method"), "tol": False}
         sent["parts"] = self.parts
         self.common = {key: value for key, value in sent.items() if value is not None}
-        self.exact: Any = None  # refhmc's Hamiltonian, where a metric is named
+        self.exact: Any = None  # refhmc's Hamiltonian, if a metric is named
         if self.model is not None and metric is not None:
             self.exact = own.Hamiltonian(self.model, names.metric(metric))
         self._missing: dict[str, str | None] = {}
@@ -179,16 +179,16 @@ class Remote:
         said = dim if dim is not None else self.model.dim if self.model is not None else self.says.get("dim")
         if said is None:
             raise Refusal(
-                BAD_REQUEST, "in how many dimensions? Give --target or --dim, or have its capabilities say dim"
+                BAD_REQUEST, "the dimension is unknown; pass --target or --dim, or let its capabilities state dim"
             )
         said = number(said)
         if not 1 <= said <= MOST_DIMENSIONS or said != int(said):
-            raise Refusal(BAD_REQUEST, f"dim: a whole number from 1 to {MOST_DIMENSIONS}, got {said:g}")
+            raise Refusal(BAD_REQUEST, f"dim must be an integer from 1 to {MOST_DIMENSIONS}; got {said:g}")
         if self.model is not None and int(said) != self.model.dim:
-            raise Refusal(BAD_REQUEST, f"the target has {self.model.dim} dimensions, not {said:g}")
+            raise Refusal(BAD_REQUEST, f"dim must be {self.model.dim}, that of the target; got {said:g}")
         return int(said)
 
-    # -- the operations ---------------------------------------------------------------------------------------------
+    # -- operations ---------------------------------------------------------------------------------------------------
 
     def logp(self, q: np.ndarray) -> float:
         return self._ask("logp", "logp", q=q)[0]
@@ -200,7 +200,7 @@ class Remote:
         return self._ask("hess", "hess", q=q)[0]
 
     def partial_grad(self, q: np.ndarray) -> np.ndarray:
-        """(M, d)"""
+        """Return the gradients of the parts, (M, d)."""
         return self._ask("partial_grad", "partial_grad", q=q)[0]
 
     def G(self, q: np.ndarray) -> np.ndarray:
@@ -213,7 +213,7 @@ class Remote:
         return self._ask("dH", "H", q=q, p=p)[0]
 
     def dH(self, q: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(dH/dq, dH/dp)."""
+        """Return (dH/dq, dH/dp)."""
         dHdq, dHdp = self._ask("dH", "dHdq", "dHdp", q=q, p=p)
         return dHdq, dHdp
 
@@ -222,31 +222,31 @@ class Remote:
         return new_q, new_p
 
     def transition(self, q: np.ndarray, *, p0: np.ndarray, u: Any) -> np.ndarray:
-        """One transition on the momentum and the uniform (or uniforms) given; IndexError where it wants more of them."""
+        """Return one transition on a given momentum and uniform(s); IndexError if it needs more of them."""
         answer = self._request("transition", q=q, p0=p0, u=np.atleast_1d(u), **self._steps())
         if "ask" in answer:
             raise IndexError(f"the transition asks for another {answer['ask']}")
         return self._numbers(answer, "transition", "q")
 
     def kernel(self, rng: np.random.Generator, q: np.ndarray) -> np.ndarray:
-        """One transition on the randomness of a NumPy generator."""
+        """Return one transition on the randomness of a NumPy generator."""
         p0 = self.momentum(rng, q)
         return self._conversation(q, p0, rng.random, lambda log_p: rng.random() < math.exp(log_p))
 
     def draw_p(self, rng: np.random.Generator, q: np.ndarray) -> np.ndarray:
-        """A momentum that the program makes of standard normals."""
+        """Return a momentum that the program computes from standard normals."""
         return self._ask("momentum", "p", q=q, normals=rng.standard_normal(self.dim))[0]
 
     def tree(self, draws: Draws, q: np.ndarray, p: np.ndarray) -> np.ndarray:
-        """One transition on a given momentum and the randomness of a :class:`refhmc.check.Draws`."""
+        """Return one transition on a given momentum and the randomness of a :class:`refhmc.check.Draws`."""
         return self._conversation(q, p, draws.uniform, draws.flip)
 
-    # -- how they are asked -------------------------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------------------------------
 
     def _conversation(self, q: np.ndarray, p0: np.ndarray, uniform: Callable, flip: Callable) -> np.ndarray:
         u: list[float] = []
         bits: list[int] = []
-        if not self.says.get("asks"):  # one that does not ask gets what it says it needs
+        if not self.says.get("asks"):  # a program that does not ask receives the number of uniforms that it states
             u = [float(uniform()) for _ in range(int(self.says.get("uniforms", 1)))]
         while len(u) + len(bits) < MOST_ASKED:
             answer = self._request("transition", q=q, p0=p0, u=np.array(u), bits=bits, **self._steps())
@@ -270,7 +270,7 @@ class Remote:
         return self.program.ask(op, **self.common, **coded)
 
     def _ask(self, op: str, *wanted: str, **fields: Any) -> list:
-        """These fields of the answer; NaN where it says that it failed."""
+        """Return these fields of the answer; NaN if it reports a failure."""
         try:
             answer = self._request(op, **fields)
         except Refusal as refusal:
@@ -287,7 +287,7 @@ class Remote:
         return value[()] if OPERATIONS[op].ranks[name] == 0 and value.shape == () else value
 
     def missing(self, op: str, function: Callable, *arguments: Any) -> str | None:
-        """Why an operation cannot be examined, or None: whether it is listed, and else by asking for it once."""
+        """Return why an operation cannot be examined, or None, by its list of operations and by one request."""
         listed = self.says.get("ops")
         if isinstance(listed, list) and op not in listed:
             return f"the program has no {op}"
@@ -298,19 +298,19 @@ class Remote:
             except Refusal as refusal:
                 if refusal.code == NOT_SUPPORTED:
                     self._missing[op] = f"the program has no {op}: {refusal}"
-            except (ValueError, IndexError, ProgramStopped):  # it has, and the checks will say what is wrong
+            except (ValueError, IndexError, ProgramStopped):  # it exists, and the checks report the fault
                 pass
         return self._missing[op]
 
     def gives(self, op: str, field: str, **fields: Any) -> bool:
-        """Whether the answer to ``op`` has ``field``."""
+        """Return whether the answer to ``op`` has ``field``."""
         try:
             return field in self._request(op, **fields)
         except (Refusal, ProgramStopped):
             return False
 
     def hamiltonian(self) -> Callable | None:
-        """H of the target, with the kinetic energy of :meth:`kinetic`; or else the program's own; None if it has none."""
+        """Return H of the target with the kinetic energy of :meth:`kinetic`, or the program's own; None if it has none."""
         q, p = self.somewhere(), np.zeros(self.dim)
         if self.exact is not None:
             return self.exact.energy
@@ -324,30 +324,30 @@ class Remote:
         return None
 
     def kinetic(self, q: np.ndarray, p: np.ndarray) -> float:
-        """p' G^-1 p / 2 + log det G / 2 with the program's own metric, p'p / 2 if it has none."""
+        """Return p' G^-1 p / 2 + log det G / 2 with the program's own metric, or p'p / 2 if it has none."""
         if not self.has_metric():
             return 0.5 * float(p @ p)
         root = np.linalg.cholesky(self.G(q).astype(float))
         return 0.5 * float(np.sum(np.linalg.solve(root, p) ** 2)) + float(np.sum(np.log(np.diag(root))))
 
     def momentum(self, rng: np.random.Generator, q: np.ndarray) -> np.ndarray:
-        """A momentum with the law that H gives it."""
+        """Return a momentum with the distribution that H implies."""
         if self.exact is not None:
             return self.exact.draw_momentum(q, rng)
         z = rng.standard_normal(self.dim)
         return np.linalg.cholesky(self.G(q).astype(float)) @ z if self.has_metric() else z
 
     def has_metric(self) -> bool:
-        """Whether the program has a metric of its own."""
+        """Return whether the program has a metric of its own."""
         return self.missing("metric", self.G, self.somewhere()) is None
 
     def somewhere(self) -> np.ndarray:
-        """A point to try things at."""
+        """Return a point for trial requests."""
         return np.full(self.dim, 0.25)
 
 
 def _law(target: Any, args: dict | None, model: Any) -> targets.Target | None:
-    """The target with exact draws; None where there are none."""
+    """Return the target with exact draws, or None."""
     if not args:
         try:
             return targets.from_name(target)
@@ -363,7 +363,7 @@ def _law(target: Any, args: dict | None, model: Any) -> targets.Target | None:
 
 
 def _run(name: str, remote: Remote, options: dict, asked_for: bool) -> Report | None:
-    """The report of one check; where it cannot be run, one that says so, or None if it was not asked for by name."""
+    """Return the report of a check; if it cannot be run, a report with the reason, or None if it was not requested."""
     arguments, found, why = PREPARED[name](remote)
     if why is None:
         function = getattr(refhmc.check, name)
@@ -375,7 +375,7 @@ def _run(name: str, remote: Remote, options: dict, asked_for: bool) -> Report | 
     return Report(name, remote.name, {}, options["seed"], (not_run(name, why),))
 
 
-Prepared = tuple[tuple, dict, str | None]  # a check's arguments, its options, why it cannot be run
+Prepared = tuple[tuple, dict, str | None]  # arguments of a check, its options, and why it cannot be run
 
 
 def _prepare_model(remote: Remote) -> Prepared:
@@ -387,7 +387,7 @@ def _prepare_model(remote: Remote) -> Prepared:
 
 
 def _prepare_minibatch(remote: Remote) -> Prepared:
-    why: str | None = "no number of parts is given"
+    why: str | None = "the number of parts is not given"
     if remote.parts is not None:
         q = remote.somewhere()
         why = remote.missing("partial_grad", remote.partial_grad, q) or remote.missing("grad", remote.grad, q)
@@ -427,7 +427,7 @@ def _prepare_transition(remote: Remote) -> Prepared:
 
 
 def _prepare_orbit(remote: Remote) -> Prepared:
-    why = _no_step(remote) if remote.depth is not None else "no depth of its tree is given"
+    why = _no_step(remote) if remote.depth is not None else "the depth of its tree is not given"
     H = None if why else remote.hamiltonian()
     options = {"H": H, "depth": remote.depth, "eps": remote.eps or 0.1, "threshold": remote.says.get("threshold")}
     return (remote.tree, lambda q, p, eps: remote.step(q, p, eps, 1)), options, why or (None if H else NO_ENERGY)

@@ -1,16 +1,16 @@
-"""The lines that two programs exchange: one JSON object a line, a request and its answer.
+"""Messages that two programs exchange: one JSON object per line, a request and its answer.
 
     > {"v": 1, "id": 1, "op": "logp", "target": "funnel", "args": {"n": 2}, "q": ["0x1p-1", "0x0p+0", "0x0p+0"]}
     < {"id": 1, "logp": "-0.013888888888888888", "hex": {"logp": "-0x1.c71c71c71c71cp-7"}, "digits": 17, "tol": "1.1e-14"}
     < {"id": 1, "error": {"code": "not_supported", "message": "..."}}
 
 A number is a string, in C99's hex-float notation or in decimal, or a JSON number; "nan", "inf" and "-inf" are strings. An
-array is a list of numbers, a matrix a list of its rows. refhmc sends every float64 so that it arrives exactly: hex in
-requests, 17 significant digits beside the hex in answers. Unknown fields are ignored, an unknown ``op`` is refused.
-An ``id`` is a string, a finite number or null, and comes back with the answer. ``LIMITS`` are what refhmc reads and answers at
-most; ``capabilities`` states them.
-The codes of errors: ``not_supported`` (this program has no such thing), ``bad_request`` (the request is at fault), ``failed``
-(this once there is no answer: a solve did not converge, a metric was not positive definite).
+array is a list of numbers, a matrix a list of its rows. refhmc sends every float64 exactly: as hex in
+requests, with 17 significant digits and hex in answers. Unknown fields are ignored, an unknown ``op`` is rejected.
+An ``id`` is a string, a finite number or null, and is returned with the answer. ``LIMITS`` are the largest requests and answers
+of refhmc; ``capabilities`` states them.
+Error codes: ``not_supported`` (this program does not have the operation), ``bad_request`` (the request is invalid), ``failed``
+(no answer in this case: a solve did not converge, or a metric was not positive definite).
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ import numpy as np
 
 VERSION = 1
 NOT_SUPPORTED, BAD_REQUEST, FAILED = "not_supported", "bad_request", "failed"
-DIGITS = 17  # that tell every float64 from its neighbours
+DIGITS = 17  # enough to distinguish every float64
 LIMITS = {
     "line": 2**24,  # characters
     "id": 1000,  # characters
     "dim": 1000,
     "n": 100_000,  # steps, draws
     "numbers": 1_000_000,  # in one answer
-    "depth": 16,  # of NUTS's tree, and so bits
+    "depth": 16,  # of NUTS's tree, and so of bits
 }
-MESSAGE = 500  # characters of an error's
+MESSAGE = 500  # largest number of characters of an error message
 
 
 class Refusal(Exception):
-    """An answer that is an error; ``code`` is one of the three."""
+    """An answer that is an error, with one of the three codes."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -45,7 +45,7 @@ class Refusal(Exception):
 
 
 def number(value: Any) -> float:
-    """A number of the protocol as a float64; Refusal (``bad_request``) if it is none."""
+    """Return a number of the protocol as a float64; Refusal (``bad_request``) if it is invalid."""
     if isinstance(value, str):
         text = value.strip()
         try:
@@ -57,19 +57,19 @@ def number(value: Any) -> float:
             return float(value)
         except OverflowError:
             pass
-    raise Refusal(BAD_REQUEST, f"not a number: {json.dumps(value)[:60]}")
+    raise Refusal(BAD_REQUEST, f"a number is expected; got {json.dumps(value)[:60]}")
 
 
 def array(value: Any, rank: int | None = None) -> np.ndarray:
-    """Nested lists of numbers as a float64 array, of ``rank`` axes if that is given; Refusal if they are none."""
+    """Return nested lists of numbers as a float64 array, with ``rank`` axes if that is given; Refusal if invalid."""
     try:
         result = np.array(_numbers(value), dtype=float)
     except RecursionError:
-        raise Refusal(BAD_REQUEST, "an array of too many axes") from None
+        raise Refusal(BAD_REQUEST, "the array has too many axes") from None
     except ValueError:
-        raise Refusal(BAD_REQUEST, "the rows of an array have different lengths") from None
+        raise Refusal(BAD_REQUEST, "the rows of the array have different lengths") from None
     if rank is not None and result.ndim != rank:
-        raise Refusal(BAD_REQUEST, f"an array of {rank} axes was wanted, got one of the shape {result.shape}")
+        raise Refusal(BAD_REQUEST, f"an array with {rank} axes is expected; got shape {result.shape}")
     return result
 
 
@@ -78,12 +78,12 @@ def _numbers(value: Any) -> Any:
 
 
 def hexes(value: Any) -> Any:
-    """A number or an array as hex-float strings, nested like the array."""
+    """Return a number or an array as hex-float strings, nested like the array."""
     return _texts(np.asarray(value, dtype=float).tolist(), lambda x: x.hex() if math.isfinite(x) else str(x))
 
 
 def decimals(value: Any) -> Any:
-    """A number or an array as decimal strings of 17 significant digits, nested like the array."""
+    """Return a number or an array as decimal strings of 17 significant digits, nested like the array."""
     return _texts(np.asarray(value, dtype=float).tolist(), lambda x: format(x, f".{DIGITS}g"))
 
 
@@ -92,30 +92,30 @@ def _texts(value: Any, text: Callable[[float], str]) -> Any:
 
 
 def line(message: dict) -> str:
-    """One object as a line, with its end."""
+    """Return one object as a line, including its end."""
     return json.dumps(message, separators=(",", ":"), default=str, allow_nan=False) + "\n"
 
 
 def parse(text: str) -> dict[str, Any]:
-    """A line as an object; Refusal (``bad_request``) if it is none."""
+    """Return a line as an object; Refusal (``bad_request``) if it is invalid."""
     try:
         message = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Refusal(BAD_REQUEST, f"not JSON: {str(error)[:120]}") from None
+        raise Refusal(BAD_REQUEST, f"not valid JSON: {str(error)[:120]}") from None
     if not isinstance(message, dict):
-        raise Refusal(BAD_REQUEST, f"a JSON object was wanted, got a {type(message).__name__}")
+        raise Refusal(BAD_REQUEST, f"a JSON object is expected; got a {type(message).__name__}")
     return message
 
 
 def identity_of(message: dict) -> Any:
-    """Its ``id``, None if it has none; Refusal for one that cannot be sent back."""
+    """Return its ``id``, or None; Refusal for one that cannot be returned."""
     value = message.get("id")
     fits = value is None or isinstance(value, (int, str)) or (isinstance(value, float) and math.isfinite(value))
     if not fits or (isinstance(value, str) and len(value) > LIMITS["id"]):
-        raise Refusal(BAD_REQUEST, f"id: a string of at most {LIMITS['id']} characters, a finite number or null")
+        raise Refusal(BAD_REQUEST, f"id must be a string of at most {LIMITS['id']} characters, a finite number or null")
     return value
 
 
 def error(identity: Any, code: str, message: str) -> dict:
-    """The answer that refuses a request."""
+    """Return the answer that rejects a request."""
     return {"id": identity, "error": {"code": code, "message": message[:MESSAGE]}}

@@ -1,12 +1,12 @@
 """Targets, metrics and integrators by the names they have in the protocol and on the command line.
 
-    target      a name of ``refhmc models`` ("funnel"), with arguments of its constructor ({"n": 2}) where they are not the
-                canonical ones; or a name of ``targets.py`` ("funnel-5", "quartic-2", "gaussian-3-1e4")
+    target      a name of ``refhmc models`` ("funnel"), with arguments of its constructor ({"n": 2}) if they are not the
+                default ones; or a name of ``targets.py`` ("funnel-5", "quartic-2", "gaussian-3-1e4")
     metric      "identity", "softabs", "softabs(1e6)", or {"name": "dense", "covariance": [[...], ...]}
     method      "leapfrog", "implicit_midpoint", "yoshida(leapfrog)", or {"name": "projected_tao", "omega": 10}
-    parts       of a target that splits: their number, or a list of lists of its rows, each row once
+    parts       for a target that can be split: the number of parts, or a list of lists of its rows, each row once
 
-Hyphens and underscores are the same. What is not known is refused with the list of what is.
+Hyphens and underscores are equivalent. Unknown names are rejected with a list of the known ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from refhmc.check import own, targets
 from refhmc.check.protocol.messages import BAD_REQUEST, LIMITS, NOT_SUPPORTED, Refusal, array, number
 
-# The constructors of the targets that can be made with other arguments than the canonical ones.
+# Constructors of the targets that accept arguments.
 _CONSTRUCTORS = {
     "funnel": "Funnel",
     "banana": "Banana",
@@ -37,16 +37,16 @@ _CONSTRUCTORS = {
 
 
 def known_targets() -> list[str]:
-    """The names of the targets; those of ``targets.py`` may be followed by a dimension."""
+    """Return the names of the targets; those of ``targets.py`` may be followed by a dimension."""
     return list(dict.fromkeys([*own.models.by_name(), *targets.names()]))
 
 
 def target(name: Any, arguments: Any = None) -> Any:
-    """The model of that name; Refusal if there is none, or its constructor does not take the arguments."""
+    """Return the model of that name; Refusal if there is none, or its constructor does not accept the arguments."""
     if not isinstance(name, str):
-        raise Refusal(BAD_REQUEST, f"target: a name, got a {type(name).__name__}")
+        raise Refusal(BAD_REQUEST, f"target must be a name; got a {type(name).__name__}")
     if arguments is not None and not isinstance(arguments, dict):
-        raise Refusal(BAD_REQUEST, 'args: an object, as {"n": 2}')
+        raise Refusal(BAD_REQUEST, f'args must be an object such as {{"n": 2}}; got a {type(arguments).__name__}')
     return _target(name.lower().replace("_", "-"), json.dumps(arguments or {}, sort_keys=True))
 
 
@@ -61,11 +61,12 @@ def _target(name: str, arguments: str) -> Any:
         try:
             law = targets.from_name(name)
         except ValueError:
-            raise Refusal(NOT_SUPPORTED, f"no target {name!r}; there are: {', '.join(known_targets())}") from None
+            known_names = ", ".join(known_targets())
+            raise Refusal(NOT_SUPPORTED, f"target must be one of {known_names}; got {name!r}") from None
         if not given:
             return own.models.Funnel(law.dim - 1) if name.startswith("funnel") else model_of(law)
     if name not in _CONSTRUCTORS:
-        raise Refusal(BAD_REQUEST, f"the target {name!r} takes no args")
+        raise Refusal(BAD_REQUEST, f"args are not accepted by the target {name!r}")
     constructor = getattr(own.models, _CONSTRUCTORS[name])
     sizes = [key for key, x in inspect.signature(constructor).parameters.items() if str(x.annotation).startswith("int")]
     for key in sizes:
@@ -79,11 +80,11 @@ def _target(name: str, arguments: str) -> Any:
 def _not_too_large(what: str, *sizes: Any) -> None:
     for size in sizes:
         if isinstance(size, (int, float)) and not size <= LIMITS["dim"]:
-            raise Refusal(BAD_REQUEST, f"{what}: at most {LIMITS['dim']}, got {size:g}")
+            raise Refusal(BAD_REQUEST, f"{what} must be at most {LIMITS['dim']}; got {size:g}")
 
 
 def model_of(law: targets.Target) -> Any:
-    """A target of ``targets.py`` as a refhmc model, with no derivative beyond the gradient."""
+    """Return a target of ``targets.py`` as a refhmc model, without derivatives beyond the gradient."""
 
     def log_density(q: np.ndarray, data: Any) -> float:
         return float(law.log_density(q))
@@ -92,34 +93,34 @@ def model_of(law: targets.Target) -> Any:
         return np.asarray(law.gradient(q), dtype=float)  # type: ignore[misc]
 
     reference = own.Reference(source=law.law, draw=law.draw)
-    # No data that compiled code takes: it runs as Python.
+    # The data are not of a compiled type, so that it runs as Python.
     return own.Model(law.dim, log_density, gradient, data={"law": law}, name=law.name, reference=reference)
 
 
 def split(model: Any, parts: Any) -> Any:
-    """The model in parts; Refusal where it does not split, or not so."""
+    """Return the model in parts; Refusal if it cannot be split, or not in this way."""
     if model.part is None:
-        raise Refusal(NOT_SUPPORTED, f"the target {model.name!r} is not split into parts of its data")
+        raise Refusal(NOT_SUPPORTED, f"the target {model.name!r} cannot be split into parts of its data")
     try:
         if not isinstance(parts, list):
             M = number(parts)
             return model.split(int(M) if M.is_integer() else M)
         rows = [array(batch, 1).astype(int) for batch in parts]
         if not all(map(len, rows)) or sorted(i for batch in rows for i in batch) != list(range(model.n_rows)):
-            raise ValueError(f"parts: each of the rows 0, ..., {model.n_rows - 1} once, and none without rows")
+            raise ValueError(f"parts must contain each of the rows 0, ..., {model.n_rows - 1} once, and no empty part")
         return own.models.SplitModel([model.part(batch, 1 / len(rows)) for batch in rows], model)
     except ValueError as error:
         raise Refusal(BAD_REQUEST, str(error)) from None
 
 
 def metric(wanted: Any = None) -> Any:
-    """The metric of that description; None is the identity."""
+    """Return the metric of that description; None is the identity."""
 
     return _made(*_described("identity" if wanted is None else wanted, own.metrics.METRICS, "metric"))
 
 
 def method(wanted: Any, **solver: Any) -> Any:
-    """The integrator of that description; ``solver``: its options, where it is implicit and the description has none."""
+    """Return the integrator of that description; ``solver`` has options for an implicit one without options."""
 
     kind, options = _described("leapfrog" if wanted is None else wanted, own.integrators.INTEGRATORS, "method")
     takes = inspect.signature(kind).parameters
@@ -131,20 +132,20 @@ def method(wanted: Any, **solver: Any) -> Any:
 
 
 def _described(wanted: Any, known: dict, what: str) -> tuple[Any, dict[str, Any]]:
-    """The class and the options of a description; what is in brackets is the first of them."""
+    """Return the class and the options of a description; the value in parentheses is the first option."""
     options: dict[str, Any] = {}
     if isinstance(wanted, dict):
         options = {key: _plain(value) for key, value in wanted.items() if key not in ("name", "base")}
         if not number(options.get("max_iterations", 0)) <= LIMITS["n"]:
-            raise Refusal(BAD_REQUEST, f"max_iterations: at most {LIMITS['n']}")
+            raise Refusal(BAD_REQUEST, f"max_iterations must be at most {LIMITS['n']}")
         options |= {"base": wanted["base"]} if "base" in wanted else {}
         wanted = wanted.get("name")
     parts = re.fullmatch(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*", wanted) if isinstance(wanted, str) else None
     if parts is None:
-        raise Refusal(BAD_REQUEST, f"{what}: a name or an object with a name, got {json.dumps(wanted)[:60]}")
+        raise Refusal(BAD_REQUEST, f"{what} must be a name or an object with a name; got {json.dumps(wanted)[:60]}")
     name, known = _one_way(parts[1]), {_one_way(name): kind for name, kind in known.items()}
     if name not in known:
-        raise Refusal(NOT_SUPPORTED, f"no {what} {parts[1]!r}; there are: {', '.join(known)}")
+        raise Refusal(NOT_SUPPORTED, f"{what} must be one of {', '.join(known)}; got {parts[1]!r}")
     if parts[2]:
         first = next(iter(inspect.signature(known[name]).parameters), "argument")
         options[first] = parts[2] if first == "base" else number(parts[2])
@@ -152,7 +153,7 @@ def _described(wanted: Any, known: dict, what: str) -> tuple[Any, dict[str, Any]
 
 
 def _one_way(name: str) -> str:
-    """The name with underscores."""
+    """Return the name with underscores."""
     return name.lower().replace("-", "_")
 
 
@@ -164,7 +165,7 @@ def _made(kind: Any, options: dict) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A value of a request as an argument: numbers and arrays may be strings; whole numbers and true, false are kept."""
+    """Return a value of a request as an argument; numbers and arrays may be strings, integers and booleans are kept."""
     if isinstance(value, list):
         return array(value)
     if isinstance(value, str):

@@ -1,15 +1,15 @@
-"""``refhmc oracle``: a program that answers, line by line, what a correct implementation gives.
+"""``refhmc oracle``: a program that answers requests line by line with the results of a correct implementation.
 
-The format of the lines is ``protocol/messages.py``, the operations are those of ``operations.py``; ``target``, ``metric``
-and ``method`` are named as in ``protocol/names.py``. L is the log density up to a constant,
-H = -L + p' G^-1 p / 2 + log det G / 2 (without the log det where G is constant).
+The format of the lines is in ``protocol/messages.py``, the operations are those of ``operations.py``. ``target``, ``metric``
+and ``method`` have names as in ``protocol/names.py``. L is the log density up to a constant,
+H = -L + p' G^-1 p / 2 + log det G / 2 (without the log det if G is constant).
 
 Each answer has ``digits``, the significant digits of its decimal strings; ``hex``, the same numbers as hex floats; and
-``tol``, what a correct program in float64 may differ by in any number of the answer (``protocol/conditions.py``). It
-takes a few evaluations more; ``"tol": false`` in a request leaves it out. ``parts`` splits the target, for methods that
-follow its parts. ``u`` is read in the order of
-:mod:`refhmc.core.randomness`; with ``bits``, the directions of NUTS's doublings (1 forward, 0 backward), ``u`` holds the other
-uniforms alone.
+``tol``, the largest difference of a correct program in float64 in any number of the answer (``protocol/conditions.py``). It
+takes a few more evaluations; ``"tol": false`` in a request omits it. ``parts`` splits the target, for methods that
+use its parts. ``u`` is read in the order of
+:mod:`refhmc.core.randomness`; with ``bits``, the directions of NUTS's doublings (1 forward, 0 backward), ``u`` only has the
+other uniforms.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from refhmc.check.protocol.messages import (
     parse,
 )
 
-SOLVER_TOLERANCES = (1e-14, 1e-13, 1e-12, 1e-10, 1e-8)  # the first that the solver reaches
+SOLVER_TOLERANCES = (1e-14, 1e-13, 1e-12, 1e-10, 1e-8)  # the first that the solver reaches is used
 SOLVER_ITERATIONS = 1000
-MOST_JACOBIANS = 20_000_000  # numbers, of those behind the tolerance of a trajectory
+MOST_JACOBIANS = 20_000_000  # largest number of entries of the Jacobians for the tolerance of a trajectory
 
 
 def serve(lines: TextIO | None = None, out: TextIO | None = None) -> int:
-    """Answer requests until the input ends; the exit status: 0. A reader who goes away ends it too."""
+    """Answer requests until the input ends or the reader disappears, and return the exit status 0."""
     lines, out = lines or sys.stdin, out or sys.stdout
     for stream in (lines, out):
         if hasattr(stream, "reconfigure"):
@@ -67,13 +67,13 @@ def serve(lines: TextIO | None = None, out: TextIO | None = None) -> int:
                     out.write(oracle.answer_text(text))
                     out.flush()
     except BrokenPipeError:
-        with contextlib.suppress(OSError, ValueError):  # so that the interpreter's own flush at the end is quiet
+        with contextlib.suppress(OSError, ValueError):  # so that the interpreter's own flush at the end is silent
             os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
     return 0
 
 
 def _lines(stream: TextIO) -> Iterator[str]:
-    """The lines of a stream; of one that is too long the beginning, which is too long still."""
+    """Yield the lines of a stream; a line that is too long is truncated to a length that is still too long."""
     most = LIMITS["line"] + 1
     while text := stream.readline(most):
         rest = text
@@ -83,23 +83,23 @@ def _lines(stream: TextIO) -> Iterator[str]:
 
 
 class Oracle:
-    """Answers requests; what it keeps between them are the e-processes of ``evidence``, by their keys."""
+    """Answers requests; between them it only keeps the e-processes of ``evidence``, by their keys."""
 
     def __init__(self) -> None:
         self.evidence: dict[str, Any] = {}
 
     def answer_text(self, text: str) -> str:
-        """The answer to one line, as a line."""
+        """Return the answer to one line, as a line."""
         answer = self.answer_line(text)
         try:
             return line(answer)
-        except (ValueError, RecursionError) as failure:  # something in it that JSON does not have
-            return line(error(answer.get("id"), FAILED, f"the answer cannot be written: {failure}"))
+        except (ValueError, RecursionError) as failure:  # something that JSON cannot represent
+            return line(error(answer.get("id"), FAILED, f"the answer cannot be written as JSON: {failure}"))
 
     def answer_line(self, text: str) -> dict:
-        """The answer to one line, whatever is in it."""
+        """Return the answer to one line, whatever its contents."""
         if len(text) > LIMITS["line"]:
-            return error(None, BAD_REQUEST, f"a line of more than {LIMITS['line']} characters")
+            return error(None, BAD_REQUEST, f"a line must have at most {LIMITS['line']} characters")
         try:
             request = parse(text)
         except Refusal as refusal:
@@ -107,7 +107,7 @@ class Oracle:
         return self.answer(request)
 
     def answer(self, request: dict) -> dict:
-        """The answer to one request; an error's answer rather than an exception."""
+        """Return the answer to one request; errors are answers too."""
         identity = None
         try:
             identity = identity_of(request)
@@ -122,7 +122,7 @@ class Oracle:
 
     def _results(self, request: dict) -> dict:
         if request.get("v", VERSION) != VERSION:
-            raise Refusal(BAD_REQUEST, f"another version of the protocol; this program speaks {VERSION}")
+            raise Refusal(BAD_REQUEST, f"v must be {VERSION}, the version of the protocol")
         op = request.get("op")
         if op == "batch":
             return {"answers": [self.answer(item) for item in _requests(request)]}
@@ -130,7 +130,8 @@ class Oracle:
             return self._evidence(request)
         if not isinstance(op, str) or op not in OPS:
             named = op[:40] if isinstance(op, str) else type(op).__name__
-            raise Refusal(NOT_SUPPORTED, f"no op {named!r}; there are: {', '.join((*OPS, 'batch', 'evidence'))}")
+            known = ", ".join((*OPS, "batch", "evidence"))
+            raise Refusal(NOT_SUPPORTED, f"op must be one of {known}; got {named!r}")
         return OPS[op](request)
 
     def _evidence(self, request: dict) -> dict:
@@ -139,7 +140,9 @@ class Oracle:
         key, model = str(request.get("key", "")), _model(request)
         starts, ends = _field(request, "starts", 2), _field(request, "ends", 2)
         if starts.shape != ends.shape or starts.shape[1:] != (model.dim,):
-            raise Refusal(BAD_REQUEST, f"starts and ends: (m, {model.dim}) each, got {starts.shape} and {ends.shape}")
+            raise Refusal(
+                BAD_REQUEST, f"starts and ends must have shape (m, {model.dim}); got {starts.shape}, {ends.shape}"
+            )
         known = self.evidence.get(key)
         if known is None or request.get("reset"):
             try:
@@ -147,7 +150,7 @@ class Oracle:
             except TypeError:
                 raise Refusal(NOT_SUPPORTED, f"there are no exact draws from {request['target']!r}") from None
         if known[0] is not model:
-            raise Refusal(BAD_REQUEST, f"the key {key!r} has evidence on another target: give reset, or another key")
+            raise Refusal(BAD_REQUEST, f"the key {key!r} has evidence on another target; send reset, or another key")
         process = known[1]
         process.add(starts, ends)
         values = {"e": math.exp(min(process.log_value, 700.0)), "log_e": process.log_value}
@@ -158,7 +161,7 @@ class Oracle:
 
 
 def capabilities(request: dict) -> dict:
-    """What this program can do."""
+    """Return the capabilities of this program."""
     return {
         "v": VERSION,
         "name": "refhmc",
@@ -175,12 +178,12 @@ def capabilities(request: dict) -> dict:
 
 
 def of_model(op: str) -> Callable[[dict], dict]:
-    """What a model answers by one of its methods: L(q), dL/dq, the second derivatives of L."""
+    """Return a function that answers with a model's method: L(q), dL/dq, or the second derivatives of L."""
     return lambda request: _of_q(request, op, getattr(_model(request), OPERATIONS[op].attribute))
 
 
 def partial_grad(request: dict) -> dict:
-    """The gradients of the parts of the target, a row each."""
+    """Return the gradients of the parts of the target, one row per part."""
     if "parts" not in request:
         raise Refusal(BAD_REQUEST, "the field parts is missing")
     parts = _split(request).parts
@@ -189,7 +192,7 @@ def partial_grad(request: dict) -> dict:
 
 
 def metric(request: dict) -> dict:
-    """G(q), and its derivatives where they are wanted."""
+    """Return G(q), and its derivatives if requested."""
     H, q = _hamiltonian(request), _vector(request, "q")
     if request.get("derivative"):
         _answerable(len(q) ** 3, "dG")
@@ -208,7 +211,7 @@ def _mass_along(H: Any, q: np.ndarray, u: np.ndarray, t: float) -> np.ndarray:
 
 
 def dH(request: dict) -> dict:
-    """H and its two gradients."""
+    """Return H and its two gradients."""
     H, q, p = _hamiltonian(request), _vector(request, "q"), _vector(request, "p")
     d, evaluate = len(q), own.evaluation(H)
 
@@ -223,14 +226,14 @@ def dH(request: dict) -> dict:
 
 
 def step(request: dict) -> dict:
-    """The state after n steps."""
+    """Return the state after n steps."""
     path, tol, tol_H = _trajectory(request, _count(request, "n", 1))
     found = _numbers({"q": path.q[-1], "p": path.p[-1], "H": path.energy[-1]})
     return {**found, **tol, **tol_H}
 
 
 def orbit(request: dict) -> dict:
-    """The states before and after the given one."""
+    """Return the states before and after the given one."""
     n, n_back = _count(request, "n", 1), _count(request, "n_back", 0)
     _answerable(2 * (n + n_back + 1) * _model(request).dim, "the states")
     ahead, tol, _ = _trajectory(request, n)
@@ -241,7 +244,7 @@ def orbit(request: dict) -> dict:
 
 
 def transition(request: dict) -> dict:
-    """One transition of HMC or NUTS on the given randomness."""
+    """Return one transition of HMC or NUTS on the given randomness."""
     H, q, eps = _hamiltonian(request), _vector(request, "q"), _step_size(request)
     kernel = str(request.get("kernel", "hmc")).lower()
     wanted = names.method(request.get("method") or _default_method(H), **_solver(0))
@@ -251,7 +254,7 @@ def transition(request: dict) -> dict:
     elif kernel == "nuts":
         make, more = own.NUTS, {"max_treedepth": _count(request, "max_depth", 10, LIMITS["depth"])}
     else:
-        raise Refusal(NOT_SUPPORTED, f"no kernel {kernel!r}; there are: hmc, nuts")
+        raise Refusal(NOT_SUPPORTED, f"kernel must be one of hmc, nuts; got {kernel!r}")
     source = {
         "momentum": _field(request, "p0", 1) if "p0" in request else None,
         "normals": _field(request, "normals", 1) if "normals" in request else None,
@@ -271,7 +274,7 @@ def transition(request: dict) -> dict:
 
 
 def draw_exact(request: dict) -> dict:
-    """Independent draws from the target, each of them exact."""
+    """Return independent exact draws from the target."""
     model, n = _model(request), _count(request, "n", 1)
     if model.reference is None or model.reference.draw is None:
         raise Refusal(NOT_SUPPORTED, f"there are no exact draws from {request['target']!r}")
@@ -291,11 +294,11 @@ OPS = {
     "draw_exact": draw_exact,
 }
 
-# ------------------------------------------------------------------------------------------------- what they read and tell
+# ------------------------------------------------------------------------------------------------- requests and answers
 
 
 def _of_q(request: dict, name: str, f: Callable[[np.ndarray], Any]) -> dict:
-    """f(q) under ``name``."""
+    """Return f(q) as the field ``name``."""
     q = _vector(request, "q")
     value = np.asarray(f(q))
     C = conditions.roundings(_model(request))
@@ -303,17 +306,17 @@ def _of_q(request: dict, name: str, f: Callable[[np.ndarray], Any]) -> dict:
 
 
 def _trajectory(request: dict, n: int, sign: float = 1.0) -> tuple[Any, dict, dict]:
-    """The trajectory of n steps, its tolerance and that of its last energy, as parts of an answer."""
+    """Return the trajectory of n steps, its tolerance and that of its last energy, as parts of an answer."""
     H, q, p, eps = _hamiltonian(request), _vector(request, "q"), _vector(request, "p"), sign * _step_size(request)
     wanted = request.get("method") or _default_method(H)
     d = len(q)
     if request.get("tol") is not False and n * (2 * d) ** 2 > MOST_JACOBIANS:
         why = f"{n} steps in {d} dimensions are too many for a tolerance"
-        raise Refusal(BAD_REQUEST, f'{why}: give fewer, or "tol": false')
+        raise Refusal(BAD_REQUEST, f'{why}; send fewer, or "tol": false')
     for delta in SOLVER_TOLERANCES:
         integrator = names.method(wanted, **_solver(delta))
         if H.metric.position_dependent and not integrator.implicit and not hasattr(integrator, "omega"):
-            raise Refusal(BAD_REQUEST, f"{wanted}: the metric depends on the position, which this method cannot follow")
+            raise Refusal(BAD_REQUEST, f"method {wanted} does not support a metric that depends on the position")
         try:
             path = own.integrate(H, integrator, q, p, step_size=eps, n_steps=n)
         except (TypeError, ValueError) as wrong:
@@ -350,7 +353,7 @@ def _default_method(H: Any) -> str:
 
 
 def _tape(request: dict, kernel: str) -> np.ndarray | None:
-    """The uniforms in the order in which the kernel asks for them, with NUTS's directions at their places."""
+    """Return the uniforms in the order in which the kernel uses them, with NUTS's directions inserted."""
     if "u" not in request:
         return None
     u = _field(request, "u", 1) if isinstance(request["u"], list) else np.array([number(request["u"])])
@@ -358,7 +361,7 @@ def _tape(request: dict, kernel: str) -> np.ndarray | None:
         return u
     bits = request["bits"] if isinstance(request["bits"], list) else [request["bits"]]
     if len(bits) > LIMITS["depth"]:
-        raise Refusal(BAD_REQUEST, f"bits: at most {LIMITS['depth']}, got {len(bits)}")
+        raise Refusal(BAD_REQUEST, f"bits must have at most {LIMITS['depth']} entries; got {len(bits)}")
     tape: list[float] = []
     for doubling, bit in enumerate(bits):  # a direction, the leaves after the first, the subtree
         tape.append(0.25 if number(bit) else 0.75)
@@ -376,7 +379,7 @@ def _no_tol(request: dict) -> dict:
 
 
 def _numbers(values: dict) -> dict:
-    """Numbers and arrays as an answer has them: decimals, and beside them the hex floats."""
+    """Return numbers and arrays in the form of an answer: decimals, and hex floats."""
     texts = {name: decimals(value) for name, value in values.items()}
     return {**texts, "hex": {name: hexes(value) for name, value in values.items()}, "digits": DIGITS}
 
@@ -384,9 +387,9 @@ def _numbers(values: dict) -> dict:
 def _requests(request: dict) -> list:
     requests = request.get("requests")
     if not isinstance(requests, list) or not all(isinstance(item, dict) for item in requests):
-        raise Refusal(BAD_REQUEST, "requests: a list of objects")
+        raise Refusal(BAD_REQUEST, "requests must be a list of objects")
     if any(item.get("op") == "batch" for item in requests):
-        raise Refusal(BAD_REQUEST, "a batch inside a batch")
+        raise Refusal(BAD_REQUEST, "requests must not contain another batch")
     return requests
 
 
@@ -397,7 +400,7 @@ def _model(request: dict) -> Any:
 
 
 def _split(request: dict) -> Any:
-    """The target in the parts that are asked for, if any."""
+    """Return the target, split into the requested parts if there are any."""
     return names.split(_model(request), request["parts"]) if "parts" in request else _model(request)
 
 
@@ -423,7 +426,7 @@ def _field(request: dict, name: str, rank: int) -> np.ndarray:
 def _vector(request: dict, name: str) -> np.ndarray:
     value, dim = _field(request, name, 1), _model(request).dim
     if value.shape != (dim,):
-        raise Refusal(BAD_REQUEST, f"{name}: {dim} numbers were wanted, got {len(value)}")
+        raise Refusal(BAD_REQUEST, f"{name} must have {dim} numbers; got {len(value)}")
     return value
 
 
@@ -432,24 +435,24 @@ def _step_size(request: dict) -> float:
         raise Refusal(BAD_REQUEST, "the field eps is missing")
     eps = number(request["eps"])
     if not np.isfinite(eps) or eps == 0:
-        raise Refusal(BAD_REQUEST, f"eps: finite and not zero, got {eps}")
+        raise Refusal(BAD_REQUEST, f"eps must be finite and not zero; got {eps}")
     return eps
 
 
 def _seed(request: dict) -> int | None:
     seed = request.get("seed")
     if seed is not None and (not isinstance(seed, int) or seed < 0):
-        raise Refusal(BAD_REQUEST, "seed: a whole number of at least 0")
+        raise Refusal(BAD_REQUEST, "seed must be an integer of at least 0")
     return seed
 
 
 def _count(request: dict, name: str, default: int, most: int = LIMITS["n"]) -> int:
     value = number(request.get(name, default))
     if not 0 <= value <= most or value != int(value):
-        raise Refusal(BAD_REQUEST, f"{name}: a whole number from 0 to {most}, got {value:g}")
+        raise Refusal(BAD_REQUEST, f"{name} must be an integer from 0 to {most}; got {value:g}")
     return int(value)
 
 
 def _answerable(count: int, what: str) -> None:
     if count > LIMITS["numbers"]:
-        raise Refusal(BAD_REQUEST, f"{what}: {count} numbers, of the {LIMITS['numbers']} that an answer may have")
+        raise Refusal(BAD_REQUEST, f"{what} have {count} numbers; an answer has at most {LIMITS['numbers']}")

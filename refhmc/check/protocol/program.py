@@ -1,10 +1,10 @@
-"""Somebody's program as something to ask: started once, asked line by line, never waited for longer than agreed.
+"""A foreign program that answers requests: started once, asked line by line, with a limited wait.
 
-It is written to and read from directly. A watchman, one thread, ends the program when an answer is overdue, so that a wait in a
-write or a read comes to an end on every system; another thread keeps the last lines of its standard error, each cut to
-``WIDTH`` characters, however much there is. One that writes more than ``MOST_BYTES`` without an answer is ended. A program that
-stopped is started again for the next request, but asked no more for an operation at which it stopped twice; what happened is
-kept in ``stops``.
+It is written to and read from directly. A watchdog thread ends the program when an answer is overdue, so that a wait in a
+write or a read ends on every system. Another thread keeps the last lines of its standard error, each cut to
+``WIDTH`` characters. A program that writes more than ``MOST_BYTES`` without an answer is ended. A program that
+stopped is started again for the next request, but an operation at which it stopped twice is not requested any more. ``stops``
+has descriptions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 from refhmc.check.protocol import messages as protocol
 from refhmc.check.protocol.messages import FAILED, VERSION, Refusal
 
-MOST_STOPS = 2  # at one operation
+MOST_STOPS = 2  # per operation
 LAST_LINES, WIDTH = 20, 200
 MOST_BYTES = 2**26
 SECONDS_TO_END = 2.0
@@ -35,21 +35,21 @@ class ProgramStopped(RuntimeError):
 
 
 class CannotStart(ValueError):
-    """There is no such program."""
+    """The program does not exist or cannot be started."""
 
 
 class Program:
-    """``command`` as the user wrote it, or as a list. ``seconds``: the longest wait for an answer.
+    """``command`` as the user wrote it, or as a list; ``seconds`` is the longest wait for an answer.
 
-    A context manager; leaving it ends the program and whatever that started.
+    A context manager; leaving it ends the program and its child processes.
     """
 
     def __init__(self, command: str | list[str], seconds: float = 10.0) -> None:
         self.words = shlex.split(command, posix=os.name != "nt") if isinstance(command, str) else list(command)
-        if os.name == "nt":  # there the quotes stay on
+        if os.name == "nt":  # quotes are kept there
             self.words = [word.strip('"') for word in self.words]
         if not self.words:
-            raise CannotStart("the command is empty")
+            raise CannotStart("The command must not be empty.")
         self.seconds = seconds
         self.stops: list[str] = []
         self.requests = 0
@@ -66,12 +66,12 @@ class Program:
         self.close()
 
     def ask(self, op: str, **fields: Any) -> dict:
-        """The answer to a request. Raises Refusal for an error's answer, ProgramStopped where there is none."""
+        """Return the answer to a request; Refusal for an error answer, ProgramStopped if there is none."""
         if not self._lock.acquire(timeout=self.seconds):
             raise ProgramStopped("another request is still waiting for its answer")
         try:
             if self._stopped_at[op] >= MOST_STOPS:
-                raise ProgramStopped(f"not asked for {op!r} again after it stopped {MOST_STOPS} times")
+                raise ProgramStopped(f"{op!r} is not requested again after the program stopped {MOST_STOPS} times")
             if self._process is None:
                 self._start()
             self.requests += 1
@@ -93,7 +93,7 @@ class Program:
         return answer
 
     def _answer(self, identity: int, op: str) -> dict:
-        """The line with that id; lines that are no answers (a greeting, a log, an answer overtaken) are passed over."""
+        """Return the line with that id; other lines (a greeting, a log, a late answer) are skipped."""
         read = 0
         for text in iter(lambda: self._process.stdout.readline(MOST_BYTES), b""):
             with contextlib.suppress(Refusal):
@@ -113,10 +113,10 @@ class Program:
         try:
             self._process = subprocess.Popen(self.words, **pipes, **own_group)
         except OSError as error:
-            raise CannotStart(f"{self.words[0]}: {error.strerror or error}") from None
+            raise CannotStart(f"Cannot start {self.words[0]}: {error.strerror or error}.") from None
         self._late = False
         self._said: collections.deque[bytes] = collections.deque(maxlen=LAST_LINES)
-        self._heard: collections.deque[bytes] = collections.deque(maxlen=LAST_LINES)  # of its output, what is no answer
+        self._heard: collections.deque[bytes] = collections.deque(maxlen=LAST_LINES)  # output that is not an answer
         self._listener = _thread(_listen, self._process.stderr, self._said)
         self._ended = threading.Event()
         self._watchman = _thread(self._watch, self._process, self._ended)
@@ -130,7 +130,7 @@ class Program:
                 return
 
     def _stopped(self, op: str, why: str = "") -> ProgramStopped:
-        """Clear up after it; how it ended and what it said last."""
+        """Clean up after the program and describe how it ended, with its last output."""
         self._stopped_at[op] += 1
         late, process = self._late, self._process
         if not late:
@@ -138,13 +138,15 @@ class Program:
                 process.wait(SECONDS_TO_END)
         status = process.returncode
         self._end()
-        what = f"no answer to {op!r} within {self.seconds:g} s" if late else why or f"it ended while {op!r} was asked"
+        what = (
+            f"no answer to {op!r} within {self.seconds:g} s" if late else why or f"it ended during the request {op!r}"
+        )
         if status is not None:
             what += f", with status {status}" + (f" ({signal.Signals(-status).name})" if _is_signal(status) else "")
         said = "".join(
             f"\n    {_cut(text.decode('utf-8', 'replace').rstrip())}" for text in [*self._heard, *self._said]
         )
-        self.stops.append(what + (f"; its last words:{said}" if said else ""))
+        self.stops.append(what + (f"; its last output:{said}" if said else ""))
         return ProgramStopped(what)
 
     def _end(self) -> None:
@@ -160,7 +162,7 @@ class Program:
                 stream.close()
 
     def close(self) -> None:
-        """Let it end by itself, for its input ends; or end it."""
+        """Close the input of the program so that it ends by itself, or end it."""
         process = self._process
         if process is not None:
             with contextlib.suppress(OSError):
@@ -192,7 +194,7 @@ def _is_signal(status: int) -> bool:
 
 
 def _kill(process: subprocess.Popen) -> None:
-    """End the program and what it started."""
+    """End the program and its child processes."""
     if os.name == "nt":
         with contextlib.suppress(OSError):
             subprocess.run(["taskkill", "/T", "/F", "/PID", str(process.pid)], check=False, capture_output=True)

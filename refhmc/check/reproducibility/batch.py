@@ -1,25 +1,25 @@
-"""Many chains at once: each must be what it would be alone.
+"""``check.batch``: whether chains that run together are what they would be alone.
 
 For a step on arrays (chains, d), or a kernel that draws for all chains from one source,
 
-    alone equals batch        chain k of the batch is the chain alone, to the rounding of sums in another order
+    alone equals batch        chain k of the batch equals the chain alone, up to rounding of sums in another order
     order of chains           permuted chains give permuted answers
-    divergent neighbour       a chain at NaN, inf or 1e150 changes no other chain
-    streams independent       chains that start at one point go to different ones; no two of them have noise in common
-    decisions independent     no two chains always decide alike
-    numbers scale             the numbers asked for grow with the number of chains
+    divergent neighbour       a chain at NaN, inf or 1e150 does not change any other chain
+    streams independent       chains from one point move to different ones; no two of them share noise
+    decisions independent     no two chains always make equal decisions
+    numbers scale             the number of random numbers grows with the number of chains
 
-A kernel is compared on recorded numbers: for "alone", the chain gets those numbers of the batch that belong to it, which are
-found by changing one number at a time and looking which chains move.
+A kernel is compared on recorded numbers: "alone", the chain receives its own numbers of the batch, which are
+found by changing one number at a time and observing which chains move.
 
-For noise: each number is changed by a small amount, the root of what is allowed for rounding, and the chains that move a little
-have it in common. (Larger changes would change decisions, and with these how many numbers are asked for: then others come to
-other chains.) That may be right, for a common step size. It is noise that is shared if one of these chains has fewer numbers to
-itself than coordinates that it moved; of uniforms, where there are more than two in common, a step's and a length's.
+Noise: each number is changed by a small amount, the root of the rounding tolerance, and the chains that move a little
+share it. (Larger changes would change decisions, and with these the count of random numbers, so that others reach
+other chains.) Sharing may be right, for a common step size. It is shared noise if one of these chains has fewer numbers of its
+own than coordinates that it moved; for uniforms, only if more than two are shared, those of a step and a length.
 
-For decisions: from one point each, c chains are run n times. If each accepts with a frequency between 1/20 and 19/20 and two of
-them decided alike every time, independent decisions would do so with a probability of at most prod_i max(a_i, 1 - a_i), a_i
-the chain's own frequency; times the number of pairs, that is the chance of a false FAIL, and must be below 1e-9.
+Decisions: from one point, c chains are run n times. If each accepts with a frequency between 1/20 and 19/20, and two of
+them decided equally every time, the probability for independent decisions is at most prod_i max(a_i, 1 - a_i), a_i
+the chain's own frequency. Times the number of pairs, that is the probability of a false FAIL, which must be below 1e-9.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ ROUNDINGS = 256
 ENDS = (1e-12, 1 - 1e-12)  # uniforms that decide
 CALLS = 60
 SHARED_TRIES = 200
-STARTS = 20  # from which chains move
-COMMON = 2  # uniforms that may be common to all chains: of a step, of a length
+STARTS = 20  # starting points of chains
+COMMON = 2  # uniforms that all chains may share: for a step and a length
 STEP = CallShape(("q", "p", "eps", "n"))
 DRAWN, GENERATED = CallShape(("draws", "q")), CallShape(("draws", "q"), generator=True)
 
@@ -64,15 +64,75 @@ def batch(
     name: str | None = None,
     seconds_per_call: float | None = SECONDS_PER_CALL,
 ) -> Report:
-    """Whether chains that are run together are what they would be alone.
+    """Check that chains which run together are what they would be alone.
 
-    step_or_kernel : ``step(q, p, eps, n) -> (q, p)`` on arrays (chains, dim), or ``kernel(draws, q)``, ``kernel(rng, q)``
-        with q (chains, dim), which gives (chains, dim). dim : 3, or by trying. eps, n : the step's.
-    points : (chains, dim) positions. rounding : how far two orders of summation may differ, relative to the largest entry;
-        256 units of rounding if left out.
+    For a step or a kernel on arrays of shape (chains, dim), the rows verify::
 
-    Returns a :class:`~refhmc.check.Report`. Raises TypeError if the subject is not callable, ValueError
-    for counts below one.
+        alone equals batch        row k of f(Q) = f(Q[k:k+1]), up to rounding
+        order of chains           f(Q[order]) = f(Q)[order]
+        divergent neighbour       NaN, inf or 1e150 in one row does not change the others
+        streams independent       chains from one point move to different points, and share no noise
+        decisions independent     no two chains always make equal decisions
+        numbers scale             the number of random numbers grows with the number of chains
+
+    For kernels, random numbers are recorded, and each number is assigned to the chains that it moves. The check finds one
+    uniform or stream for all chains, sums and early stops over chains, and spreading of NaN. It cannot assign numbers of
+    compiled code that reads the bit generator; those rows are NOT RUN. All rows are deterministic, except "decisions
+    independent", which fails for correct code with probability at most 1e-9.
+
+    Parameters
+    ----------
+    step_or_kernel : callable
+        ``step(q, p, eps, n) -> (q, p)``, ``kernel(draws, q) -> q`` with :class:`Draws`, or ``kernel(rng, q) -> q`` with a NumPy
+        generator; `q` and `p` have shape (chains, dim).
+    dim : int, optional
+        Dimension; by default that of `points`, or found by trying, 3 first.
+    chains : int, default 5
+        Number of chains, at least 3.
+    eps : float, default 0.1
+        Step size of a step.
+    n : int, default 3
+        Number of steps of a step.
+    points : array_like, shape (chains, dim), optional
+        Positions of the chains.
+    rounding : float, optional
+        Largest difference between two orders of summation, relative to the largest entry; 256 units of rounding by default.
+    seed : int, default 20261121
+        Seed of positions and random numbers.
+    like : callable, module or array, optional
+        Array type of the arguments: a conversion function, a module with ``asarray``, or an example array. NumPy float64 by
+        default.
+    name : str, optional
+        Name of the subject in the report.
+    seconds_per_call : float or None, default 30.0
+        A call that takes longer is a FAIL. None means no limit.
+
+    Returns
+    -------
+    Report
+        The report.
+
+    Raises
+    ------
+    TypeError
+        If the subject is not callable.
+    ValueError
+        If `dim`, `chains` or `n` is invalid.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> def walk(draws, q):  # random walk on the standard normal distribution
+    ...     new = q + np.reshape(draws.normal(q.size), q.shape)
+    ...     u = np.array([draws.uniform() for _ in q])
+    ...     accept = np.log(u) < (np.sum(q**2, 1) - np.sum(new**2, 1)) / 2
+    ...     return np.where(accept[:, None], new, q)
+    >>> refhmc.check.batch(walk, dim=2).status
+    'PASS'
+    >>> def shared(draws, q):  # one normal number for all chains
+    ...     return q + draws.normal(q.shape[1])
+    >>> refhmc.check.batch(shared, dim=2).row("streams independent").status
+    'FAIL'
     """
     require_counts(dim=dim, chains=chains, n=n)
     subject = Foreign(step_or_kernel, name, like)
@@ -92,12 +152,12 @@ def batch(
         checks,
         diagnose=_diagnose,
         seconds_per_call=seconds_per_call,
-        false_alarm=f"'decisions independent': at most {FALSE_ALARM:g}; the rest is exact",
+        false_alarm=f"'decisions independent': at most {FALSE_ALARM:g}; all other rows are exact",
     )
 
 
 class BatchExamination(Examination):
-    """One batched step or kernel under examination, and how it is called."""
+    """One batched step or kernel under examination, and its signature."""
 
     def __init__(
         self,
@@ -116,12 +176,12 @@ class BatchExamination(Examination):
         self.chains = chains if self.given is None else len(self.given)
         self.dim = dim if self.given is None else self.given.shape[1]
         self.rounding = rounding
-        self.call: CallShape | None = None  # once it is known
+        self.call: CallShape | None = None  # unknown at first
         self.owners: list[tuple[str, int, tuple[int, ...]]] | None = None
 
     @property
     def is_step(self) -> bool:
-        """Whether it is a step; else a kernel."""
+        """Whether it is a step instead of a kernel."""
         return self.call == STEP
 
     def states(self, key: int) -> tuple[np.ndarray, np.ndarray]:
@@ -138,10 +198,10 @@ class BatchExamination(Examination):
         if self.call is None:
             raise NotApplicable("it did not answer")
         if kernel is not None and kernel == self.is_step:
-            raise NotApplicable("for kernels" if kernel else "for steps")
+            raise NotApplicable("only for kernels" if kernel else "only for steps")
 
     def step(self, q: np.ndarray, p: np.ndarray) -> np.ndarray:
-        """(chains, 2d): the new positions and momenta."""
+        """Return the new positions and momenta, (chains, 2d)."""
         answer = STEP.call(self.subject, q=q, p=p, eps=self.eps, n=self.n)
         return np.hstack(read_phase_point(self.subject, answer, q.shape, [q, p])[:2])
 
@@ -151,7 +211,7 @@ class BatchExamination(Examination):
         return read_position(self.subject, answer, q.shape, [q])[0]
 
     def ask(self, q: np.ndarray, p: np.ndarray, seed: int) -> tuple[np.ndarray, list]:
-        """The answer, and what was asked for it: kinds and sizes."""
+        """Return the answer, and the kinds and sizes of its random numbers."""
         if self.is_step:
             return self.step(q, p), []
         draws = Draws(np.random.default_rng(seed))
@@ -159,7 +219,7 @@ class BatchExamination(Examination):
 
 
 def _answers(test: BatchExamination) -> Row:
-    """Step or kernel, and in which dimension; by the number of parameters, then by trying."""
+    """Find out whether it is a step or a kernel, and its dimension; by the number of parameters, then by trying."""
     needed = required(test.subject.function)
     shapes = [STEP] if len(needed) >= 3 else [DRAWN, GENERATED] if len(needed) == 2 else [STEP, DRAWN, GENERATED]
 
@@ -176,7 +236,7 @@ def _answers(test: BatchExamination) -> Row:
     called = "step(q, p, eps, n)" if test.is_step else GENERATOR if shape.generator else DRAWS
     test.notes.append(f"called as {called}, batched")
     if not np.isfinite(answer).all():
-        return failed("not finite, from finite ones", _text(test, test.states(0)[0]))
+        return failed("not finite, from finite arguments", _text(test, test.states(0)[0]))
     return passed(f"({test.chains}, {dim})")
 
 
@@ -184,19 +244,19 @@ def _text(test: BatchExamination, q: np.ndarray) -> str:
     return call_text(test.subject.name, [q])
 
 
-# ------------------------------------------------------------------------------------------------- which number is whose
+# ------------------------------------------------------------------------------------------------- numbers of each chain
 
 
 def _recorded(test: BatchExamination, q: np.ndarray, seed: int) -> tuple[np.ndarray, list[Question]]:
     draws = Draws(np.random.default_rng(seed))
     answer = test.kernel(q, draws)
     if not draws.asked:
-        raise NotApplicable("no number was asked for in a way that can be recorded")
+        raise NotApplicable("no random number could be recorded")
     return answer, draws.asked
 
 
 def _owners(test: BatchExamination) -> list[tuple[str, int, tuple[int, ...]]]:
-    """For each number (kind, place): the chains whose answers it can change, over several starts."""
+    """Return for each number (kind, place) the chains whose answers it can change, over several starts."""
     if test.owners is not None:
         return test.owners
     moved: dict[tuple[str, int], set[int]] = {}
@@ -205,7 +265,7 @@ def _owners(test: BatchExamination) -> list[tuple[str, int, tuple[int, ...]]]:
         before, asked = _recorded(test, q, key)
         for kind, values in script_of(asked).items():
             if kind not in ("normal", "exponential", "uniform"):
-                raise NotApplicable(f"it asks for a {kind}: whose it is cannot be told")
+                raise NotApplicable(f"it draws a {kind}, which cannot be assigned to a chain")
             for place, value in enumerate(values):
                 for new in {"normal": (value + 1.5, -value), "exponential": (1e-9, 30.0)}.get(kind, ENDS):
                     after = test.kernel(q, Draws(np.random.default_rng(key), script_of(asked, **{kind: (place, new)})))
@@ -232,7 +292,7 @@ def _alone(test: BatchExamination) -> Cases:
 
 
 def _single(test: BatchExamination, q: np.ndarray, k: int, asked: list[Question], key: int) -> np.ndarray:
-    """Chain ``k`` alone, on the numbers that are its own in the batch."""
+    """Return chain ``k`` alone, on its own numbers of the batch."""
     flat = script_of(asked)
     mine: dict[str, list] = {}
     for kind, place, rows in _owners(test):
@@ -241,20 +301,20 @@ def _single(test: BatchExamination, q: np.ndarray, k: int, asked: list[Question]
     script = {kind: [value for _, value in sorted(items)] for kind, items in mine.items()}
     counts = {kind: len(values) for kind, values in flat.items()}
     if any(len(script.get(kind, [])) * test.chains != count for kind, count in counts.items()):
-        raise NotApplicable("which numbers belong to which chain cannot be told")
+        raise NotApplicable("the random numbers cannot be assigned to chains")
     return test.kernel(q[k : k + 1], Draws(np.random.default_rng(key), script))
 
 
 def _by_place(
     test: BatchExamination, flat: dict[str, list], kind: str, place: int, rows: tuple[int, ...]
 ) -> int | None:
-    """The chain of a number that changed nothing in any start (a decision that never was close): where its place says."""
+    """Return the chain of a number that changed nothing in any start (a clear decision), by its position."""
     share = len(flat[kind]) // test.chains
     return place // share if share and not rows else None
 
 
 def _order(test: BatchExamination) -> Cases:
-    """Permuted chains, and for a kernel their numbers with them."""
+    """Yield the effect of permuted chains, for a kernel with their numbers permuted too."""
     test.need()
     for key in range(3):
         q, p = test.states(key)
@@ -272,18 +332,18 @@ def _order(test: BatchExamination) -> Cases:
 
 
 def _permuted(test: BatchExamination, flat: dict[str, list], order: np.ndarray) -> dict[str, list]:
-    """The numbers, each at the place of the chain that it belongs to now."""
+    """Return the numbers, each at the place of its chain after the permutation."""
     places: dict[tuple[str, int], list[int]] = {}
     for kind, place, rows in _owners(test):
         chain = rows[0] if len(rows) == 1 else _by_place(test, flat, kind, place, rows)
         if chain is None or place >= len(flat[kind]):
-            raise NotApplicable("which numbers belong to which chain cannot be told")
+            raise NotApplicable("the random numbers cannot be assigned to chains")
         places.setdefault((kind, chain), []).append(place)
     script = {kind: list(values) for kind, values in flat.items()}
     for kind in flat:
         mine = [sorted(places.get((kind, k), [])) for k in range(test.chains)]
         if len({len(x) for x in mine}) != 1:
-            raise NotApplicable("which numbers belong to which chain cannot be told")
+            raise NotApplicable("the random numbers cannot be assigned to chains")
         for new, old in enumerate(order):
             for to, source in zip(mine[new], mine[old], strict=True):
                 script[kind][to] = flat[kind][source]
@@ -291,7 +351,7 @@ def _permuted(test: BatchExamination, flat: dict[str, list], order: np.ndarray) 
 
 
 def _neighbour(test: BatchExamination) -> Cases:
-    """One chain where nothing is finite: the others must not notice."""
+    """Yield the effect of one chain that is not finite on the others."""
     test.need()
     refused, tried = "", 0
     for key, bad in enumerate((np.nan, np.inf, 1e150, -1e8)):
@@ -302,7 +362,7 @@ def _neighbour(test: BatchExamination) -> Cases:
                 at = key % test.chains
                 got, used = test.ask(_with(q, at, bad), p, key)
                 if used != numbers:
-                    # It asked for fewer there, which moves the numbers of the chains after it: once more, as the last one.
+                    # It drew fewer numbers there, which shifts those of later chains: try again in the last place.
                     at = test.chains - 1
                     got, _ = test.ask(_with(q, at, bad), p, key)
             except SubjectError as wrong:
@@ -315,7 +375,7 @@ def _neighbour(test: BatchExamination) -> Cases:
         raise Inconclusive(f"it stops: {refused}")
     if refused:
         test.notes.append(f"divergent neighbour: {refused}")
-    return f"change of the other chains; {tried} kinds of disaster"
+    return f"change of the other chains; {tried} kinds of bad values"
 
 
 def _with(q: np.ndarray, at: int, bad: float) -> np.ndarray:
@@ -325,7 +385,7 @@ def _with(q: np.ndarray, at: int, bad: float) -> np.ndarray:
 
 
 def _numbers(test: BatchExamination) -> Row:
-    """Twice the chains, twice the numbers."""
+    """Check that twice the chains draw twice the numbers."""
     test.need(kernel=True)
     q, _ = test.states(0)
     counts = []
@@ -338,12 +398,12 @@ def _numbers(test: BatchExamination) -> Row:
         for kind in counts[0]
     )
     if short:
-        raise Inconclusive(f"{text}: some are shared (rightly so for a common step size)")
+        raise Inconclusive(f"{text}: some are shared (which is right for a common step size)")
     return passed(text)
 
 
 def _streams(test: BatchExamination) -> Row:
-    """Equal starts must lead to different points: nobody may have another one's noise."""
+    """Check that equal starts lead to different points, and that no chain has another one's noise."""
     test.need(kernel=True)
     shared = _shared_noise(test)
     if isinstance(shared, Row):
@@ -362,8 +422,8 @@ def _streams(test: BatchExamination) -> Row:
         raise Inconclusive("no two chains moved in the same call")
     if equal.max() > 0:
         i, j = (int(x) for x in np.unravel_index(np.argmax(equal), equal.shape))
-        why = f"chains {i} and {j}, from the same point, went to the same one in {equal[i, j]} of {both[i, j]} calls"
-        # A proposal of a few values only (a walk on a grid) can coincide; one with normals cannot.
+        why = f"chains {i} and {j}, from the same point, moved to the same one in {equal[i, j]} of {both[i, j]} calls"
+        # Proposals with few values (a walk on a grid) can coincide; those with normals cannot.
         if equal[i, j] == both[i, j] and both[i, j] >= 3:
             return failed(why, _text(test, test.states(0)[0]), float(equal[i, j]), 0.0)
         raise Inconclusive(why)
@@ -385,8 +445,7 @@ class Shared(NamedTuple):
 
 
 def _shared_noise(test: BatchExamination) -> Row | Shared | None:
-    """FAIL if chains share noise; a number that several share and that may be no noise; None where there is none, or where
-    numbers cannot be recorded."""
+    """Return a FAIL for shared noise, a shared number that may not be noise, or None if there is none or none recorded."""
     unseen = set(itertools.combinations(range(test.chains), 2))
     found = None
     for key in range(STARTS):
@@ -415,7 +474,7 @@ def _shared_noise(test: BatchExamination) -> Row | Shared | None:
 def _reached(
     test: BatchExamination, q: np.ndarray, key: int, before: np.ndarray, asked: list[Question]
 ) -> list[Shared]:
-    """For each number that is not a decision: the chains that a small change of it moves by little, but more than rounding."""
+    """Return for each number that is not a decision the chains that a small change of it moves a little."""
     unit = ROUNDINGS * test.subject.epsilon if test.rounding is None else test.rounding
     change, sizes, reached = unit**0.5, _sizes(asked), []
     for kind, values in script_of(asked).items():
@@ -437,7 +496,7 @@ def _sizes(asked: list[Question]) -> list[tuple[str, int]]:
 
 
 def _decisions(test: BatchExamination) -> Row:
-    """Do two chains always decide alike?"""
+    """Check that no two chains always make equal decisions."""
     test.need(kernel=True)
     calls = CALLS
     for _ in range(3):
@@ -463,13 +522,13 @@ def _decisions(test: BatchExamination) -> Row:
     a = float(rates[i])
     chance = len(pairs) * max(a, 1 - a) ** calls
     if share == 1.0 and chance <= FALSE_ALARM:
-        why = f"chains {i} and {j} decide alike in all of {calls} calls: by chance {chance:.1g}"
+        why = f"chains {i} and {j} make equal decisions in all {calls} calls; probability by chance {chance:.1g}"
         return failed(why, _text(test, test.states(0)[0]), share, 1.0, relation="<")
     return passed(f"largest share of equal decisions, {calls} calls, accepting {accepting}", share, 1.0, "<")
 
 
 def _shared_uniform(test: BatchExamination) -> Row | None:
-    """FAIL if one uniform decides for several chains: each turns it down, or not, with no other change."""
+    """Return a FAIL if one uniform decides for several chains, without any other effect."""
     try:
         owners = _owners(test)
     except NotApplicable:
@@ -477,7 +536,7 @@ def _shared_uniform(test: BatchExamination) -> Row | None:
     for kind, place, rows in owners:
         if kind != "uniform" or len(rows) < 2:
             continue
-        for key in range(SHARED_TRIES):  # until one call in which two chains are near enough to rejecting
+        for key in range(SHARED_TRIES):  # until two chains are close enough to rejection in one call
             q, _ = test.states(key)
             before, asked = _recorded(test, q, key)
             stayed = np.all(before == q, axis=1)
@@ -501,7 +560,7 @@ def _diagnose(test: BatchExamination, rows: dict[str, Row]) -> list[str]:
     failed = {name for name, row in rows.items() if row.status == FAIL}
     said = []
     if failed & {"streams independent", "decisions independent"}:
-        said.append("a random number is drawn once for all chains (a size= or a key that lacks the chains)")
+        said.append("a random number is drawn once for all chains (a size= or a key without the chains)")
     if failed & {"divergent neighbour", "alone equals batch"}:
-        said.append("a sum, a maximum, an early stop or a mask runs over the chains as well")
+        said.append("a sum, a maximum, an early stop or a mask includes all chains")
     return said

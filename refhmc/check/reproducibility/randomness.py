@@ -1,17 +1,17 @@
-"""What randomness a kernel asks for, and what it does with it.
+"""``check.randomness``: the randomness that a kernel draws, and its use.
 
 Many transitions are run on recorded draws (``subject/transition.py``). Then one number at a time is changed:
 
-    respects the generator     the same generator gives the same answer; nothing is read from, or done to, the global ones
+    respects the generator     the same generator gives the same answer; the global generators are neither read nor changed
     fresh every call           two calls from the same q on different numbers give different answers
-    kinds and counts           how many normals, uniforms, ... a transition asks for, and whether it is always as many
+    kinds and counts           the number of normals, uniforms, ... per transition, and whether it is constant
     momentum                   enough fresh noise to reach every direction: dq'/d(normals), or d(uniforms), has full rank
-    depends on every draw      which numbers change neither where it goes nor how probable that is
-    one use of each number     what decides does not move the proposal as well; no number moves several coordinates in place of
-                               others; the numbers of a call do not come back in the next
-    sense of the uniform       which end of [0, 1) lets a proposal through (reported, not judged)
+    depends on every draw      which numbers change neither the end nor its probability
+    one use of each number     a number that decides does not also move the proposal; no number moves several coordinates
+                               alone; the numbers of a call are not used in the next one
+    sense of the uniform       which end of [0, 1) accepts a proposal (reported, not judged)
 
-What is asked of a generator's bit stream by compiled code cannot be recorded: those rows are NOT RUN, the others stand.
+Compiled code that reads a generator's bit stream cannot be recorded: rows that need it are NOT RUN.
 """
 
 from __future__ import annotations
@@ -45,9 +45,7 @@ from refhmc.check.subject.transition import MOMENTUM, Transition, TransitionRunn
 
 KINDS = ("normal", "exponential", "uniform")
 USED = (1e-6, 0.2, 0.4, 0.6, 0.8, 0.95, 1 - 1e-9)
-NOTHING = (
-    "no number was asked for in a way that can be recorded (compiled code on the bit stream, or a generator of its own)"
-)
+NOTHING = "no random number could be recorded (compiled code that reads the bit stream, or a generator of its own)"
 
 
 def randomness(
@@ -63,14 +61,63 @@ def randomness(
     name: str | None = None,
     seconds_per_call: float | None = SECONDS_PER_CALL,
 ) -> Report:
-    """What randomness a kernel asks for over ``n`` transitions, and whether it makes use of it.
+    """Check which random numbers a kernel draws, and how it uses them.
 
-    kernel : ``kernel(draws, q)`` or ``kernel(rng, q)``, giving a position (d,); also ``kernel(draws, q, p)``, and one of
-        refhmc's kernels where ``H`` is its model. dim : found from H or by trying if left out.
-    H, log_density : the target, as in :func:`~refhmc.check.transition`; only for where to start. points : (k, d) starts.
+    Transitions are run on recorded numbers, then one number at a time is changed. The rows verify that the kernel only uses
+    the given generator, that it leaves the global ones unchanged, that each call draws fresh numbers, that the noise moves
+    the position in all directions (full rank of dq'/dw), that every number matters, and that no number is used twice.
 
-    Returns a :class:`~refhmc.check.Report`. Raises TypeError if ``kernel`` is not callable, ValueError for counts
-    below one.
+    The check finds own or global generators, fixed noise, one number for several coordinates, and numbers that both decide and
+    move. It cannot show that the distribution is right (use :func:`transition` or :func:`sampler`), nor record compiled code
+    that reads the bit generator. All rows are exact, except "fresh every call", which needs 20 rejections in a row; a correct
+    kernel fails with probability at most 1e-6.
+
+    Parameters
+    ----------
+    kernel : callable or refhmc kernel
+        ``kernel(draws, q) -> q`` with :class:`Draws`, ``kernel(rng, q) -> q`` with a NumPy generator, or
+        ``kernel(draws, q, p)``; `q` has shape (dim,). Kernels of refhmc need their model as `H`.
+    dim : int, optional
+        Dimension of q; by default taken from `H` or `points`, or found by trying.
+    H : callable or object, optional
+        Target as in :func:`transition`, only used to choose starting points.
+    log_density : callable, optional
+        Log density of q, if it does not follow from `H`.
+    points : array_like, shape (k, dim), optional
+        Starting points.
+    n : int, default 40
+        Number of recorded transitions, at least 4.
+    seed : int, default 20261121
+        Seed of the starting points and random numbers.
+    like : callable, module or array, optional
+        Array type of the arguments: a conversion function, a module with ``asarray``, or an example array. NumPy float64 by
+        default.
+    name : str, optional
+        Name of the subject in the report.
+    seconds_per_call : float or None, default 30.0
+        A call that takes longer is a FAIL. None means no limit.
+
+    Returns
+    -------
+    Report
+        The report; its notes list the numbers of each kind per transition.
+
+    Raises
+    ------
+    TypeError
+        If the kernel is not callable.
+    ValueError
+        If `dim` or `n` is invalid.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> def walk(draws, q):  # random walk on the standard normal distribution
+    ...     new = q + draws.normal(len(q))
+    ...     return new if np.log(draws.uniform()) < (q @ q - new @ new) / 2 else q
+    >>> report = refhmc.check.randomness(walk, dim=2)
+    >>> report.status, report.row("kinds and counts").basis
+    ('PASS', '2 normals, 1 uniform')
     """
     require_counts(dim=dim, n=n)
     if own.is_kernel(kernel):
@@ -96,7 +143,7 @@ def randomness(
             checks,
             diagnose=_diagnose,
             seconds_per_call=seconds_per_call,
-            false_alarm="at most 1e-6: 'fresh every call' needs 20 rejections in a row on different numbers; the rest is exact",
+            false_alarm="at most 1e-6: 'fresh every call' needs 20 rejections in a row; all other rows are exact",
         )
     finally:
         np.random.set_state(numpy_state)  # noqa: NPY002
@@ -104,7 +151,7 @@ def randomness(
 
 
 class RandomnessExamination(Examination):
-    """One kernel under examination: where it starts, what it drew, and what came of it."""
+    """One kernel under examination: its starts, its random numbers, and its results."""
 
     def __init__(
         self, kernel: Foreign, target: TargetDensity | None, dim: int | None, points: Any, n: int, seed: int
@@ -117,8 +164,8 @@ class RandomnessExamination(Examination):
             self.dim = self.points.shape[1]
         self.runner: TransitionRunner | None = None
         self.recorded: list[Transition] = []
-        self.shared = ""  # numbers that move more coordinates than they are
-        self.idle: set[str] = set()  # kinds of numbers of no consequence
+        self.shared = ""  # reason if numbers move more coordinates than there are numbers
+        self.idle: set[str] = set()  # kinds of numbers without effect
 
     def need(self) -> TransitionRunner:
         if self.runner is None or self.points is None:
@@ -131,23 +178,23 @@ class RandomnessExamination(Examination):
 
     @property
     def text(self) -> str:
-        """A call from the first start."""
+        """Text of a call from the first start."""
         return call_text(self.kernel.name, [self.starts()[0]])
 
     @property
     def kinds(self) -> set[str]:
-        """The kinds of numbers that it asked for."""
+        """Kinds of random numbers that it draws."""
         return {x.kind for transition in self.recorded for x in transition.asked}
 
     def _momentum(self) -> np.ndarray | None:
         return np.ones(self.dim or 1) if self.need().keeps_momentum else None
 
     def run(self, seed: int, q: np.ndarray, script: dict | None = None) -> Transition:
-        """A transition on the numbers of ``script``, and those of the seed."""
+        """Return a transition on the numbers of ``script``, then those of the seed."""
         return self.need().run(q, script, seed, self._momentum())
 
     def again(self, q: np.ndarray, seed: int) -> np.ndarray:
-        """The answer with a generator made from a seed: NumPy's own where the kernel takes one."""
+        """Return the answer with a generator created from a seed, NumPy's own if the kernel takes one."""
         runner = self.need()
         if runner.shape == MOMENTUM:
             return runner.run(q, seed=seed).q
@@ -156,7 +203,7 @@ class RandomnessExamination(Examination):
     def need_recorded(self) -> TransitionRunner:
         runner = self.need()
         if runner.shape == MOMENTUM:
-            raise NotApplicable(f"a {MOMENTUM} is handed its numbers")
+            raise NotApplicable(f"a {MOMENTUM} receives its numbers as arguments")
         if not self.recorded:
             raise NotApplicable(NOTHING)
         return runner
@@ -181,12 +228,12 @@ def _answers(test: RandomnessExamination) -> Row:
         test.recorded = transitions if any(got.asked for got in transitions) else []
     bad = next((q for q, got in zip(starts, transitions, strict=True) if not np.isfinite(got.q).all()), None)
     if bad is not None:
-        return failed("a position that is not finite, from a finite one", call_text(test.kernel.name, [bad]))
+        return failed("the new position is not finite", call_text(test.kernel.name, [bad]))
     return passed(f"positions ({test.dim},), {test.n} times")
 
 
 def _respects(test: RandomnessExamination) -> Row:
-    """Same generator, same answer, whatever the state of the global ones."""
+    """Check that equal generators give equal answers, whatever the state of the global ones."""
     runner = test.need()
 
     def asked_again(k: int, q: np.ndarray, state: int) -> np.ndarray:
@@ -197,14 +244,16 @@ def _respects(test: RandomnessExamination) -> Row:
         if np.array_equal(asked_again(k, q, 1), asked_again(k, q, 2), equal_nan=True):
             continue
         text = f"{call_text(test.kernel.name, [q])}  # twice, each time with default_rng({[test.seed, k]})"
-        why = "the same generator, another answer"
+        why = "the same generator gives another answer"
         third, fourth, other = (asked_again(k, q, state) for state in (1, 1, 2))
-        # The last, lest it be just the call before that matters.
+        # The last one excludes that only the previous call matters.
         if np.array_equal(third, fourth) and not np.array_equal(fourth, other):
             return failed(f"{why} after np.random.seed or random.seed: it reads a global generator", text)
         if runner.shape != MOMENTUM and not test.recorded:
-            return failed(f"{why}: its randomness is its own", text)
-        raise Inconclusive(f"{why}: it remembers earlier calls (a momentum kept inside?) or draws elsewhere too")
+            return failed(f"{why}: it uses a generator of its own", text)
+        raise Inconclusive(
+            f"{why}: it remembers earlier calls (a momentum kept inside?) or also uses another generator"
+        )
     return passed("the same generator gives the same answer, bit for bit")
 
 
@@ -219,7 +268,7 @@ def _state() -> tuple:
 
 
 def _global(test: RandomnessExamination) -> Row:
-    """The global generators are left as they were."""
+    """Check that the global generators are unchanged."""
     test.need()
     _set_global(123456789)
     before = _state()
@@ -227,12 +276,12 @@ def _global(test: RandomnessExamination) -> Row:
         test.again(q, k)
     changed = [name for name, a, b in zip(("np.random", "random"), before, _state(), strict=True) if a != b]
     if changed:
-        return failed(f"the state of the global {changed[0]} is another after its calls", test.text)
-    return passed("np.random and random are left as they were")
+        return failed(f"the state of the global {changed[0]} has changed after its calls", test.text)
+    return passed("np.random and random are unchanged")
 
 
 def _fresh(test: RandomnessExamination) -> Row:
-    """Different numbers, different answers: at least one of 20 calls from some point moves, and two moves differ."""
+    """Check that different numbers give different answers: at least one of 20 calls moves, and two moves differ."""
     test.need()
     moves = 0
     for q in test.starts()[:4]:
@@ -262,22 +311,22 @@ def _counts(test: RandomnessExamination) -> Row:
         parts.append(f"{spread} {kind}{'s' if spread != '1' else ''}")
     constant = all(total == totals[0] for total in totals)
     text = ", ".join(parts)
-    test.notes.append(f"asks for {text} a transition{'' if constant else ' (not always as many)'}")
+    test.notes.append(f"draws {text} per transition{'' if constant else ' (not constant)'}")
     empty = sum(not transition.asked for transition in test.recorded)
     if empty:
-        raise Inconclusive(f"{text}; nothing at all in {empty} of {test.n} transitions")
+        raise Inconclusive(f"{text}; no random numbers in {empty} of {test.n} transitions")
     return passed(text)
 
 
 def _moving(test: RandomnessExamination) -> list[tuple[int, np.ndarray, Transition]]:
-    """Recorded transitions that went elsewhere."""
+    """Return recorded transitions that moved."""
     starts = test.starts()
     found = [(k, starts[k % len(starts)], transition) for k, transition in enumerate(test.recorded)]
     return [x for x in found if not np.array_equal(x[2].q, x[1]) and np.isfinite(x[2].q).all()]
 
 
 def _responses(test: RandomnessExamination, k: int, q: np.ndarray, transition: Transition, kind: str) -> np.ndarray:
-    """dq' for a small change of each of the numbers of a kind, (d, count)."""
+    """Return dq' for a small change of each of the numbers of a kind, (d, count)."""
     h = 1e-4 if test.kernel.epsilon < 1e-10 else 1e-2
     columns = [np.zeros((len(q), 0))]
     for place, value in enumerate(transition.numbers(kind)):
@@ -287,12 +336,12 @@ def _responses(test: RandomnessExamination, k: int, q: np.ndarray, transition: T
 
 
 def _inward(kind: str, value: float) -> float:
-    """1 or -1: to which side there is room."""
+    """Return 1 or -1, the direction in which a change is possible."""
     return 1.0 if kind == "normal" or value < 0.5 else -1.0
 
 
 def _rank(test: RandomnessExamination) -> Row:
-    """The noise must reach every direction: at each step, or over several (one coordinate at a time)."""
+    """Check that the noise reaches every direction, at each step or over several (one coordinate at a time)."""
     runner = test.need_recorded()
     directions, most, shared = [], 0, 0
     for k, q, transition in _moving(test)[:12]:
@@ -313,20 +362,20 @@ def _rank(test: RandomnessExamination) -> Row:
     d = len(test.starts()[0])
     discrete = {"choice", "permutation", "flip"} & test.kinds
     if 2 * shared > len(directions) and most < d and spanned == d and not discrete and not runner.keeps_momentum:
-        # A part of the coordinates, or one direction, goes no further than its noise; a deterministic move in between does.
-        test.shared = f"{most} numbers move it at a time, in {d} dimensions, and it goes further than they lead"
-        raise Inconclusive(f"{test.shared}: is one used for several coordinates?")
+        # Some coordinates, or one direction, move no further than their noise, unlike a deterministic move.
+        test.shared = f"{most} numbers move it at a time, in {d} dimensions, and it moves outside their span"
+        raise Inconclusive(f"{test.shared}: is one number used for several coordinates?")
     if spanned == d:
         return passed(f"its numbers move it in {most} directions at a time, in all {d} over several moves")
     if test.kinds & {"choice", "permutation"} or spanned > most or runner.keeps_momentum:  # some coordinates at a time
         raise Inconclusive(f"its numbers move it in {most} directions at a time, {spanned} of {d} so far")
     kinds = sum(len(transition.numbers("normal")) for transition in test.recorded) / len(test.recorded)
-    why = f"its numbers move it in {spanned} of {d} directions only: {kinds:g} normals a transition"
+    why = f"its numbers only move it in {spanned} of {d} directions: {kinds:g} normals per transition"
     return failed(why, test.text, spanned, d, relation=">=")
 
 
 def _used(test: RandomnessExamination) -> Row:
-    """Which numbers change nothing? Reported; a fault only where no number decides or moves."""
+    """Report numbers without effect; they are a fault only if no number decides or moves."""
     test.need_recorded()
     idle: Counter = Counter()
     seen: Counter = Counter()
@@ -340,12 +389,12 @@ def _used(test: RandomnessExamination) -> Row:
     unused = [name for name in seen if idle[name] == seen[name]]
     test.idle = {kind for kind, _ in unused} - {name[0] for name in seen if name not in unused}
     if len(unused) == len(seen) and "flip" not in test.kinds:
-        raise Inconclusive(f"no number that it asks for changes where it goes: {test.text}")
+        raise Inconclusive(f"none of its random numbers affects the end: {test.text}")
     if unused:
         shown = ", ".join(f"{kind} {place}" for kind, place in unused[:6]) + (" ..." if len(unused) > 6 else "")
-        test.notes.append(f"asked for, and of no consequence in {len(_moving(test)[:8])} moves: {shown}")
-        raise Inconclusive(f"of no consequence: {shown}")
-    return passed(f"{len(seen)} numbers, each of consequence")
+        test.notes.append(f"numbers without effect in {len(_moving(test)[:8])} moves: {shown}")
+        raise Inconclusive(f"without effect: {shown}")
+    return passed(f"{len(seen)} numbers, each with an effect")
 
 
 def _matters(
@@ -361,14 +410,12 @@ def _matters(
 
 
 def _one_use(test: RandomnessExamination) -> Row:
-    """What decides whether to move must not say whereto; what was used in a call must not be in the next."""
+    """Check that a number that decides does not also move, and that the numbers of a call are not in the next one."""
     test.need_recorded()
     if test.shared:
         raise Inconclusive(test.shared)
     if not (test.kinds - {"normal"} - test.idle) and _rejects(test):
-        why = (
-            "it rejects, and no number but those of the proposal decides that: right only for a law that is flat there"
-        )
+        why = "it rejects, and only the numbers of the proposal decide that: right only for a locally constant density"
         raise Inconclusive(why)
     again = _comes_back(test)
     if again:
@@ -379,7 +426,7 @@ def _one_use(test: RandomnessExamination) -> Row:
     for k, q, transition in _moving(test)[:6]:
         uniforms = transition.numbers("uniform")
         if len(uniforms) > 16:
-            raise NotApplicable("more than 16 uniforms a transition")
+            raise NotApplicable("more than 16 uniforms per transition")
         for place, _ in enumerate(uniforms):
             tried = (script_of(transition.asked, uniform=(place, float(u))) for u in np.linspace(0.02, 0.98, 33))
             answers = [test.run(k, q, script).q for script in tried]
@@ -390,17 +437,17 @@ def _one_use(test: RandomnessExamination) -> Row:
                 double[place] = double.get(place, 0) + 1
             elif len(places) == 1 and any(stays) and changes == 1:
                 decides_only = True
-                test.notes.append("the uniform lets a proposal through near " + ("one" if stays[0] else "zero"))
+                test.notes.append("the uniform accepts a proposal near " + ("one" if stays[0] else "zero"))
     test.notes[:] = list(dict.fromkeys(test.notes))
     if double and not decides_only:
         place = max(double, key=lambda x: double[x])
-        why = f"uniform {place + 1} decides whether it moves, and moves the proposal too ({double[place]} moves)"
+        why = f"uniform {place + 1} decides whether it moves, and also moves the proposal ({double[place]} moves)"
         raise Inconclusive(why + ": right only if it is rescaled after the decision")
-    return passed("nothing that decides moves the proposal too, or comes back in the next call")
+    return passed("no number that decides also moves the proposal, or is used in the next call")
 
 
 def _rejects(test: RandomnessExamination) -> bool:
-    """Whether some noise, perhaps a large one, leaves it where it is."""
+    """Return whether some noise, perhaps large, is rejected."""
     for k, (q, transition) in enumerate(zip(test.starts(), test.recorded, strict=False)):
         for size in (1.0, 2.0, 4.0, 8.0):
             script = {"normal": list(size * transition.numbers("normal"))}
@@ -410,9 +457,9 @@ def _rejects(test: RandomnessExamination) -> bool:
 
 
 def _comes_back(test: RandomnessExamination) -> str:
-    """Which number of a call matters to the next one, though the call ends at the same point without it; "" if none does.
+    """Return which number of a call affects the next one although the call ends at the same point, or "".
 
-    Calls in which large noise is rejected, or a move is taken, whatever the uniform; the call after them is always the same.
+    Large noise is rejected, or a move is accepted, whatever the uniform; the next call is always the same.
     """
     rng = np.random.default_rng([test.seed, 2])
     count = max(len(transition.numbers("normal")) for transition in test.recorded)
@@ -435,11 +482,9 @@ def _diagnose(test: RandomnessExamination, rows: dict[str, Row]) -> list[str]:
     failed = {name for name, row in rows.items() if row.status == FAIL}
     said = []
     if failed & {"respects the generator", "global state"}:
-        said.append(
-            "it draws from a generator that it was not given: seeds are without effect, parallel chains may repeat"
-        )
+        said.append("it uses a generator that it was not given: seeds have no effect, parallel chains may repeat")
     if "fresh every call" in failed:
-        said.append("the noise is drawn once (at construction, or with a fixed seed inside) and used again and again")
+        said.append("the noise is drawn once (at construction, or with a fixed seed inside) and used repeatedly")
     if "momentum" in failed:
         said.append("one number is used for several coordinates, or a coordinate gets no noise")
     return said

@@ -512,7 +512,9 @@ class MinibatchExamination(Examination):
         if tolerance > 0.05:
             raise Inconclusive(f"the extrapolation to eps = 0 is only accurate to {tolerance:.2g}; pass a smaller eps")
         self.noise = float(np.trace(limit) / d)
-        basis = "covariance x precision - 1, from the exact recursion at four step sizes; 10 x error of the extrapolation"
+        basis = (
+            "covariance x precision - 1, from the exact recursion at four step sizes; 10 x error of the extrapolation"
+        )
         seen = f"covariance {np.round(limit, 6).tolist()} in units of the target's"
         return judged(error, tolerance, basis, f"{self.step.name if self.step else ''}: {seen}")
 
@@ -537,9 +539,7 @@ class MinibatchExamination(Examination):
             }
             close = [t for t, r in what.items() if self.ratio is not None and abs(self.ratio / r - 1) < 1e-4]
             other = "the sum over the batch has a wrong scale, or the prior is scaled with it or counted twice"
-            alone = (
-                "the contribution of a datum depends on the others of its batch, for example by a normalisation in the batch"
-            )
+            alone = "the contribution of a datum depends on the others of its batch, for example by a normalisation in the batch"
             notes.append(close[0] if close else other if self._additive() else alone)
         if rows["sum of the parts"].status == FAIL:
             notes.append(of_parts.typical(self.off, self.n or None))

@@ -185,7 +185,9 @@ def sampler(
     require_counts(4, chains=chains)
     require_times(seconds=seconds)
     if seconds is None and draws is None:
-        raise ValueError("draws must be given if seconds is None, since a correct kernel would run without end; got None.")
+        raise ValueError(
+            "draws must be given if seconds is None, since a correct kernel would run without end; got None."
+        )
     m = int(transitions if transitions is not None else (10 if run is not None else 5))
     made, exact = kernel, targets.resolve(target)
     if make is not None:
@@ -577,9 +579,13 @@ class SamplerExamination(Examination):
         said = []
         rate = self.n_moves / max(self.n_transitions, 1)
         if "support" in failed:
-            said.append("points of density zero are accepted: typical of a NaN or infinite energy error that is accepted")
+            said.append(
+                "points of density zero are accepted: typical of a NaN or infinite energy error that is accepted"
+            )
         if "draw count" in failed and self.short is not None and self.short[1] < self.m:
-            said.append("fewer draws than transitions: typical of a chain that does not store the old draw after a rejection")
+            said.append(
+                "fewer draws than transitions: typical of a chain that does not store the old draw after a rejection"
+            )
         if "moves" in failed:
             said.append(
                 "every proposal is rejected, or the start is returned: a step size far too large, or a wrong sign"
@@ -611,7 +617,9 @@ class SamplerExamination(Examination):
             ratio = float(seen.sum() / wanted.sum())
             if abs(ratio - 1) > 0.1 and abs(ratio - 1) * math.sqrt(self.n * float(wanted.sum())) > 4:
                 share = 100 * float(wanted.sum())
-                said.append(f"the {side} {share:.1f} % of {name} are visited {ratio:.2f} times as often as they should be")
+                said.append(
+                    f"the {side} {share:.1f} % of {name} are visited {ratio:.2f} times as often as they should be"
+                )
         return said
 
     def _winner(self) -> tuple[int, int, bool]:

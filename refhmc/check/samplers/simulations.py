@@ -222,7 +222,9 @@ class FitExamination(Examination):
                 raise SubjectError(f"{self.fit.name}: draws are NaN or infinite")
             self.fits.append(_Fit(theta, y, draws[-self.draws :] if self.draws else draws))
             if len(self.fits[-1].draws) != len(self.fits[0].draws):
-                raise SubjectError(f"{self.fit.name}: {len(draws)} draws instead of {len(self.fits[0].draws)} as before")
+                raise SubjectError(
+                    f"{self.fit.name}: {len(draws)} draws instead of {len(self.fits[0].draws)} as before"
+                )
 
     def _theta(self, rng: np.random.Generator) -> np.ndarray:
         return np.atleast_1d(self.prior.array(self.prior.raw(rng), None, "theta").real)

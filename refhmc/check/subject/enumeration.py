@@ -243,7 +243,9 @@ class Enumerator:
             elif source.refused:
                 raise Inconclusive(source.refused) from None
             elif isinstance(cause, Unscripted):
-                raise Inconclusive(f"the kernel calls {cause} of NumPy's generator, which cannot be enumerated") from None
+                raise Inconclusive(
+                    f"the kernel calls {cause} of NumPy's generator, which cannot be enumerated"
+                ) from None
             else:
                 raise
         return Run(end, tuple(source.trail))

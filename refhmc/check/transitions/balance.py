@@ -81,7 +81,9 @@ class Setting(NamedTuple):
         if not self.runner.recorded:
             raise Inconclusive("the kernel's randomness cannot be recorded (compiled code uses the bit generator)")
         if self.runner.uniforms > 1:
-            raise Inconclusive("the kernel takes several uniforms; write it as kernel(draws, q) to enumerate its decisions")
+            raise Inconclusive(
+                "the kernel takes several uniforms; write it as kernel(draws, q) to enumerate its decisions"
+            )
         fixed = [] if self.frees else list(self.normals(z))
         values = tuple(scipy.special.ndtr(z)) if self.frees else frees
 

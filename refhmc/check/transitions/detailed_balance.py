@@ -197,9 +197,7 @@ def _balance_row(test: TransitionExamination) -> Row:
     if wrong:
         why = f"violated at {len(wrong)} of {len(pairs) + len(test.one_way)} moves, too few to judge"
         if not test.decides:
-            why = (
-                "violated, and the kernel never decides: it is either right and not reversible, or wrong"
-            )
+            why = "violated, and the kernel never decides: it is either right and not reversible, or wrong"
         elif not _orbit_like(test):
             why = "violated, but the kernel updates in parts, which may be right and not reversible: see check.sampler"
         raise Inconclusive(why, max(min(x.mismatch, 1e3) for x in wrong))

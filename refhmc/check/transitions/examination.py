@@ -49,9 +49,7 @@ class TransitionExamination(Examination):
     pairs: list[Pairing] = dataclasses.field(default_factory=list)
     too_probable: list[float] = dataclasses.field(default_factory=list)  # P > e^r, if another reverse move may exist
     one_way: list[Pairing] = dataclasses.field(default_factory=list)  # moves whose reverse is never taken
-    refused: Counter[str] = dataclasses.field(
-        default_factory=Counter
-    )  # noises on which it always stays, by their kind
+    refused: Counter[str] = dataclasses.field(default_factory=Counter)  # noises on which it always stays, by their kind
     noises: int = 0  # number of noises with known outcomes
     decides: bool = False
     copies: bool | None = None

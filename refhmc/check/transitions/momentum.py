@@ -257,7 +257,9 @@ def momentum_flip(test: TransitionExamination, calls: list[Call]) -> Row:
         raise Inconclusive(f"the directions could be determined at {len(decided)} points only")
     wrong = [left == taken for left, taken in decided]
     how = {True: "keeps", False: "reverses"}
-    text = f"an accepted move {how[decided[0][1] > 0]} the momentum's direction, a rejection {how[decided[0][0] > 0]} it"
+    text = (
+        f"an accepted move {how[decided[0][1] > 0]} the momentum's direction, a rejection {how[decided[0][0] > 0]} it"
+    )
     test.notes.append(text)
     if all(wrong):
         return failed(f"{text}: one of the two must reverse it", call_text(test.kernel.name, [test.points[0]]))

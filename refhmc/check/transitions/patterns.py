@@ -30,7 +30,9 @@ def typical(test: TransitionExamination, rows: dict[str, Row]) -> list[str]:
     if "momentum flip" in failed:
         said.append("with a momentum that is kept, a rejection must reverse it")
     if "momentum refreshment" in failed:
-        said.append("the refreshment does not preserve the momentum distribution: p <- A p + B xi needs A M A' + B B' = M")
+        said.append(
+            "the refreshment does not preserve the momentum distribution: p <- A p + B xi needs A M A' + B B' = M"
+        )
     if "volume" in failed:
         said.append("the move changes the volume of (q, p), for example by a step that depends on the position")
     if "acceptance" in failed and test.runner is not None and test.runner.keeps_momentum:
@@ -70,6 +72,4 @@ def _pattern(test: TransitionExamination, known: list[Pairing]) -> list[str]:
         ("the kernel accepts half of the moves, whatever their energy", lambda x: 0.5),
     ]
     fitting = [text for text, formula in formulas if fits(known, formula)]
-    return fitting[:1] or [
-        "the acceptance ratio does not belong to the proposal, or not to this target"
-    ]
+    return fitting[:1] or ["the acceptance ratio does not belong to the proposal, or not to this target"]

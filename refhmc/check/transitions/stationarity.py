@@ -86,7 +86,9 @@ def _weighed(test: TransitionExamination, move: Callable, root: Callable | None 
 
 def _not_refuted(found: Weighed, wanting: list[str]) -> Row:
     """Return a PASS only together with exact rows, since weighted moves have little power; ``wanting`` did not pass."""
-    basis = f"largest z of {found.moves} weighted moves, which would have shown a change of {found.least:.2g} sd per move"
+    basis = (
+        f"largest z of {found.moves} weighted moves, which would have shown a change of {found.least:.2g} sd per move"
+    )
     if wanting:
         raise Inconclusive(f"{basis}; not sufficient without {', '.join(wanting)}: see check.sampler", found.z)
     return passed(basis, found.z, LIMIT)

@@ -7,8 +7,8 @@ q':
 
 In up to three dimensions that is an integral over the normals v with q = F(q', v), computed by Gauss-Hermite quadrature of two
 orders, whose difference gives the error. Otherwise, since exp(r) >= 0, the wealth prod (1 + lambda (exp(r_i) - 1)) of a
-gambler, 0 <= lambda < 1, exceeds 1/alpha with probability at most alpha, whatever the distribution of r. The point q' and the stake
-lambda are chosen on other moves than those of the bet.
+gambler, 0 <= lambda < 1, exceeds 1/alpha with probability at most alpha, whatever the distribution of r. The point q' and the
+stake lambda are chosen on other moves than those of the bet.
 
 **Weighted moves.** With x drawn from any g (here Student's t around the bulk of pi), w = pi / g and a bounded f,
 

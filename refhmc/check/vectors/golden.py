@@ -397,9 +397,7 @@ def _field(id: str, key: str, want: Any, got: Any, tol: float | None) -> Finding
     """Compare one field: numbers with tolerance ``tol``, counts and names exactly if that is None."""
     if tol is None:
         same = _plain(got) == _plain(want)
-        return Finding(
-            id, 0.0 if same else 1e300, key, "" if same else f"{_plain(got)!r:.60} instead of {want!r:.60}"
-        )
+        return Finding(id, 0.0 if same else 1e300, key, "" if same else f"{_plain(got)!r:.60} instead of {want!r:.60}")
     try:
         value = np.array(_real(got), dtype=float)
     except (TypeError, ValueError) as error:

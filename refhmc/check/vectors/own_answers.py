@@ -17,7 +17,7 @@ from refhmc.check.protocol import names
 from refhmc.check.report import Report
 from refhmc.check.vectors import golden
 
-SOLVER_TOLERANCE = 1e-14  # the least tolerance of refhmc's solver; the vectors' gain converts it into an error of the step
+SOLVER_TOLERANCE = 1e-14  # least tolerance of refhmc's solver; the vectors' gain converts it into an error of the step
 
 
 @functools.cache
