@@ -76,8 +76,8 @@ def model(
     float64 precision, -inf outside the support, kinks, and compositions in JAX. A consistently wrong density, such as one
     without the Jacobian of a transform, is only found with `constrained`, `reference` or `normalised`. Functions that
     compute in float32 but return float64 may fail; use float64. The severity of a wrong gradient or Hessian is "inefficient",
-    since a Metropolis step corrects it. All rows are deterministic, except that of exact draws, which fails for a correct model with
-    probability at most 1e-6.
+    since a Metropolis step corrects it. All rows are deterministic, except that of exact draws, which fails for a correct
+    model with probability at most 1e-6.
 
     Parameters
     ----------

@@ -539,7 +539,7 @@ class MinibatchExamination(Examination):
             }
             close = [t for t, r in what.items() if self.ratio is not None and abs(self.ratio / r - 1) < 1e-4]
             other = "the sum over the batch has a wrong scale, or the prior is scaled with it or counted twice"
-            alone = "the contribution of a datum depends on the others of its batch, for example by a normalisation in the batch"
+            alone = "the contribution of a datum depends on the others of its batch, such as by a normalisation in the batch"
             notes.append(close[0] if close else other if self._additive() else alone)
         if rows["sum of the parts"].status == FAIL:
             notes.append(of_parts.typical(self.off, self.n or None))
