@@ -1,7 +1,7 @@
-"""Planted bugs and their correct twins, written as foreign code: what the conformance kit is proven on.
+"""Planted bugs and their corrected counterparts, written as foreign code, on which the conformance kit is tested.
 
-One file an area; each ends with its ``PAIRS``. The tests run them: the wrong one must FAIL in a row that is
-expected to find it, the right one must not FAIL over 20 seeds.
+There is one file per area, which ends with its ``PAIRS``. The tests run them: the wrong code must FAIL in a row that is
+expected to find it, the right code must not FAIL over 20 seeds.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 
 class Pair(NamedTuple):
-    """A bug: its ``id`` (P01 ... of the plan, or a name of its own), ``what`` is wrong, and the two to examine.
+    """A bug with its ``id`` (P01 ... of the plan, or another name), ``what`` is wrong, and the code with and without it.
 
     ``wrong(seed)`` and ``right(seed)`` return the :class:`refhmc.check.Report` of the same check; at least one of the rows
-    named in ``expected`` must FAIL for the wrong one. ``severity`` is what that failure must be called.
+    named in ``expected`` must FAIL for the wrong one. ``severity`` is the severity of that failure.
     """
 
     id: str

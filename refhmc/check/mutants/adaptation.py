@@ -1,4 +1,4 @@
-"""Planted bugs of warm-up, and their correct twins: a small HMC with Stan's adaptation, as a stranger writes it."""
+"""Planted bugs of warm-up, with corrected counterparts: a small HMC with Stan's adaptation, in plain NumPy."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def sampler(
     gamma=0.05,
     restarts=True,
 ):
-    """HMC on a normal law with sds ``SCALES``; ``run(draws, tune, seed)``."""
+    """Return ``run(draws, tune, seed)`` of HMC on a normal distribution with standard deviations ``SCALES``."""
 
     def run(draws, tune, seed):
         rng = np.random.default_rng(seed)
@@ -98,7 +98,7 @@ def sampler(
 
 
 def metric_at_the_end(run):
-    """The same run, which tells the metric of its last iteration alone."""
+    """Return the same run, which only records the metric of its last iteration."""
 
     def told(draws, tune, seed):
         record = run(draws, tune, seed)
@@ -180,13 +180,13 @@ PAIRS: list[Pair] = [
     ),
     pair_of(
         "P21c",
-        "the metric is adapted after warm-up; only the last is told",
+        "the metric is adapted after warm-up; only the last is recorded",
         metric_at_the_end(sampler(metric_stops=False)),
         metric_at_the_end(GOOD),
         ("frozen after warm-up",),
         "wrong law",
     ),
-    pair_of("M25", "eps in place of eps_bar", sampler(averaged=False), GOOD, ("final step is the averaged one",)),
+    pair_of("M25", "eps instead of eps_bar", sampler(averaged=False), GOOD, ("final step is the averaged one",)),
     pair_of("M24", "mass and inverse exchanged", sampler(exchanged=True), GOOD, ("metric used as inverse mass",)),
     pair_of(
         "unshrunk",
@@ -198,7 +198,7 @@ PAIRS: list[Pair] = [
     ),
     pair_of(
         "not restarted",
-        "Welford's sums are not restarted after a window",
+        "Welford's sums are not reset after a window",
         sampler(restarts=False),
         GOOD,
         ("variance estimate",),
@@ -208,7 +208,7 @@ PAIRS: list[Pair] = [
     ),
     functions(
         "counter",
-        "the counter starts a step late",
+        "the counter starts one step late",
         "dual_averaging",
         dual_averaging(count=1),
         dual_averaging(),

@@ -1,4 +1,4 @@
-"""Planted bugs of integrators, each beside its correct twin: plain NumPy, as a stranger would write it."""
+"""Planted bugs of integrators, each with its corrected counterpart, in plain NumPy."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def oscillator_step(drift):
 
 
 def cayley(drift):
-    """The implicit midpoint rule on the oscillator, solved: a rotation by 2 atan(eps/2), however long the step."""
+    """Make an exact implicit midpoint step of the oscillator: a rotation by 2 atan(eps/2), for any step size."""
 
     def step(q, p, eps):
         half = 0.5 * eps * np.array([[0.0, drift], [-1.0, 0.0]])
@@ -212,7 +212,7 @@ def in_place(q, p, eps, n):
 
 
 class Cached:
-    """Keeps the last force for the next call."""
+    """Leapfrog that keeps the last force for the next call."""
 
     def __init__(self):
         self.last = None
@@ -227,7 +227,7 @@ class Cached:
 
 
 class CachedWell:
-    """Keeps the last force, and where it was."""
+    """Leapfrog that keeps the last force and its position."""
 
     def __init__(self):
         self.where, self.last = None, None
@@ -247,7 +247,7 @@ def friction(q, p, eps, n):
 
 
 def clipped(q, p, eps, n):
-    """The force bounded, which is allowed: still a function of q alone, and not the gradient of anything."""
+    """Leapfrog with a bounded force, which is allowed: a function of q alone, although not a gradient."""
 
     def bounded(q):
         f = force(q)
@@ -290,7 +290,7 @@ def banana_missing_term(q, p, eps):
 
 
 def verlet_turned(q, p, eps, n):
-    """Gives -p, so that it is its own inverse."""
+    """Leapfrog that returns -p, so that it is its own inverse."""
     q, p = leapfrog(q, p, eps, n)
     return q, -p
 
@@ -318,7 +318,7 @@ def jittered(draws, q, p, eps):
 
 
 def with_failures(q, p, eps):
-    """Says itself whether it went well."""
+    """Implicit step that reports whether it converged."""
     q, p = leapfrog(q, p, eps, 1)
     return q, p, bool(np.abs(q).max() < 20.0)
 
@@ -391,7 +391,7 @@ def midpoint(tolerance, most, give_up, velocity=curved_p, slope=curved_q):
 
 
 def oscillator_midpoint(most, give_up):
-    """The same on an oscillator of frequency one: its iteration converges for eps < 2."""
+    """Make the same step of an oscillator of frequency one: its iteration converges for eps < 2."""
     return midpoint(1e-12, most, give_up, lambda q, p: p, lambda q, p: q)
 
 
@@ -491,7 +491,7 @@ class OrderOfTheChain:  # P22
 
 
 def biased_direction(draws, q, p, eps):
-    """One direction three times as often as the other."""
+    """Step that takes one direction three times as often as the other."""
     order = range(2 * len(q) + 1)
     for k in order if draws.flip(np.log(0.75)) else reversed(order):
         q, p = piece(k, q, p, eps)
@@ -542,7 +542,7 @@ def jumps(step, seed):
 
 
 def smooth(step, H=energy, **more):
-    """Both an instance and a factory will do: a class makes a new state for each report."""
+    """Return an integrator from an instance or a class; a class gives a new state for each report."""
     return lambda seed: examine(step().step if isinstance(step, type) else step, H, seed, **more)
 
 
@@ -573,7 +573,11 @@ PAIRS: list[Pair] = [
         ("reversible",),
     ),
     Pair(
-        "P04", "generalised leapfrog: velocity of the end alone", bent(end_velocity), bent(generalised), ("reversible",)
+        "P04",
+        "generalised leapfrog: velocity of the end point only",
+        bent(end_velocity),
+        bent(generalised),
+        ("reversible",),
     ),
     Pair(
         "P05",
@@ -585,14 +589,14 @@ PAIRS: list[Pair] = [
     ),
     Pair(
         "P06",
-        "solver's limit of iterations met, result used",
+        "solver reaches its iteration limit, result used",
         bent(midpoint(1e-12, 60, False), tolerance=1e-12, eps=0.5),
         bent(midpoint(1e-12, 60, True), tolerance=1e-12, eps=0.5),
         ("solver failure", "reversible"),
     ),
     Pair(
         "integrator-unreported",
-        "solver's limit of iterations met at twice the step alone",
+        "solver reaches its iteration limit at twice the step only",
         smooth(oscillator_midpoint(100, False), oscillator, tolerance=1e-12, eps=1.04),
         smooth(oscillator_midpoint(100, True), oscillator, tolerance=1e-12, eps=1.04),
         ("solver failure",),
@@ -623,7 +627,7 @@ PAIRS: list[Pair] = [
     ),
     Pair(
         "P23",
-        "a fall does not return kinetic energy",
+        "a downhill jump does not return kinetic energy",
         lambda seed: jumps(laplace_step(False), seed),
         lambda seed: jumps(laplace_step(True), seed),
         ("energy", "reversible"),
@@ -644,20 +648,20 @@ PAIRS: list[Pair] = [
     ),
     Pair(
         "integrator-mass",
-        "mass in place of its inverse",
+        "mass instead of its inverse",
         smooth(mass_for_inverse, dense_energy),
         smooth(dense_leapfrog, dense_energy),
         ("order",),
         "inefficient",
     ),
-    Pair("integrator-sign", "gradient's sign", smooth(uphill), smooth(verlet_turned), ("order",), "inefficient"),
+    Pair("integrator-sign", "sign of the gradient", smooth(uphill), smooth(verlet_turned), ("order",), "inefficient"),
     Pair(
         "integrator-twice", "advances twice the step", smooth(twice), smooth(leapfrog), ("elapsed time",), "inefficient"
     ),
     Pair("integrator-squared", "eps squared", smooth(squared), smooth(with_failures), ("elapsed time",), "inefficient"),
     Pair(
         "integrator-turned",
-        "momentum turned between half steps",
+        "momentum reversed between half steps",
         smooth(turned_between),
         smooth(verlet_turned),
         ("order",),
@@ -691,7 +695,7 @@ PAIRS: list[Pair] = [
     ),
     Pair(
         "integrator-friction",
-        "momentum loses a millionth a step",
+        "momentum loses a millionth per step",
         smooth(friction, tolerance=0.0),
         smooth(single),
         ("volume",),
@@ -719,14 +723,14 @@ PAIRS: list[Pair] = [
     ),
     Pair(
         "integrator-explicit-curved",
-        "leapfrog on H that does not separate",
+        "leapfrog on a non-separable H",
         bent(explicit_curved),
         bent(generalised),
         ("symplectic",),
     ),
     Pair(
         "integrator-few-iterations",
-        "four iterations whatever happens",
+        "four iterations without a convergence test",
         bent(few_iterations, tolerance=None),
         bent(midpoint(1e-9, 100, True), tolerance=1e-9),
         ("reversible", "symplectic"),

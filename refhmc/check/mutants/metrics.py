@@ -1,4 +1,4 @@
-"""Position-dependent metrics as strangers write them: each bug with its correct twin, and odd code that is right.
+"""Planted bugs of position-dependent metrics, each with its corrected counterpart, and unusual code that is right.
 
 The target is a funnel of three coordinates; SoftAbs is written by hand, with its derivative through divided differences.
 """
@@ -188,7 +188,7 @@ def log_det(q):
 
 
 def log_det_wrong_triangle(q):
-    """The factor is lower; its transpose's transpose is taken for a factor and factored once more."""
+    """Draw with a lower factor whose double transpose is factored again."""
     L = np.linalg.cholesky(fisher(q))
     return 2 * np.log(np.diag(np.linalg.qr(np.triu(fisher(q)) @ L)[1]) ** 2).sum() / 2
 
@@ -228,7 +228,7 @@ def draw_from_data(rng, q):
 
 
 def unrecorded_normals(rng):
-    """From a length and an angle, which no script can play back."""
+    """Draw a momentum from a length and an angle, which a script cannot replay."""
     angle, length = 2 * np.pi * rng.random(2), np.sqrt(rng.chisquare(2, 2))
     return np.concatenate([length * np.cos(angle), length * np.sin(angle)])[:3]
 
@@ -242,7 +242,7 @@ def draw_unrecorded_exchanged(rng, q):
 
 
 class Chain:
-    """A sampler that keeps the factor of its metric, and draws before or after it has moved it along."""
+    """Sampler that keeps the factor of its metric, and draws before or after updating it."""
 
     def __init__(self, move_first):
         self.L, self.move_first = np.eye(3), move_first
@@ -332,31 +332,31 @@ ENERGY = _energy()
 MOMENTUM = ("momentum law",)
 
 PAIRS: list[Pair] = [
-    Pair("P08", "log det without 1/2 in force and energy alike", _energy(volume=1.0), ENERGY, ("energy",)),
+    Pair("P08", "log det without 1/2 in both force and energy", _energy(volume=1.0), ENERGY, ("energy",)),
     Pair(
         "P08-read-off",
-        "the same, the metric read off H",
+        "the same, with the metric computed from H",
         _metric(None, H=functools.partial(energy, volume=1.0), dH=functools.partial(slopes, volume=1.0), logp=logp),
         ODD["H alone"],
         ("energy",),
     ),
     Pair(
         "P09",
-        "divided difference 0 where eigenvalues agree",
+        "divided difference 0 at equal eigenvalues",
         _metric(softabs, functools.partial(softabs_derivative, limit=False)),
         SOFTABS,
         ("derivative at degenerate points",),
     ),
     Pair(
         "P09-opposite",
-        "divided difference f'(l) where eigenvalues are l and -l",
+        "divided difference f'(l) at eigenvalues l and -l",
         _shell(by_size=1e-8),
         _shell(),
         ("derivative at degenerate points",),
     ),
     Pair(
         "P09-opposite-hessian",
-        "the same, the Hessian is given",
+        "the same, with a given Hessian",
         _shell(by_size=1e-8, hessian=shell_hess),
         _shell(hessian=shell_hess),
         ("derivative at degenerate points",),
@@ -367,7 +367,7 @@ PAIRS: list[Pair] = [
     Pair("P10-nan", "SoftAbs of 0 is NaN", _metric(well_softabs_nan), WELL, ("positive definite",)),
     Pair(
         "P11",
-        "direction first where it should be last",
+        "direction first instead of last",
         _metric(softabs, direction_first),
         SOFTABS,
         ("derivative at asymmetric points",),
@@ -393,7 +393,7 @@ PAIRS: list[Pair] = [
         _metric(fisher, grad_q=lambda q, p: slopes(q, p)[0], logp=logp),
         ("force",),
     ),
-    Pair("no-volume", "1/2 log det G left out of H and force", _energy(volume=0.0), ENERGY, ("energy",)),
+    Pair("no-volume", "1/2 log det G missing in H and force", _energy(volume=0.0), ENERGY, ("energy",)),
     Pair("volume-sign", "1/2 log det G subtracted", _energy(volume=-0.5), ENERGY, ("energy",)),
     Pair(
         "kinetic",
@@ -423,7 +423,7 @@ PAIRS: list[Pair] = [
         _metric(fisher, None, draw_symmetric_root),
         MOMENTUM,
     ),
-    Pair("M29", "momentum drawn before the metric is moved along", _chain(False), _chain(True), MOMENTUM),
+    Pair("M29", "momentum drawn before the metric is updated", _chain(False), _chain(True), MOMENTUM),
     Pair(
         "M3-unrecorded",
         "the same, normals not recordable",
@@ -433,14 +433,14 @@ PAIRS: list[Pair] = [
     ),
     Pair(
         "root-forgotten",
-        "G w in place of its root",
+        "G w instead of its root times w",
         _metric(fisher, None, lambda rng, q: fisher(q) @ rng.normal(size=3)),
         FISHER,
         MOMENTUM,
     ),
     Pair(
         "diagonal-draw",
-        "momentum from the diagonal alone",
+        "momentum from the diagonal only",
         _metric(fisher, None, lambda rng, q: np.sqrt(np.diag(fisher(q))) * rng.normal(size=3)),
         FISHER,
         MOMENTUM,
@@ -468,10 +468,10 @@ PAIRS: list[Pair] = [
         FISHER,
         ("derivative",),
     ),
-    Pair("indefinite", "a Hessian with no SoftAbs", _metric(lambda q: -hess(q)), SOFTABS, ("positive definite",)),
+    Pair("indefinite", "a Hessian without SoftAbs", _metric(lambda q: -hess(q)), SOFTABS, ("positive definite",)),
     Pair(
         "absolute",
-        "|Hessian|, no floor under its eigenvalues",
+        "|Hessian| without a lower bound on its eigenvalues",
         _metric(lambda q: np.diag(np.abs(1 - q**2))),
         _metric(lambda q: np.diag(soft(1 - q**2))),
         ("positive definite",),

@@ -1,4 +1,4 @@
-"""Planted bugs of stochastic gradients and of their samplers, in NumPy code as a stranger would write it."""
+"""Planted bugs of stochastic gradients and of their samplers, in plain NumPy."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ AT_CENTRE = terms(CENTRE, np.arange(N)).sum(axis=0)
 
 
 def control_variate(q, batch):
-    """Right: the difference to the gradient at a fixed centre, whose sum is known."""
+    """Return a right gradient: the difference from the gradient at a fixed centre, whose sum is known."""
     return -PRIOR * q + AT_CENTRE + N / len(batch) * (terms(q, batch) - terms(CENTRE, batch)).sum(axis=0)
 
 
 def with_repeats(q, batch):
-    """Right: it does not care whether indices repeat, or in which order they come."""
+    """Return a right gradient for any order of indices, with or without repetition."""
     counts = np.bincount(batch, minlength=N)
     return -PRIOR * q + N / counts.sum() * counts @ terms(q, np.arange(N))
 
@@ -95,7 +95,7 @@ def split(bug=None):
 
 
 def bound_late(M):
-    """The batch is looked up when the part is called, and then it is the last."""
+    """Return parts that look up the batch when they are called, when it is the last one."""
     made = []
     for batch in np.array_split(np.arange(N), M):
         made.append(lambda q: -PRIOR / M * q + terms(q, batch).sum(axis=0))  # noqa: B023
@@ -109,7 +109,7 @@ def bound_early(M):
 
 
 def handed_out(M):
-    """Whoever asks gets the next batch."""
+    """Return parts that use the next batch in each call."""
     batches, asked = np.array_split(np.arange(N), M), [0]
 
     def gradient(q):
@@ -131,7 +131,7 @@ INPUTS, TARGETS = np.sort(rng.normal(1.0, 2.0, N)), rng.normal(size=N)
 
 
 class Normalised:
-    """A network on normalised inputs, ``by`` their "batch", by a "running" mean of the batches, or else by all of them."""
+    """Return a network on inputs normalised ``by`` their "batch", a "running" mean of batches, or all of them."""
 
     def __init__(self, by, momentum=0.1):
         self.by, self.momentum, self.mean, self.deviation = by, momentum, INPUTS.mean(), INPUTS.std()
@@ -190,7 +190,7 @@ def with_friction(factor, friction=2.0):
 
 
 def scale_for_variance(draws, q, p, eps):
-    """Noise whose standard deviation is 2 eps friction, where that is its variance."""
+    """Make a step whose noise has standard deviation 2 eps friction, which should be its variance."""
     q = q + eps * p
     return q, p + eps * gaussian(q) - 2.0 * eps * p + 2.0 * eps * 2.0 * draws.normal(len(q))
 
@@ -233,8 +233,8 @@ HALF, WHOLE = langevin(0.5, lambda eps: eps), langevin(1.0, lambda eps: 2 * eps)
 MEAN, LAW = ("mean over batches",), ("stationary law as eps -> 0",)
 SUM, MEMORY = ("sum of the parts",), ("no memory",)
 PAIRS = [
-    Pair("P24", "data scaled n/N for N/n", of_gradient(estimator("inverse")), of_gradient(estimator()), MEAN),
-    Pair("P24b", "noise eps for sqrt(2 eps)", of_step(langevin(1.0, lambda e: e * e)), of_step(WHOLE), LAW),
+    Pair("P24", "data scaled by n/N instead of N/n", of_gradient(estimator("inverse")), of_gradient(estimator()), MEAN),
+    Pair("P24b", "noise eps instead of sqrt(2 eps)", of_step(langevin(1.0, lambda e: e * e)), of_step(WHOLE), LAW),
     Pair("B01", "batch not scaled up", of_gradient(estimator("unscaled"), 2), of_gradient(estimator(), 2), MEAN),
     Pair(
         "B02",
@@ -251,17 +251,23 @@ PAIRS = [
     Pair(
         "B06", "preconditioned drift, plain noise", of_step(preconditioned(True)), of_step(preconditioned(False)), LAW
     ),
-    Pair("B07", "noise of the friction without its 2", of_step(with_friction(1.0)), of_step(with_friction(2.0)), LAW),
+    Pair(
+        "B07",
+        "noise of the friction without the factor 2",
+        of_step(with_friction(1.0)),
+        of_step(with_friction(2.0)),
+        LAW,
+    ),
     Pair(
         "B08",
-        "noise of variance eps^2 beside a drift eps/2",
+        "noise of variance eps^2 with a drift eps/2",
         of_step(langevin(0.5, lambda e: e * e)),
         of_step(splitting),
         LAW,
     ),
     Pair(
         "B09",
-        "noise of deviation 2 eps friction for its variance",
+        "noise with standard deviation 2 eps friction instead of variance",
         of_step(scale_for_variance),
         of_step(with_friction(2.0)),
         LAW,
@@ -274,7 +280,7 @@ PAIRS = [
         of_split(split()),
         ("sum of the potentials",),
     ),
-    Pair("B12", "rows that are left over dropped", of_split(split("remainder")), of_split(split()), SUM),
+    Pair("B12", "remaining rows dropped", of_split(split("remainder")), of_split(split()), SUM),
     Pair("B13", "each part on the last batch", of_split(bound_late), of_split(bound_early), SUM),
     Pair(
         "B14",
@@ -283,7 +289,7 @@ PAIRS = [
         of_split(split()),
         ("gradients of the parts",),
     ),
-    Pair("B15", "each call has the next batch", of_split(handed_out), of_split(bound_early), MEMORY),
+    Pair("B15", "each call uses the next batch", of_split(handed_out), of_split(bound_early), MEMORY),
     Pair("B16", "inputs normalised by their batch, in a split", of_network("batch"), of_network("all"), SUM),
     Pair("B17", "inputs normalised by a running mean, in a split", of_network("running"), of_network("all"), MEMORY),
     Pair("B18", "inputs normalised by their batch", of_network("batch", 2), of_network("all", 2), MEAN),

@@ -1,4 +1,4 @@
-"""Log densities and their derivatives as strangers write them: each bug with its correct twin, and odd code that is right."""
+"""Planted bugs of log densities and derivatives, each with its corrected counterpart, and unusual code that is right."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def gamma_logp_normalised(q, jacobian=1.0):
 
 
 class Buffered:
-    """A gradient that answers with its own working array."""
+    """Gradient that returns its own working array."""
 
     def __init__(self, copy):
         self.g, self.copy = np.zeros(3), copy
@@ -173,7 +173,7 @@ class Buffered:
 
 
 class Cached:
-    """Gradient of a regression from the linear predictor that the log density left behind."""
+    """Gradient of a regression that uses the linear predictor of the last log density."""
 
     def __init__(self, refresh):
         self.eta, self.refresh = np.zeros(20), refresh
@@ -261,7 +261,7 @@ def student_grad(q):
 
 
 def walls_logp(q):
-    """Level by level: gradient zero of the step, that of a normal beside it."""
+    """Return a density with levels: the step has gradient zero, the other term that of a normal."""
     return -0.5 * q @ q - float(np.floor(q[0]))
 
 
@@ -332,8 +332,8 @@ PAIRS: list[Pair] = [
     Pair(
         "P13", "Jacobian of a log transform missing in logp and gradient", *_without_jacobian(**GAMMA), ("normaliser",)
     ),
-    Pair("P13-draws", "the same, seen by exact draws", *_without_jacobian(reference=GammaDraws), ("exact draws",)),
-    Pair("P13-integral", "the same, seen by quadrature", _quadrature(0.0), _quadrature(1.0), ("normaliser",)),
+    Pair("P13-draws", "the same, found by exact draws", *_without_jacobian(reference=GammaDraws), ("exact draws",)),
+    Pair("P13-integral", "the same, found by quadrature", _quadrature(0.0), _quadrature(1.0), ("normaliser",)),
     Pair(
         "P14",
         "gradient clipped at 10",
@@ -344,7 +344,7 @@ PAIRS: list[Pair] = [
     ),
     Pair(
         "P14-norm",
-        "gradient's length clipped at 10",
+        "length of the gradient clipped at 10",
         _model(logistic_logp, lambda b: logistic_grad(b) * min(1, 10 / np.linalg.norm(logistic_grad(b)))),
         LOGISTIC,
         ("gradient at large points",),
@@ -360,7 +360,7 @@ PAIRS: list[Pair] = [
     ),
     Pair(
         "single-gradient",
-        "gradient rounded to float32 on its way",
+        "gradient rounded to float32 internally",
         _model(funnel_logp, funnel_grad_through_single, dim=3),
         FUNNEL,
         ("gradient precision",),
@@ -392,7 +392,7 @@ PAIRS: list[Pair] = [
     ),
     Pair(
         "off-by-one",
-        "neighbour's term one place off in a tridiagonal gradient",
+        "neighbour's term off by one in a tridiagonal gradient",
         _model(chain_logp, functools.partial(chain_grad, shift=1), dim=5),
         _model(chain_logp, chain_grad, dim=5),
         ("gradient",),
@@ -423,7 +423,7 @@ PAIRS: list[Pair] = [
     ),
     Pair(
         "buffer",
-        "gradient answers with its working array",
+        "gradient returns its working array",
         _model(funnel_logp, Buffered(False), dim=3),
         _model(funnel_logp, Buffered(True), dim=3),
         ("earlier answers stay",),
@@ -431,7 +431,7 @@ PAIRS: list[Pair] = [
     ),
     Pair(
         "cache",
-        "gradient uses what logp left behind at another place",
+        "gradient uses values of logp from another point",
         functools.partial(cached, False),
         functools.partial(cached, True),
         ("deterministic", "gradient"),

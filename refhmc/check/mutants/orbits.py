@@ -1,8 +1,8 @@
-"""Planted bugs of tree samplers, in NumPy code as a stranger would write it, each with its correct twin.
+"""Planted bugs of tree samplers, each with its corrected counterpart, in plain NumPy.
 
 Four samplers, all with ``transition(..., q, p)`` on a given momentum: the recursive multinomial NUTS (Betancourt's, with the
 checks of joined subtrees), an iterative one that looks at stored states, Hoffman and Gelman's slice sampler with doubling, and
-the static trajectory with a random window. Every place where a known bug sat is an option of the sampler.
+the static trajectory with a random window. Every known bug is an option of the sampler.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def grad_quartic(q):
 
 
 def log_walled(q):
-    """A normal with a wall: the density is not a number for q_0 > 0.8, and nothing tells the gradient so."""
+    """Log density of a normal with a wall: NaN for q_0 > 0.8, which the gradient does not show."""
     return -0.5 * q @ q if q[0] < 0.8 else np.nan
 
 
@@ -63,7 +63,7 @@ def log_add(a, b):
 
 
 class Tree:
-    """A piece of trajectory from left to right: edges, sum of momenta, proposal, log of the summed weights."""
+    """Part of a trajectory from left to right: edges, sum of momenta, proposal, log of the summed weights."""
 
     def __init__(self, q, p, energy0, energy):
         self.left = self.right = (q, p)
@@ -72,7 +72,7 @@ class Tree:
         self.log_weight = energy0 - energy
         self.highest = self.lowest = energy
         self.diverged = False
-        self.bad = False  # turned or diverged inside: no further doubling, nothing of it is kept
+        self.bad = False  # turned or diverged inside: no further doubling, and it is discarded
 
 
 def turns(rho, p_first, p_last):
@@ -365,7 +365,7 @@ class StaticMultinomial:
 
 
 class EndPoint:
-    """Plain HMC: L steps ahead, then accepted or not: no tree, and right once the momentum is refreshed."""
+    """Return plain HMC: L steps forward, then accepted or not; right if the momentum is refreshed."""
 
     def __init__(self, log_density, grad, eps, n_steps, **options):
         self.log_density, self.leap, self.eps, self.n_steps, self.o = log_density, leapfrog(grad), eps, n_steps, options
@@ -385,7 +385,7 @@ class EndPoint:
 
 @functools.cache
 def examined(seed, sampler, density, grad, eps, depth, said_depth, threshold, options):
-    """The report on one sampler; twins that several bugs share are examined once."""
+    """Return the report on one sampler; counterparts that several bugs share are examined once."""
     subject = sampler(density, grad, eps, depth, **dict(options))
     return rc.orbit(
         subject,
@@ -401,7 +401,7 @@ def examined(seed, sampler, density, grad, eps, depth, said_depth, threshold, op
 
 
 def run(sampler, density, grad, eps, depth, said_depth=None, threshold=None, **options):
-    """A function of the seed that examines that sampler."""
+    """Return a function of the seed that examines that sampler."""
     given = tuple(sorted(options.items()))
     return lambda seed: examined(seed, sampler, density, grad, eps, depth, said_depth, threshold, given)
 
@@ -412,7 +412,7 @@ WALLED = (log_walled, grad_walled)
 
 
 def pair(id, what, sampler, bug, target=GAUSSIAN, eps=0.6, depth=2, expected=("invariance",), **more):
-    """The sampler with an option against the same without."""
+    """Return the pair of a sampler with an option and without it."""
     options = bug if isinstance(bug, dict) else {bug: True}
     wrong = run(sampler, *target, eps, depth, **options, **more)
     return Pair(id, what, wrong, run(sampler, *target, eps, depth, **more), expected)
@@ -432,7 +432,7 @@ PAIRS = [
     ),
     pair(
         "P19b",
-        "after a left extension the next one goes on with the left edge's momentum",
+        "after a left extension the next one uses the left edge's momentum",
         M,
         "wrong_edge_momentum",
         expected=EITHER,
@@ -447,8 +447,8 @@ PAIRS = [
     ),
     pair("P20b", "the proposal of a turning or diverging subtree is kept", M, "keep_invalid", QUARTIC, eps=0.5),
     pair("M1", "sum of momenta not updated after a left extension", M, "stale_rho_after_left", eps=0.6, depth=3),
-    pair("M11a", "weight not accumulated on a reject", M, "weight_lost_on_reject"),
-    pair("M11b", "the new tree begins at the start of the old", M, "from_the_start", expected=EITHER),
+    pair("M11a", "weight not accumulated after a rejection", M, "weight_lost_on_reject"),
+    pair("M11b", "the new tree starts at the start of the old one", M, "from_the_start", expected=EITHER),
     pair("M11c", "energies relative to the subtree's edge", M, "subtree_start_energy", QUARTIC, eps=0.5),
     pair("M11d", "leaves of a subtree drawn with equal weights", M, "equal_leaves", QUARTIC, eps=0.5),
     pair("M11e", "biased progressive sampling inside subtrees too", M, "biased_inside", QUARTIC, eps=0.5),
@@ -484,16 +484,16 @@ PAIRS = [
     pair("T08", "a tree that does not double", M, "short_subtree", eps=0.3),
     pair(
         "T09",
-        "NaN energies count as the start's",
+        "NaN energies count as the energy of the start",
         M,
         "nan_accepted",
         WALLED,
         eps=0.6,
         expected=("invariance across a wall",),
     ),
-    pair("T10", "leaves by their number, not their weight", L, "reservoir_off", QUARTIC, eps=0.5),
+    pair("T10", "leaves chosen by number instead of weight", L, "reservoir_off", QUARTIC, eps=0.5),
     pair("T11", "slice: states below the slice count", S, "slice_ignored", QUARTIC, eps=0.5),
-    pair("T12", "slice: the subtree's proposal by the other half's size", S, "old_over_new", QUARTIC, eps=0.6),
+    pair("T12", "slice: the subtree's proposal chosen by the other half's size", S, "old_over_new", QUARTIC, eps=0.6),
     pair("T13", "slice: level uniform below the log density", S, "no_log", QUARTIC, eps=0.5),
     pair("T14", "slice: the proposal of a turning subtree is kept", S, "keep_invalid", QUARTIC, eps=0.6),
     pair(
@@ -509,7 +509,7 @@ PAIRS = [
     pair("T19", "no U-turn checks inside subtrees", M, {"ignore_subtrees": True}, eps=0.9),
 ]
 
-# Right, though not what most people write.
+# Right, although unusual.
 ODD = {
     "uniform progressive sampling": run(M, *QUARTIC, 0.5, 2, uniform=True),
     "subtrees taken half as often as they could be": run(M, *QUARTIC, 0.5, 2, lazy=True),
@@ -518,7 +518,7 @@ ODD = {
     "a one-sided limit of 1000": run(M, *GAUSSIAN, 0.9, 2, one_sided=True),
     "a one-sided limit of 1000, large steps": run(M, *QUARTIC, 0.8, 2, one_sided=True),
     "log of a uniform, iterative": run(L, *QUARTIC, 0.5, 2),
-    "the way between the edges in place of the sum": run(L, *GAUSSIAN, 0.9, 2, position_criterion=True),
+    "the distance between the edges instead of the sum": run(L, *GAUSSIAN, 0.9, 2, position_criterion=True),
     "slice": run(S, *GAUSSIAN, 0.9, 2),
     "slice, whose tree stops at the slice": run(S, *QUARTIC, 0.5, 2, tight=True),
     "plain HMC": run(EndPoint, *QUARTIC, 0.5, 3, said_depth=2),

@@ -1,4 +1,4 @@
-"""Planted bugs in the use of randomness, and their correct twins; batches of chains among them. Plain NumPy."""
+"""Planted bugs in the use of randomness, also in batches of chains, with corrected counterparts, in plain NumPy."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def own_generator():
 
 
 def frozen_noise():
-    """A generator made anew, with the same seed, at each call."""
+    """Kernel with a new generator of the same seed in each call."""
     return hmc(lambda rng: np.random.default_rng(3).normal(size=3), lambda rng: np.random.default_rng(4).random())
 
 
@@ -67,7 +67,7 @@ def reseeds():
 
 
 def two_of_three():
-    """The last momentum is left at zero in a law whose coordinates are independent: it never moves from zero."""
+    """HMC with the last momentum zero on independent coordinates, so that the last one never moves."""
     return hmc(lambda rng: np.append(rng.normal(size=2), 0.0), lambda rng: rng.random())
 
 
@@ -105,7 +105,7 @@ def one_momentum(rng, shape):
 
 
 def half_the_streams(rng, shape):
-    """Chains share a stream in pairs."""
+    """Return uniforms of which each pair of chains shares a stream."""
     few = rng.standard_normal(((shape[0] + 1) // 2, shape[1]))
     return np.repeat(few, 2, axis=0)[: shape[0]]
 
@@ -118,12 +118,12 @@ def antithetic(rng, shape):
 
 
 def one_momentum_scaled(rng, shape):
-    """The first chain's momentum for all, a little longer in each."""
+    """Return the first chain's momentum for all chains, slightly longer in each."""
     return rng.standard_normal(shape)[:1] * (1 + np.arange(shape[0]) / 100)[:, None]
 
 
 def summed_energies(rng, q):
-    """One decision for all: the energies are summed over the chains."""
+    """HMC with one decision for all chains, from the sum of their energies."""
     p = rng.standard_normal(q.shape)
     new_q, new_p = leapfrog(q, p)
     drop = np.sum(logp(new_q) - logp(q)) + 0.5 * np.sum(p * p) - 0.5 * np.sum(new_p * new_p)
@@ -135,7 +135,7 @@ def step(q, p, eps, n):
 
 
 def step_that_stops_together(q, p, eps, n):
-    """All chains stop when one of them diverges."""
+    """HMC in which all chains stop when one of them diverges."""
     for _ in range(n):
         new_q, new_p = leapfrog(q, p, eps, 1)
         if not np.all(np.abs(new_q) < 1e6):
@@ -182,7 +182,7 @@ def midpoint(freezes):
 
 
 def common_step(rng, q):
-    """One jittered step size for all chains: right."""
+    """HMC with one jittered step size for all chains, which is right."""
     eps = 0.3 * rng.uniform(0.8, 1.2)
     p = rng.standard_normal(q.shape)
     new_q, new_p = leapfrog(q, p, eps)
@@ -208,7 +208,7 @@ def batch_pair(name, what, wrong, right, expected):
 
 BATCHED = batched(own_uniforms, own_momenta)
 PAIRS: list[Pair] = [
-    pair_of("M33", "the same noise at every call", frozen_noise, ("fresh every call",)),
+    pair_of("M33", "the same noise in every call", frozen_noise, ("fresh every call",)),
     pair_of(
         "global",
         "momenta from the global generator",
@@ -227,7 +227,7 @@ PAIRS: list[Pair] = [
     ),
     batch_pair(
         "P25c",
-        "one stream for every two chains",
+        "one stream for each two chains",
         batched(own_uniforms, half_the_streams),
         BATCHED,
         ("streams independent",),
@@ -255,6 +255,12 @@ PAIRS: list[Pair] = [
     ),
     batch_pair("stop", "all stop when one diverges", step_that_stops_together, step, ("divergent neighbour",)),
     batch_pair("spreads", "rows chosen by a matrix product", step_in_matrix_products, step, ("divergent neighbour",)),
-    batch_pair("thaws", "a chain that is solved goes on", midpoint(False), midpoint(True), ("alone equals batch",)),
+    batch_pair(
+        "thaws",
+        "a chain that has converged continues to iterate",
+        midpoint(False),
+        midpoint(True),
+        ("alone equals batch",),
+    ),
     batch_pair("norm", "a norm over all chains", step_normalised, step, ("alone equals batch",)),
 ]

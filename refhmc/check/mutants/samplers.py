@@ -1,4 +1,4 @@
-"""Whole samplers with a planted bug each, and their correct twins, as a stranger would write them in NumPy.
+"""Samplers with one planted bug each, and their corrected counterparts, in plain NumPy.
 
 Most take many chains at a time, (chains, d), for speed; the tree samplers and the runs take one.
 """
@@ -13,11 +13,11 @@ import refhmc.check as rc
 
 from . import Pair
 
-ENOUGH = 1100  # pairs with which a correct twin is examined
+ENOUGH = 1100  # pairs with which a corrected counterpart is examined
 
 
 def quiet(function):
-    """A trajectory may overflow; that is rejected, not warned of."""
+    """Suppress overflow warnings, since such trajectories are rejected."""
     return np.errstate(all="ignore")(function)
 
 
@@ -385,11 +385,11 @@ def of(id, what, wrong, right, *, expected=("stationarity (e-value)", "law of th
 MASS = np.array([[1.5, 0.6], [0.6, 0.8]])
 
 PAIRS: list[Pair] = [
-    of("P08", "log det G without the half, in force and energy", riemannian_of(1.0), riemannian_of(0.5)),
+    of("P08", "log det G without the factor 1/2, in force and energy", riemannian_of(1.0), riemannian_of(0.5)),
     of("P13", "the log transform's Jacobian is missing", log_scale_of(0.0), log_scale_of(1.0)),
     pair(
         "P16",
-        "the energy before the move is that of the last momentum",
+        "the energy before the move uses the previous momentum",
         "energy with the last momentum",
         persistent,
         "gaussian",
@@ -416,20 +416,20 @@ PAIRS: list[Pair] = [
     of("P18", "a NaN energy error is accepted", half_line_of("nan accepted"), half_line_of(""), expected=("support",)),
     of(
         "P19",
-        "the momentum of the left end is not that of the left end",
+        "the left end has the momentum of another state",
         nuts_of("stale left momentum", "normal-10", 0.4),
         nuts_of("", "normal-10", 0.4),
-        draws=210,  # of fewer than 200 pairs nothing is said in favour
+        draws=210,  # a PASS needs at least 200 pairs
     ),
     of(
         "P20",
         "the proposal of a subtree that diverged is kept",
         nuts_of("diverged proposal kept", "exponential-1", 0.5),
         nuts_of("", "exponential-1", 0.5),
-        draws=210,  # of fewer than 200 pairs nothing is said in favour
+        draws=210,  # a PASS needs at least 200 pairs
     ),
     of("P21", "the scale is still tuned after the warm-up", adapting_run_of(False), adapting_run_of(True), draws=300),
-    pair("P23", "a downhill crossing gives no energy back", "downhill for nothing", discontinuous, "cells-2", 4),
+    pair("P23", "a downhill crossing does not return energy", "downhill for nothing", discontinuous, "cells-2", 4),
     pair(
         "P25",
         "one uniform for all chains",
@@ -464,7 +464,7 @@ PAIRS: list[Pair] = [
     pair("S02", "the proposal's densities are missing", "no proposal density", langevin, "mixture", 0.3),
     pair(
         "S03",
-        "a proposal outside is drawn again",
+        "a proposal outside the support is drawn again",
         "redraw",
         lambda logp, grad, s, bug="": box_walk(logp, s, bug=bug),
         "cells-2",
@@ -472,7 +472,7 @@ PAIRS: list[Pair] = [
     ),
     pair(
         "DR",
-        "a second try without the probabilities to be rejected",
+        "a second try without the rejection probabilities",
         "rejections left out",
         delayed,
         "gaussian",
@@ -480,12 +480,18 @@ PAIRS: list[Pair] = [
         (0.5, 2),
     ),
     pair(
-        "DR-ghost", "the momentum from the end is not turned", "ghost forwards", delayed, "funnel-3", (0.5, 3), (0.1, 3)
+        "DR-ghost",
+        "the momentum from the end is not reversed",
+        "ghost forwards",
+        delayed,
+        "funnel-3",
+        (0.5, 3),
+        (0.1, 3),
     ),
-    pair("S04", "the kinetic energy is left out", "no kinetic energy", hmc, "normal-2", 0.6, 3),
+    pair("S04", "the kinetic energy is missing", "no kinetic energy", hmc, "normal-2", 0.6, 3),
     pair(
         "S05",
-        "the acceptance ratio is turned round",
+        "the acceptance ratio is inverted",
         "ratio inverted",
         hmc,
         "quartic-2",

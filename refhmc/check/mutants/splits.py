@@ -1,6 +1,6 @@
-"""Planted bugs of integrators that follow the parts of a split, and of HMC and NUTS on them: NumPy, as a stranger writes it.
+"""Planted bugs of integrators for split posteriors, and of HMC and NUTS with them, in plain NumPy.
 
-Logistic regression on 7 rows, in 3 batches of which none is like another; H is that of the whole posterior.
+Logistic regression on 7 rows, in 3 different batches; H is that of the whole posterior.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ MERGED = of_step(lambda: (symmetric(Remembers()),))
 PAIRS = [
     Pair(
         "split-drift",
-        "symmetric split: drift eps/M for eps/(2 (M - 1))",
+        "symmetric split: drift eps/M instead of eps/(2 (M - 1))",
         of_step(lambda: (symmetric(Parts(), drifts=M),)),
         of_step(lambda: (symmetric(Parts()),)),
         ("order", "elapsed time"),
@@ -234,14 +234,14 @@ PAIRS = [
     ),
     Pair(
         "split-stale",
-        "gradient of a part used again though q has moved",
+        "gradient of a part used again although q has moved",
         of_step(lambda: (symmetric(RemembersEach()),)),
         MERGED,
         ("reversible", "symplectic"),
     ),
     Pair(
         "split-kept",
-        "first gradient of a trajectory is the last of the one before",
+        "first gradient of a trajectory is the last of the previous one",
         of_step(lambda: (symmetric(Remembers(where=False)),)),
         MERGED,
         ("deterministic",),
@@ -255,7 +255,7 @@ PAIRS = [
     ),
     Pair(
         "split-unmerged",
-        "2 M partial gradients a step for 2 M - 2",
+        "2 M partial gradients per step instead of 2 M - 2",
         of_step(counted(Parts, lambda of: of), f"{SECOND} evaluations={2 * M - 2}"),
         of_step(counted(Remembers, lambda of: of.parts), f"{SECOND} evaluations={2 * M - 2}"),
         ("evaluations",),
@@ -271,7 +271,7 @@ PAIRS = [
     ),
     Pair(
         "split-remainder",
-        "row that is left over dropped from the step",
+        "remaining row dropped from the step",
         of_step(lambda: (symmetric(Parts(dropped=True)),)),
         of_step(lambda: (symmetric(Parts()),)),
         ("order",),
@@ -279,14 +279,14 @@ PAIRS = [
     ),
     Pair(
         "P22b",
-        "order of the parts drawn once a chain",
+        "order of the parts drawn once per chain",
         of_step(lambda: (OnceAChain().step,), FIRST),
         of_step(lambda: (randomised,), FIRST),
         ("reversible", "deterministic"),
     ),
     Pair(
         "split-cyclic",
-        "orders drawn whose reverses are not",
+        "orders drawn whose reverses are never drawn",
         of_step(lambda: (turned_round,), FIRST),
         of_step(lambda: (one_way_or_the_other,), FIRST),
         ("reversible",),
@@ -299,7 +299,11 @@ PAIRS = [
         ("inverse",),
     ),
     Pair(
-        "split-hmc", "HMC: order of the parts drawn once a chain", of_hmc("once"), of_hmc("anew"), ("detailed balance",)
+        "split-hmc",
+        "HMC: order of the parts drawn once per chain",
+        of_hmc("once"),
+        of_hmc("anew"),
+        ("detailed balance",),
     ),
     Pair(
         "split-tree",

@@ -1,4 +1,4 @@
-"""Planted bugs of a single transition, and their correct twins: kernels in plain NumPy, as strangers write them."""
+"""Planted bugs of a single transition, with corrected counterparts, in plain NumPy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PRECISION = np.array([[2.0, 0.6], [0.6, 1.0]])
 
 
 def logp(q):
-    """A skewed law in the plane, not Gaussian."""
+    """Log density of a skewed distribution in the plane."""
     return -0.5 * q @ PRECISION @ q - 0.1 * q[0] ** 4
 
 
@@ -101,7 +101,7 @@ def floored(u, H0, H1, *state):
 
 
 class LastMomentum:
-    """The energy before the move is taken with the momentum of the last transition."""
+    """HMC whose energy before the move uses the momentum of the previous transition."""
 
     def __init__(self, stale):
         self.p, self.stale = np.zeros(2), stale
@@ -114,7 +114,7 @@ class LastMomentum:
 
 
 class CachedGradient:
-    """The gradient at the end of the last trajectory is kept, also when its end was rejected."""
+    """HMC that keeps the gradient at the end of the last trajectory, even if that end was rejected."""
 
     def __init__(self, refreshed):
         self.at, self.gradient, self.refreshed = None, None, refreshed
@@ -175,7 +175,7 @@ def gamma_grad(q):
 
 
 def make_walk(log_scale):
-    """A random walk; the density itself overflows where its logarithm does not."""
+    """Random walk with the density itself, which overflows although its logarithm does not."""
 
     def make(log_density, gradient):
         def kernel(rng, q):
@@ -332,7 +332,7 @@ delayed_rejection = delaying(True)
 
 
 def gibbs(draws, q):
-    """The coordinates of a normal law one after the other: not reversible, and right."""
+    """Gibbs sampler of a normal, one coordinate after the other: right, but not reversible."""
     q = q.copy()
     for i in (0, 1):
         q[i] = -PRECISION[i, 1 - i] / PRECISION[i, i] * q[1 - i] + draws.normal() / math.sqrt(PRECISION[i, i])
@@ -340,7 +340,7 @@ def gibbs(draws, q):
 
 
 def one_after_the_other(draws, q):
-    """Metropolis, coordinate by coordinate: not reversible, and right."""
+    """Metropolis, coordinate by coordinate: right, but not reversible."""
     q = q.copy()
     for i in (0, 1):
         new = q.copy()
@@ -355,7 +355,7 @@ def independent(draws, q):
 
 
 def box_walk(draws, q):
-    """Uniform proposals: no normal is asked for."""
+    """Metropolis with uniform proposals, without normals."""
     new = q + np.array([draws.uniform() - 0.5, draws.uniform() - 0.5])
     return new if draws.uniform() < math.exp(min(0.0, logp(new) - logp(q))) else q
 
@@ -374,7 +374,7 @@ def either_way(draws, q):
 
 
 def unadjusted(draws, q):
-    """Langevin's without a decision: its law is another."""
+    """Langevin step without a decision, which has another distribution."""
     h = 0.3
     return q + h * grad(q) + math.sqrt(2 * h) * draws.normal(2)
 
@@ -462,7 +462,7 @@ NEARLY = {
     "slow Langevin": slow_langevin,
     "tree, temperature 1.05": tree(1.05),
     "unseen, temperature 1.05": unseen(1.05),
-}  # each is biased, and was a PASS
+}  # each is biased, and was once reported as PASS
 
 
 class TakesTurns:
@@ -488,13 +488,13 @@ ODD = {
 
 
 def report(kernel, seed, H=logp, **more):
-    # The limit in seconds is for a machine under load; it takes one or two, where nothing is in balance a few more.
+    # The time limit allows for load: one or two seconds suffice, a few more if nothing is in balance.
     return rc.transition(kernel, H, dim=2, seed=seed, **{"seconds": 240.0, "n_points": 4, **more})
 
 
 @functools.cache
 def right_hmc(seed):
-    """The correct twin of most: examined once a seed."""
+    """Return the report on the counterpart of most bugs, examined once per seed."""
     return report(hmc, seed)
 
 
@@ -508,7 +508,7 @@ DENSITY = {"log_density": logp, "gradient": grad}
 PAIRS: list[Pair] = [
     pair_of(
         "P16",
-        "the energy before the move is taken with the last transition's momentum",
+        "the energy before the move uses the previous transition's momentum",
         lambda: LastMomentum(True),
         lambda: LastMomentum(False),
         ("stateless",),
@@ -524,7 +524,7 @@ PAIRS: list[Pair] = [
     ),
     Pair(
         "M21",
-        "a NaN energy is accepted (seen by tampering with the density)",
+        "a NaN energy is accepted (found by modifying the density)",
         lambda s: report(make_hmc(True)(logp, grad), s, make=make_hmc(True), **DENSITY),
         lambda s: report(make_hmc(False)(logp, grad), s, make=make_hmc(False), **DENSITY),
         ("nan energy",),
@@ -540,17 +540,17 @@ PAIRS: list[Pair] = [
     pair_of("M6", "always accepts", lambda: with_rule(always), lambda: hmc, ("stationarity",)),
     pair_of(
         "M7",
-        "no minus in the logarithm of the uniform",
+        "no minus sign in the logarithm of the uniform",
         lambda: with_rule(no_minus),
         lambda: hmc,
         (*BALANCE, "stationarity"),
     ),
     pair_of("sign", "exp(+dH)", lambda: with_rule(other_sign), lambda: hmc, BALANCE),
-    pair_of("no kinetic", "kinetic energy left out", lambda: with_rule(without_kinetic), lambda: hmc, BALANCE),
+    pair_of("no kinetic", "kinetic energy missing", lambda: with_rule(without_kinetic), lambda: hmc, BALANCE),
     pair_of("clip", "the energy error is clipped", lambda: barrier(True), lambda: barrier(False), BALANCE, n_points=8),
     pair_of(
         "cap",
-        "a rise of the energy has a cap, a fall has none",
+        "an increase of the energy is capped, a decrease is not",
         lambda: with_rule(capped(False)),
         lambda: with_rule(capped(True)),
         ("detailed balance",),
@@ -564,11 +564,15 @@ PAIRS: list[Pair] = [
         ("rejection returns the start", "detailed balance", "stationarity"),
     ),
     pair_of(
-        "M12", "a trajectory extended one way only", lambda: multinomial(False), lambda: multinomial(True), BALANCE
+        "M12",
+        "a trajectory extended in one direction only",
+        lambda: multinomial(False),
+        lambda: multinomial(True),
+        BALANCE,
     ),
     pair_of(
         "M2",
-        "momentum of the inverse's covariance",
+        "momentum with the covariance of the inverse mass",
         lambda: dense_momentum(False),
         lambda: dense_momentum(True),
         BALANCE,
@@ -580,7 +584,7 @@ PAIRS: list[Pair] = [
     ),
     pair_of(
         "flip",
-        "a kept momentum is not turned",
+        "a kept momentum is not reversed",
         lambda: persistent(False),
         lambda: persistent(True),
         ("momentum flip",),
@@ -615,7 +619,7 @@ PAIRS: list[Pair] = [
     ),
     pair_of(
         "DR",
-        "a second try without the probabilities to be rejected",
+        "a second try without the rejection probabilities",
         lambda: delaying(False),
         lambda: delaying(True),
         BALANCE,
@@ -623,7 +627,7 @@ PAIRS: list[Pair] = [
     pair_of("ULA", "Langevin without a decision", lambda: unadjusted, lambda: mala(True), ("stationarity",)),
     pair_of(
         "exact",
-        "exact draws of another law",
+        "exact draws of another distribution",
         lambda: lambda d, q: 1.1 * independent(d, q),
         lambda: independent,
         ("stationarity",),
@@ -631,7 +635,7 @@ PAIRS: list[Pair] = [
     ),
     pair_of(
         "Gibbs",
-        "a conditional variance without its root",
+        "a conditional variance instead of its root",
         lambda: lambda d, q: gibbs(d, q) * np.array([1.0, 1.15]),
         lambda: gibbs,
         ("stationarity",),
