@@ -1,4 +1,4 @@
-"""What every integrator states of itself, and the options that the implicit ones have in common."""
+"""The properties that every integrator declares, and the options that the implicit ones share."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from refhmc.core.records import Layout
 from refhmc.numerics import batched
 from refhmc.numerics.batched_anderson import accelerated
 
-LEAST_TOLERANCE = 1e-14  # a coordinate of size 1 has its last bits at 2e-16; the sums that make it lose some
+LEAST_TOLERANCE = 1e-14  # a coordinate of size 1 has its last bit at 2e-16, and sums lose some bits
 REVERSAL_TOLERANCES = 100
 ANDERSON_MEMORY = 4
 ANDERSON_ITERATIONS = 25
-# The rows of an integrator begin with those of the check (:mod:`refhmc.integrators.step`): where a step began, its end.
+# The rows of an integrator begin with those of the check (:mod:`refhmc.integrators.step`): start and end of a step.
 CHECK = Layout(f"start[2] end[{POINT_ROWS}]")
 
 
 class Integrator(Protocol):
-    """What refhmc asks of an integrator, its own or somebody else's (``docs/how_to_add.md``).
+    """Protocol of an integrator, refhmc's or a user's (``docs/how_to_add.md``).
 
-    The claims, as in :mod:`refhmc.integrators`. ``pointer(metric)``: the compiled step for a metric, of the signature
-    ``types.STEP``. ``layout``: rows of its own, which begin with :data:`CHECK` if it is to be checked. ``options``: entries
-    of the record of that name. It may say ``constant_metric = True``, that it asks for M^-1 alone, ``fixed_metric``, that this
-    must not be adapted, ``point_rows``, and ``rows_for(model, metric)``, its rows as they are at first.
+    The claims are those of :mod:`refhmc.integrators`. ``pointer(metric)`` returns the compiled step for a metric, of the signature
+    ``types.STEP``. ``layout`` has the integrator's own rows, which begin with :data:`CHECK` if its steps are to be checked.
+    ``options`` returns entries of the record of that name. Optional attributes are ``constant_metric = True`` (only M^-1 is
+    needed), ``fixed_metric`` (the metric must not be adapted), ``point_rows``, and ``rows_for(model, metric)``, which returns the
+    initial rows.
     """
 
     order: int
@@ -44,7 +45,7 @@ class Integrator(Protocol):
 
 
 class Implicit:
-    """What the implicit methods have in common: the solver's options."""
+    """Base class of the implicit methods, with the options of the solver."""
 
     order = 2
     symplectic = True
@@ -61,31 +62,39 @@ class Implicit:
         tolerance = self.tolerance
         if not (is_number(tolerance) and LEAST_TOLERANCE <= tolerance < math.inf):
             raise ValueError(
-                f"tolerance must be at least {LEAST_TOLERANCE:g}, which float64 can still reach, and finite; "
-                f"got {tolerance!r}"
+                f"tolerance must be finite and at least {LEAST_TOLERANCE:g}, the least that float64 can reach; "
+                f"got {tolerance!r}."
             )
         whole_number("max_iterations", self.max_iterations)
         one_of("solver", self.solver, ("fixed point", "anderson"))
         variants = getattr(self, "variants", None)
         if variants and self.variant not in variants:  # type: ignore[attr-defined]
-            raise ValueError(f"variant must be one of {variants}, got {self.variant!r}")  # type: ignore[attr-defined]
+            raise ValueError(f"variant must be one of {variants}; got {self.variant!r}.")  # type: ignore[attr-defined]
 
     @property
     def exact(self) -> bool:
+        """Whether a chain keeps the target: True with the reversibility check."""
         return self.reversibility_check
 
     @property
     def approximation(self) -> str:
-        """What makes a chain approximate, and the remedy; empty if nothing does."""
+        """Why a chain is approximate, and the remedy; empty if it is exact."""
         if self.exact:
             return ""
         return (
-            f"{type(self).__name__}(reversibility_check=False) uses steps without trying the way back. Where a solve converges "
-            "from (q, p) to (q', p') and not back, accepting on the energy error does not keep the target. "
-            "reversibility_check=True, the default, rejects such steps."
+            f"{type(self).__name__}(reversibility_check=False) uses steps without a reversibility check. If a solve converges "
+            "from (q, p) to (q', p') but not back, the draws do not keep the target distribution. Use "
+            "reversibility_check=True, the default, which rejects such steps."
         )
 
     def options(self) -> dict[str, float]:
+        """Return the options of the compiled functions.
+
+        Returns
+        -------
+        dict of str to float
+            The value of each option by its name.
+        """
         anderson = self.solver == "anderson"
         limited = anderson and self.reversibility_check
         return {
@@ -97,7 +106,7 @@ class Implicit:
 
     @property
     def fixed_point(self) -> Callable:
-        """The solver of the array implementation, with the same options as the compiled one."""
+        """Solver of the array implementation, with the same options as the compiled one."""
         options = self.options()
         memory = int(options["anderson_memory"])
         return partial(

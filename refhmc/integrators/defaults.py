@@ -1,4 +1,4 @@
-"""The metric and the integrator that a kernel takes where it is given none, and which two go together."""
+"""Defaults of a kernel's metric and integrator, and which two fit together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from refhmc.metrics import Diagonal, Identity, LowRank
 
 
 def resolve(metric: Any, integrator: Any) -> tuple:
-    """Metric and integrator with the defaults for what is None; TypeError or ValueError for what cannot be."""
+    """Return metric and integrator, with the defaults for None. Raises TypeError or ValueError for invalid combinations."""
     if metric is None:
         metric = default_metric(getattr(integrator, "base", integrator))
     _require(
@@ -22,25 +22,29 @@ def resolve(metric: Any, integrator: Any) -> tuple:
     )
     part = getattr(integrator, "base", integrator)
     if metric.position_dependent and getattr(part, "constant_metric", False):
-        name = "leapfrog" if isinstance(part, Leapfrog) else type(part).__name__
+        name = "the leapfrog" if isinstance(part, Leapfrog) else type(part).__name__
         raise ValueError(
-            f"the {name} needs a constant mass matrix: on {type(metric).__name__}, which depends on the position, its steps "
-            "are neither symplectic nor reversible. Use ImplicitMidpoint, GeneralizedLeapfrog or ProjectedTao."
+            f"metric must be constant for {name}; got {type(metric).__name__}, which depends on the position. With it the "
+            "steps are neither symplectic nor reversible. Use ImplicitMidpoint, GeneralizedLeapfrog or ProjectedTao."
         )
     return metric, integrator
 
 
 def default_metric(integrator: Any) -> Any:
-    """What "auto" is: a metric of low rank, which begins diagonal and learns directions where they pay; ``Diagonal()`` for an
-    integrator that never has the whole gradient, ``Identity()`` for one that has the metric in it."""
+    """Return the metric for "auto".
+
+    This is a metric of low rank, which starts diagonal and learns those directions that pay. It is ``Diagonal()`` for an integrator
+    that never has the whole gradient, and ``Identity()`` for one that contains the metric.
+    """
     if getattr(integrator, "fixed_metric", False):
         return Identity()
     return Diagonal() if getattr(integrator, "follows_parts", False) else LowRank()
 
 
 def _require(given: Any, what: str, where: str, names: tuple[str, ...]) -> None:
+    """Raise TypeError unless the object has the attributes of its protocol."""
     lacks = [name for name in names if not hasattr(given, name)]
     if isinstance(given, type) or lacks:
-        said = f"the class {given.__name__}: call it" if isinstance(given, type) else type(given).__name__
-        missing = f", which lacks {', '.join(lacks)}" if lacks and len(lacks) < len(names) else ""
-        raise TypeError(f"{what} must be one of {where}, got {said}{missing}")
+        said = f"the class {given.__name__}. Give an object" if isinstance(given, type) else type(given).__name__
+        missing = f", which has no {', '.join(lacks)}" if lacks and len(lacks) < len(names) else ""
+        raise TypeError(f"{what} must be an object of {where} or your own; got {said}{missing}.")

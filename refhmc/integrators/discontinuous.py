@@ -1,4 +1,4 @@
-"""One step of discontinuous HMC: the leapfrog on the smooth coordinates I, around the discontinuous ones J one at a time.
+"""One step of discontinuous HMC: the leapfrog for the smooth coordinates I, around single moves of the others, J.
 
     p_I <- p_I + eps/2 dL/dq_I
     q_I <- q_I + eps/2 M_I^-1 p_I
@@ -10,12 +10,12 @@
     p_I <- p_I + eps/2 dL/dq_I
 
 Algorithms 3 and 4 of Gram-Hansen's notes with their errata (sign(p_j) in the new momentum; the gradient is at the whole
-of q), after Nishimura, Dunson and Lu (2020). Each move of J keeps H exactly, whatever lies between q and q*, and so does
-the step where L is constant but for jumps. The map keeps volume, and given the order it is undone by the same map with the
-momentum reversed and the order, too: a random order whose law is the same backwards makes a reversible kernel. Leaving the
-support is dU = inf, a reflection. Without a discontinuous coordinate this is the leapfrog.
+of q), after Nishimura, Dunson and Lu (2020). Each move of J keeps H exactly, whatever lies between q and q*. So does the step if
+L is constant except for jumps. The map keeps volume. For a given order, the same map with reversed momentum and reversed order
+is its inverse. A random order whose distribution is the same in both directions therefore makes a reversible kernel. Outside the
+support dU = inf, a reflection. Without a discontinuous coordinate this is the leapfrog.
 
-A move asks the model for L(q*) - L(q), or, where the model has only the full density, for L(q*).
+A move asks the model for L(q*) - L(q), or for L(q*) if the model has only the full density.
 """
 
 from __future__ import annotations
@@ -39,8 +39,11 @@ from refhmc.numerics.batched import Array
 
 @dataclass(frozen=True)
 class Discontinuous:
-    """DHMC's own, not to be chosen for another kernel. ``reversible``: with the order
-    of the coordinates reversed. It keeps volume; it is not symplectic, each coordinate being moved with the others held."""
+    """Integrator of DHMC, which no other kernel can use.
+
+    It is reversible together with the reversed order of the coordinates. It keeps volume but is not symplectic, since each
+    coordinate is moved while the others are fixed.
+    """
 
     order = 2
     symplectic = False
@@ -52,15 +55,53 @@ class Discontinuous:
     layout = NO_ROWS
 
     def pointer(self, metric: Any) -> Callable:
+        """Return the compiled step."""
         return discontinuous
 
     def options(self) -> dict[str, float]:
+        """Return the options of the compiled functions."""
         return {}
 
 
 def step(H: Any, q: Array, p: Array, eps: Array, order: Array) -> tuple[Array, Array]:
-    """One step on arrays (..., d), with J in the ``order`` (..., n) of each; H is ``laplace.LaplaceOnArrays``. NaN where the
-    log density is not a number."""
+    """Make one step of discontinuous HMC on arrays.
+
+    For the smooth coordinates I and the discontinuous coordinates J, one step is::
+
+        p_I <- p_I + eps/2 dL/dq_I;     q_I <- q_I + eps/2 M_I^-1 p_I
+        for j in J, in the given order:
+            q* = q + eps/m_j sign(p_j) e_j,     dU = L(q) - L(q*)
+            if |p_j| / m_j > dU:   q <- q*,  p_j <- p_j - sign(p_j) m_j dU
+            else:                  p_j <- -p_j
+        q_I <- q_I + eps/2 M_I^-1 p_I;     p_I <- p_I + eps/2 dL/dq_I
+
+    Each move of J keeps H exactly. The map keeps volume, and its inverse is the same map with reversed momentum and order.
+
+    Parameters
+    ----------
+    H : LaplaceOnArrays
+        The Hamiltonian, from :func:`refhmc.array_api.discontinuous_hamiltonian`.
+    q : array, shape (..., d)
+        Positions.
+    p : array, shape (..., d)
+        Momenta.
+    eps : float or array, shape (..., 1)
+        Step size.
+    order : array of int, shape (..., n)
+        Order in which the n discontinuous coordinates are moved.
+
+    Returns
+    -------
+    q : array, shape (..., d)
+        Positions after the step; NaN if the log density is not a number.
+    p : array, shape (..., d)
+        Momenta after the step.
+
+    References
+    ----------
+    Gram-Hansen, notes on HMC and discontinuous HMC, Algorithms 3 and 4. Errata: the new momentum has the factor sign(p_j), and the
+    gradient is taken at the whole of q.
+    """
     p = kicked(H, q, p, eps / 2)
     q = drifted(H, q, p, eps / 2)
     q, p, _ = jumped(H, q, p, eps, order)
@@ -69,14 +110,14 @@ def step(H: Any, q: Array, p: Array, eps: Array, order: Array) -> tuple[Array, A
 
 
 def kicked(H: Any, q: Array, p: Array, h: Array) -> Array:
-    """p_I + h dL/dq_I; the array itself where there is no I"""
+    """Return p_I + h dL/dq_I, or the same array if there are no smooth coordinates."""
     if len(H.model.discontinuous) == q.shape[-1]:
         return p
     return p + h * batched.namespace(q).where(H.jumps(q), 0.0, H.model.gradient(q))
 
 
 def drifted(H: Any, q: Array, p: Array, h: Array) -> Array:
-    """q_I + h M_I^-1 p_I, likewise"""
+    """Return q_I + h M_I^-1 p_I, or the same array if there are no smooth coordinates."""
     if len(H.model.discontinuous) == q.shape[-1]:
         return q
     return q + h * batched.namespace(q).where(H.jumps(q), 0.0, H.inverse_mass(q) * p)
@@ -85,9 +126,11 @@ def drifted(H: Any, q: Array, p: Array, h: Array) -> Array:
 def jumped(
     H: Any, q: Array, p: Array, eps: Array, order: Array, record: Callable | None = None
 ) -> tuple[Array, Array, Array | None]:
-    """The moves of J: q and p after them, and L there, (...), or None where only its changes were asked for, or nothing: the
-    model has them and smooth coordinates, too, or there is no J. ``record(change, through)`` is told of each move by how much
-    it would change L, and of each chain, (...), whether it was made or turned back."""
+    """Move the coordinates of J; return q and p after the moves, and L there, (...).
+
+    The latter is None if L was not needed, because the model computes changes and has smooth coordinates too, or because J is
+    empty. ``record(change, through)`` is called for each move with its change of L and whether each chain (...) made it.
+    """
     xp, W, change = batched.namespace(q), H.inverse_mass(q), getattr(H.model, "log_density_change", None)
     asked = order.shape[-1] > 0 and (change is None or order.shape[-1] == q.shape[-1])
     here = H.model.log_density(q) if asked else None
@@ -108,7 +151,7 @@ def jumped(
 
 @jit
 def density_change(model: tuple, z: np.ndarray, j: int, new_value: float, work: tuple) -> float:
-    """L(q with q_j = new_value) - L(q) at the point ``z``, whose own log density must be up to date; j = -1: L less that."""
+    """Return L(q with q_j = new_value) - L(q) at the point ``z``, whose log density must be up to date; for j = -1, L minus that."""
     f, point = as_model(model), as_point(z)
     as_work(work).counters.densities += 1
     return f.change(point.q, f.data, j, new_value, point.log_density[0])
@@ -116,7 +159,7 @@ def density_change(model: tuple, z: np.ndarray, j: int, new_value: float, work: 
 
 @jit
 def coordinate_step(model: tuple, z: np.ndarray, j: int, eps: float, work: tuple) -> bool:
-    """Move one discontinuous coordinate, or turn its momentum round; False where the log density is not a number."""
+    """Move one discontinuous coordinate or reverse its momentum; return False if the log density is not a number."""
     _, _, _, _, counters, status = as_work(work)
     point, w = as_point(z), views(work)
     p = point.p[j]
@@ -139,7 +182,7 @@ def coordinate_step(model: tuple, z: np.ndarray, j: int, eps: float, work: tuple
 
 @jit
 def kick(z: np.ndarray, half_eps: float, jumps: np.ndarray) -> None:
-    """p_I <- p_I + eps/2 dL/dq_I"""
+    """Set p_I <- p_I + eps/2 dL/dq_I."""
     point = as_point(z)
     for i in range(z.shape[1]):
         if jumps[i] == 0:
@@ -148,7 +191,7 @@ def kick(z: np.ndarray, half_eps: float, jumps: np.ndarray) -> None:
 
 @jit
 def drift(z: np.ndarray, half_eps: float, jumps: np.ndarray, inverse_mass: np.ndarray) -> None:
-    """q_I <- q_I + eps/2 M_I^-1 p_I"""
+    """Set q_I <- q_I + eps/2 M_I^-1 p_I."""
     point = as_point(z)
     for i in range(z.shape[1]):
         if jumps[i] == 0:
@@ -157,7 +200,7 @@ def drift(z: np.ndarray, half_eps: float, jumps: np.ndarray, inverse_mass: np.nd
 
 @jit
 def discontinuous(model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
-    """The step of the point ``z`` in place, J in the order ``order``; returns H there, NaN on failure."""
+    """Make the step of the point ``z`` in place, with J in the order ``order``; return H there, NaN on failure."""
     _, _, options, _, counters, _ = as_work(work)
     f, point, w = as_model(model), as_point(z), views(work)
     d, n = z.shape[1], options.n_discontinuous

@@ -1,7 +1,7 @@
 """Tao's explicit integrator on a doubled phase space (Tao 2016; Cobb et al. 2019).
 
 The Hamiltonian K(q, p, x, y) = H(q, y) + H(x, p) + omega/2 (|q - x|^2 + |p - y|^2) on two copies of phase space splits
-into three flows that can be written down, since each moves only what it does not depend on:
+into three flows with explicit solutions, since each moves only what it does not depend on:
 
     A:  p <- p - h dH/dq(q, y),    x <- x + h dH/dp(q, y)
     B:  q <- q + h dH/dp(x, p),    y <- y - h dH/dq(x, p)
@@ -41,8 +41,52 @@ rows = LAYOUT.rows
 
 @dataclass(frozen=True)
 class ExplicitTao:
-    """Tao's explicit integrator on two copies of phase space, bound together by ``omega``; the copies are dropped at the
-    end of a trajectory, so that a chain is approximate."""
+    """Tao's explicit integrator on two copies of phase space, which is approximate.
+
+    The Hamiltonian of the doubled phase space, and one step, are::
+
+        K(q, p, x, y) = H(q, y) + H(x, p) + omega/2 (|q - x|^2 + |p - y|^2)
+
+        A(h):  p <- p - h dH/dq(q, y),    x <- x + h dH/dp(q, y)
+        B(h):  q <- q + h dH/dp(x, p),    y <- y - h dH/dq(x, p)
+        C(h):  the differences (q - x, p - y) turn by the angle 2 omega h, the sums stay
+
+        one step:   A(eps/2) B(eps/2) C(eps) B(eps/2) A(eps/2)
+
+    On the doubled space the method is of order 2, symplectic and reversible. A trajectory starts from x = q, y = p, and the copies
+    are dropped at its end. This map (q, p) -> (q', p') neither keeps volume nor is reversible, so that a chain is approximate and
+    ``exact`` is False. It costs four evaluations of (dH/dp, dH/dq) per step.
+
+    Parameters
+    ----------
+    omega : float
+        Strength of the binding between the copies, finite and not negative.
+
+    Raises
+    ------
+    ValueError
+        If `omega` is negative or not finite.
+
+    See Also
+    --------
+    ProjectedTao : The exact form.
+    refhmc.diagnostics.volume_violation : Measures the error.
+
+    References
+    ----------
+    - Tao (2016), Explicit symplectic approximation of nonseparable Hamiltonians.
+    - Cobb, Baydin, Markham and Roberts (2019), explicit RMHMC, equations 10 to 13. Erratum: Algorithm 2 overwrites values that
+      later lines read; all new values are computed from the old ones here.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> H = refhmc.Hamiltonian(refhmc.models.Funnel(1), refhmc.metrics.SoftAbs())
+    >>> method = refhmc.integrators.ExplicitTao(omega=10.0)
+    >>> path = refhmc.integrate(H, method, [0.5, 0.1], [0.3, -0.2], step_size=0.05, n_steps=10)
+    >>> path.q.shape, method.exact
+    ((11, 2), False)
+    """
 
     name = "explicit_tao"
     omega: float
@@ -55,27 +99,76 @@ class ExplicitTao:
     cost = 4
     layout = LAYOUT
     approximation = (
-        "the map that ExplicitTao makes of (q, p) neither keeps volume nor reverses, so accepting on its energy error does "
-        "not keep the target, however many draws are taken. ProjectedTao is the exact form; "
-        "refhmc.diagnostics.volume_violation measures the error."
+        "the map of ExplicitTao neither keeps volume nor is reversible, so that more draws do not remove the error. "
+        "Use ProjectedTao, the exact form, or measure the error by refhmc.diagnostics.volume_violation."
     )
 
     def __post_init__(self) -> None:
         check_omega(self.omega)
 
     def pointer(self, metric: Any) -> Callable:
+        """Return the compiled step.
+
+        Parameters
+        ----------
+        metric : object
+            The metric.
+
+        Returns
+        -------
+        callable
+            The step for this metric.
+        """
         return explicit_tao
 
     def options(self) -> dict[str, float]:
+        """Return the options of the compiled functions.
+
+        Returns
+        -------
+        dict of str to float
+            The value of each option by its name.
+        """
         return {"omega": self.omega}
 
     def on_arrays(self) -> Callable:
-        """Its step of both copies on arrays, (H, q, p, x, y, eps) -> (q', p', x', y')."""
+        """Return the step of both copies on arrays.
+
+        Returns
+        -------
+        callable
+            ``step(H, q, p, x, y, eps)`` returns ``(q', p', x', y')``.
+        """
         return partial(step, omega=self.omega)
 
 
 def step(H: Any, q: Array, p: Array, x: Array, y: Array, eps: Array, omega: float) -> tuple[Array, Array, Array, Array]:
-    """One step of both copies on arrays (..., d)"""
+    """Make one step of Tao's explicit integrator on arrays.
+
+    Parameters
+    ----------
+    H : HamiltonianOnArrays
+        The Hamiltonian, from :func:`refhmc.array_api.hamiltonian`.
+    q : array, shape (..., d)
+        Positions.
+    p : array, shape (..., d)
+        Momenta.
+    x : array, shape (..., d)
+        Positions of the second copy.
+    y : array, shape (..., d)
+        Momenta of the second copy.
+    eps : float or array, shape (..., 1)
+        Step size.
+    omega : float
+        Strength of the binding between the copies.
+
+    Returns
+    -------
+    q, p : array, shape (..., d)
+        The first copy after the step.
+    x, y : array, shape (..., d)
+        The second copy after the step.
+    """
     xp, h = batched.namespace(q), eps / 2
     v, force = H.velocity_and_force(q, y)
     p, x = p + h * force, x + h * v  # A
@@ -92,8 +185,9 @@ def step(H: Any, q: Array, p: Array, x: Array, y: Array, eps: Array, omega: floa
 
 
 def check_omega(omega: float) -> None:
+    """Raise ValueError unless omega is finite and not negative."""
     if not (is_number(omega) and 0 <= omega < math.inf):
-        raise ValueError(f"omega must be finite and not negative, got {omega!r}")
+        raise ValueError(f"omega must be finite and not negative; got {omega!r}.")
 
 
 @jit_part
@@ -108,7 +202,7 @@ def flow(
     work: tuple,
     own: np.ndarray,
 ) -> bool:
-    """A, with (held_q, held_p) = (q, y) and (moving_q, moving_p) = (x, p), or B, with (x, p) and (q, y)."""
+    """Apply A, with (held_q, held_p) = (q, y) and (moving_q, moving_p) = (x, p), or B, with (x, p) and (q, y)."""
     w = rows(own)
     if not factorise(model, metric, held_q, work):
         return False
@@ -121,7 +215,7 @@ def flow(
 
 @jit_part
 def binding_rotation(angle: float, q: np.ndarray, p: np.ndarray, x: np.ndarray, y: np.ndarray) -> None:
-    """C: turn the differences by ``angle`` = 2 omega h."""
+    """Apply C: turn the differences by ``angle`` = 2 omega h."""
     c, s = math.cos(angle), math.sin(angle)
     for i in range(q.shape[0]):
         sum_q, sum_p = q[i] + x[i], p[i] + y[i]
@@ -143,7 +237,7 @@ def tao(
     work: tuple,
     own: np.ndarray,
 ) -> bool:
-    """One step on the doubled phase space; False where there is no metric."""
+    """Make one step on the doubled phase space; return False if there is no metric."""
     h = 0.5 * eps
     if not flow(model, metric, h, q, y, x, p, work, own):
         return False
@@ -157,7 +251,7 @@ def tao(
 
 @jit
 def explicit_tao(model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
-    """One step of the point and its copies; returns H of the point alone."""
+    """Make one step of the point and its copies; return H of the point alone."""
     point = as_point(z)
     if not tao(model, metric, eps, point.q, point.p, z[COPY_Q], z[COPY_P], work, own):
         return math.nan

@@ -1,6 +1,6 @@
-"""The split of Shahbaba, Lan, Johnson and Neal (2014): a Gaussian part solved exactly, and kicks by what is left.
+"""The split of Shahbaba, Lan, Johnson and Neal (2014): a Gaussian part solved exactly, and kicks by the rest.
 
-With U = -L, its minimum m and a positive definite J, the Hessian of U there (any m and J will do, and decide the step alone),
+With U = -L, its minimum m and a positive definite J, the Hessian of U there (any m and J are valid, and only decide the step),
 
     H = H_0 + U_1       H_0 = U_0(q) + 1/2 p' M^-1 p,    U_0 = 1/2 (q - m)' J (q - m),    U_1 = U - U_0
 
@@ -8,13 +8,13 @@ one step of size eps is their Algorithm 1:
 
     p <- p - eps/2 dU_1/dq;     (q, p) <- the flow of H_0 for the time eps;     p <- p - eps/2 dU_1/dq
 
-The flow is a rotation. With T whose columns have T' M T = 1 and T' J T = diag(omega^2), and x = T^-1 (q - m), s = T' p,
+The flow is a rotation. Let T have columns with T' M T = 1 and T' J T = diag(omega^2), and x = T^-1 (q - m), s = T' p. Then
 
     x <- x cos(omega eps) + s sin(omega eps) / omega,        s <- s cos(omega eps) - x omega sin(omega eps)
 
-and J (q - m) is omega^2 x in these coordinates. Symplectic, reversible (under p -> -p), explicit, of order 2, one gradient a
-step. On the Gaussian itself dU_1/dq = 0 and a step of any size is exact; elsewhere the step is limited by U_1, whose curvature
-is small where the density is close to normal.
+and J (q - m) is omega^2 x in these coordinates. The method is symplectic, reversible (under p -> -p), explicit and of order 2,
+with one gradient per step. On the Gaussian itself dU_1/dq = 0 and a step of any size is exact. Otherwise U_1 limits the step,
+and its curvature is small where the density is close to normal.
 """
 
 from __future__ import annotations
@@ -38,20 +38,60 @@ from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import dot
 
-# After these rows, d with the columns of T and d with those of T^-T = M T.
+# These rows are followed by d rows with the columns of T and d rows with those of T^-T = M T.
 GAUSSIAN = Layout("mean omega away x s")
 gaussian, N_GAUSSIAN = GAUSSIAN.rows, GAUSSIAN.n_vectors
-LEAST_DECREMENT = 1e-8  # what a Newton step from the mode may still promise of L
+LEAST_DECREMENT = 1e-8  # largest increase of L that a Newton step from the mode may still predict
 
 
 @dataclass(frozen=True, eq=False)
 class GaussianSplit:
-    """Shahbaba's split on a Euclidean metric that is not adapted, by default the identity.
+    """Split of the density into a Gaussian part, which is solved exactly, and a rest.
 
-    mean (d,), precision (d, d): m and J. :meth:`at_mode` takes them from a model.
+    With U = -L, a mean m and a precision J, the Hamiltonian is split as::
 
-    Raises ShapeError for other shapes, MetricError for a precision that is not symmetric and positive definite, or, where it is
-    first used, for another metric.
+        H = H_0 + U_1,    H_0 = U_0(q) + 1/2 p' M^-1 p,    U_0 = 1/2 (q - m)' J (q - m),    U_1 = U - U_0
+
+    and one step of size eps is::
+
+        p <- p - eps/2 dU_1/dq
+        (q, p) <- the flow of H_0 for the time eps
+        p <- p - eps/2 dU_1/dq
+
+    The method is of order 2, symplectic, reversible under p -> -p, explicit and exact, with one gradient per step. Any mean and
+    precision are valid, and only decide which step sizes are possible. On the Gaussian itself a step of any size is exact.
+
+    Parameters
+    ----------
+    mean : array_like, shape (d,)
+        Mean m, best the mode of the density.
+    precision : array_like, shape (d, d)
+        Precision J, best minus the Hessian at the mode. Symmetric and positive definite.
+
+    Raises
+    ------
+    refhmc.errors.ShapeError
+        If `mean` and `precision` do not fit together, or do not fit the model when the integrator is used.
+    refhmc.errors.MetricError
+        If `precision` is not symmetric and positive definite, if a value is not finite, or if the metric is not
+        ``Identity()``, ``Diagonal(variances)`` or ``Dense(covariance)``.
+
+    Notes
+    -----
+    The metric must be constant and not adapted. It is the identity by default.
+
+    References
+    ----------
+    Shahbaba, Lan, Johnson and Neal (2014), Split Hamiltonian Monte Carlo, Algorithm 1.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> model = refhmc.models.Gaussian([1.0, -1.0], [[1.0, 0.5], [0.5, 2.0]])
+    >>> method = refhmc.integrators.GaussianSplit.at_mode(model)
+    >>> path = refhmc.integrate(refhmc.Hamiltonian(model), method, [0.0, 0.0], [1.0, 0.0], step_size=3.0, n_steps=5)
+    >>> bool(abs(path.energy - path.energy[0]).max() < 1e-6)
+    True
     """
 
     name = "gaussian-split"
@@ -72,21 +112,39 @@ class GaussianSplit:
     def __post_init__(self) -> None:
         mean, J = np.asarray(self.mean, dtype=float), np.asarray(self.precision, dtype=float)
         if mean.ndim != 1 or J.shape != (len(mean), len(mean)):
-            raise ShapeError(f"mean and precision: expected (d,) and (d, d), got {mean.shape} and {J.shape}")
+            raise ShapeError(f"mean and precision must have shapes (d,) and (d, d); got {mean.shape} and {J.shape}.")
         if not (np.isfinite(mean).all() and np.isfinite(J).all()):
-            raise MetricError("mean or precision has entries that are not finite")
+            raise MetricError("mean and precision must be finite; got entries that are not finite.")
         if np.abs(J - J.T).max() > 1e-10 * np.abs(J).max():
-            raise MetricError("precision is not symmetric")
+            raise MetricError("precision must be symmetric; got a matrix that differs from its transpose.")
         least = np.linalg.eigvalsh(J)[0]
         if not least > 0:
-            raise MetricError(f"precision is not positive definite: its least eigenvalue is {least:.6g}")
+            raise MetricError(f"precision must be positive definite; got a matrix whose least eigenvalue is {least:.6g}.")
 
     @classmethod
     def at_mode(cls, model: Any, start: Any = None) -> GaussianSplit:
-        """m the mode of the model's density, found by SciPy's trust-region Newton method from ``start`` (d,), by default the
-        model's own or zero, and J minus its Hessian there.
+        """Return the split at the mode of a model's density.
 
-        Raises MissingDerivativeError without a Hessian, ValueError where no mode with a negative definite Hessian was found.
+        The mode is found by SciPy's trust-region Newton method.
+
+        Parameters
+        ----------
+        model : Model
+            The model, with a Hessian.
+        start : array_like, shape (d,), optional
+            Start of the search. Defaults to the model's initial position, or to zero if it has none.
+
+        Returns
+        -------
+        GaussianSplit
+            The split with the mode as mean, and minus the Hessian there as precision.
+
+        Raises
+        ------
+        refhmc.errors.MissingDerivativeError
+            If the model has no Hessian.
+        ValueError
+            If no mode with a negative definite Hessian was found.
         """
         import scipy.optimize
 
@@ -104,24 +162,56 @@ class GaussianSplit:
         least = np.linalg.eigvalsh(J)[0] if np.isfinite(J).all() else math.nan
         if not (least > 0 and 0.5 * g @ np.linalg.solve(J, g) < LEAST_DECREMENT):
             raise ValueError(
-                f"no mode of {model.name!r} was found: where the search from start = "
-                f"{np.array2string(np.asarray(start), precision=4, threshold=8)} ended, the gradient has size "
-                f"{np.linalg.norm(g):.3g}, and minus the Hessian has the least eigenvalue {least:.3g}"
+                f"No mode of {model.name!r} was found from start = "
+                f"{np.array2string(np.asarray(start), precision=4, threshold=8)}. At the end of the search the gradient has "
+                f"size {np.linalg.norm(g):.3g}, and minus the Hessian has the least eigenvalue {least:.3g}. Give another start."
             )
         return cls(found.x, 0.5 * (J + J.T))
 
     def pointer(self, metric: Any) -> Callable:
+        """Return the compiled step.
+
+        Parameters
+        ----------
+        metric : object
+            The metric.
+
+        Returns
+        -------
+        callable
+            The step for this metric.
+        """
         return gaussian_split
 
     def rows_for(self, model: Any, metric: Any) -> np.ndarray:
-        """Rows of its own. Raises ShapeError for a model of another dimension, MetricError for another metric."""
+        """Return the initial rows of the integrator.
+
+        Parameters
+        ----------
+        model : Model
+            The model.
+        metric : Identity, Diagonal or Dense
+            The metric.
+
+        Returns
+        -------
+        ndarray, shape (k, d)
+            The rows.
+
+        Raises
+        ------
+        refhmc.errors.ShapeError
+            If the model has another dimension than the mean.
+        refhmc.errors.MetricError
+            If the metric is another one, or adapted.
+        """
         d = model.dim
         if np.shape(self.mean) != (d,):
-            raise ShapeError(f"mean: expected ({d},) for model {model.name!r}, got {np.shape(self.mean)}")
+            raise ShapeError(f"mean must have shape ({d},) for model {model.name!r}; got {np.shape(self.mean)}.")
         if metric.learns != NOTHING or not isinstance(metric, Identity | Diagonal | Dense):
             raise MetricError(
-                f"GaussianSplit solves its Gaussian part for one metric, which must not be adapted: take Identity(), "
-                f"Diagonal(variances) or Dense(covariance), got {type(metric).__name__}"
+                f"metric must not be adapted for GaussianSplit; got {type(metric).__name__}. Use Identity(), "
+                "Diagonal(variances) or Dense(covariance)."
             )
         omega, T, dual = modes(metric.inverse_mass(d), np.asarray(self.precision, dtype=float))
         own = np.zeros((N_GAUSSIAN + 2 * d, d))
@@ -129,16 +219,31 @@ class GaussianSplit:
         return own
 
     def options(self) -> dict[str, float]:
+        """Return the options of the compiled functions.
+
+        Returns
+        -------
+        dict of str to float
+            The value of each option by its name.
+        """
         return {}
 
     def on_arrays(self) -> Callable:
-        """Its step on arrays, (H, q, p, eps) -> (q', p')."""
+        """Return the step on arrays.
+
+        Returns
+        -------
+        callable
+            ``step(H, q, p, eps)`` returns ``(q', p')``.
+        """
         return partial(step, mean=self.mean, precision=self.precision)
 
 
 def modes(W: Array, J: Array) -> tuple[Array, Array, Array]:
-    """omega (d,), T and T^-T (d, d), for W = M^-1, its diagonal (d,) or all of it: with W = L L' and L' J L = V omega^2 V',
-    T = L V and T^-T = L'^-1 V."""
+    """Return omega (d,), and T and T^-T (d, d), for W = M^-1, given by its diagonal (d,) or as a matrix.
+
+    With W = L L' and L' J L = V omega^2 V', T = L V and T^-T = L'^-1 V.
+    """
     xp = batched.namespace(J)
     L = batched.diagonal_matrix(W**0.5) if W.ndim == 1 else batched.cholesky(W)
     squares, V = batched.eigh(batched.transpose(L) @ J @ L)
@@ -146,7 +251,30 @@ def modes(W: Array, J: Array) -> tuple[Array, Array, Array]:
 
 
 def step(H: Any, q: Array, p: Array, eps: Array, mean: Array, precision: Array) -> tuple[Array, Array]:
-    """One step on arrays (..., d)"""
+    """Make one step of the Gaussian split on arrays.
+
+    Parameters
+    ----------
+    H : HamiltonianOnArrays
+        The Hamiltonian, from :func:`refhmc.array_api.hamiltonian`.
+    q : array, shape (..., d)
+        Positions.
+    p : array, shape (..., d)
+        Momenta.
+    eps : float or array, shape (..., 1)
+        Step size.
+    mean : array, shape (d,)
+        Mean of the Gaussian part.
+    precision : array, shape (d, d)
+        Precision of the Gaussian part.
+
+    Returns
+    -------
+    q : array, shape (..., d)
+        Positions after the step.
+    p : array, shape (..., d)
+        Momenta after the step.
+    """
     xp = batched.namespace(q)
     m = xp.asarray(mean)
     omega, T, dual = modes(H.inverse_mass(q), xp.asarray(precision))
@@ -162,7 +290,7 @@ def step(H: Any, q: Array, p: Array, eps: Array, mean: Array, precision: Array) 
 
 @jit
 def gaussian_split(model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
-    """One step of the point ``z`` in place; returns H there."""
+    """Make one step of the point ``z`` in place and return H there."""
     as_work(work).counters.gradients += 1
     f, point, w, d = as_model(model), as_point(z), gaussian(own), z.shape[1]
     for i in range(d):

@@ -8,10 +8,10 @@ Order 2, symplectic, reversible; it conserves every invariant q'Ap; on a constan
 Calderhead (2011), sec. 6.1; Betancourt (2013), Algorithm 1 with its errata (both last half kicks); Brofos and Lederman
 (2021), Algorithms 2 and 4 with their errata (the sign of dL/dq).
 
-    naive, G.L.F.(a)     evaluates the right-hand sides anew in every iteration
+    naive, G.L.F.(a)     evaluates the right-hand sides again in every iteration
     cached, G.L.F.(b)    keeps what does not change: G(q) and the force of phi at q, the velocity G(q)^-1 p+
 
-The two make the same numbers but for rounding. The solves start from p and from q.
+Both give the same numbers up to rounding. The solves start from p and from q.
 """
 
 from __future__ import annotations
@@ -34,14 +34,69 @@ from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 from refhmc.numerics.fixed_point import HISTORY_ROWS, Outcome, fixed_point
 
-# The unknown, its image, p+, dH/dp at q, dphi/dq at q, dH/dp and dH/dq where they are wanted.
+# The unknown, its image, p+, dH/dp at q, dphi/dq at q, dH/dp and dH/dq at the position of the equation.
 LAYOUT = Layout(f"x[1] image[1] p_half v_start phi v dH_dq history[{HISTORY_ROWS}]", after=CHECK)
 rows = LAYOUT.rows
 
 
 @dataclass(frozen=True)
 class GeneralizedLeapfrog(Implicit):
-    """The generalised leapfrog, naive (G.L.F.(a)) or cached (G.L.F.(b))."""
+    """The generalised leapfrog, an implicit method for metrics that depend on the position.
+
+    One step of size eps is::
+
+        p+ = p - eps/2 dH/dq(q, p+)                                  implicit in p+
+        q' = q + eps/2 (dH/dp(q, p+) + dH/dp(q', p+))                implicit in q'
+        p' = p+ - eps/2 dH/dq(q', p+)                                explicit
+
+    The method is of order 2, symplectic and reversible to the tolerance of the solver. A chain is exact if the reversibility check
+    is on. The method conserves every invariant q'Ap. On a constant metric it is the leapfrog.
+
+    Parameters
+    ----------
+    variant : {"cached", "naive"}, default "cached"
+        "naive", G.L.F.(a), evaluates the right-hand sides again in every iteration. "cached", G.L.F.(b), keeps what does not
+        change: G(q) and the force of phi at q, and the velocity G(q)^-1 p+. Both give the same numbers up to rounding.
+    tolerance : float, default 1e-6
+        Largest change of a coordinate, in absolute terms, at which the iteration stops. At least 1e-14.
+    max_iterations : int, default 100
+        Maximum number of iterations per solve. A solve that has not converged by then is a rejection with the outcome
+        ``solver_failed``.
+    solver : {"fixed point", "anderson"}, default "fixed point"
+        Plain fixed-point iteration, or Anderson's acceleration, which is limited to 25 iterations by the reversibility check.
+    reversibility_check : bool, default True
+        Follow each step by its reverse step, and reject it if that does not return to within 100 tolerances. Without the check
+        ``exact`` is False.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of range or unknown.
+
+    See Also
+    --------
+    ImplicitMidpoint : Solves for position and momentum together.
+
+    Notes
+    -----
+    The solves start from p and from q. The equation for q has the units of q, so that the coordinates should be scaled to order
+    one.
+
+    References
+    ----------
+    - Girolami and Calderhead (2011), section 6.1.
+    - Betancourt (2013), Algorithm 1. Erratum: the step ends with the half kicks of both tau and phi.
+    - Brofos and Lederman (2021), Algorithms 2 and 4. Erratum: the sign of dL/dq.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> H = refhmc.Hamiltonian(refhmc.models.Funnel(1), refhmc.metrics.SoftAbs())
+    >>> method = refhmc.integrators.GeneralizedLeapfrog()
+    >>> path = refhmc.integrate(H, method, [0.5, 0.1], [0.3, -0.2], step_size=0.1, n_steps=10)
+    >>> bool(path.converged.all()), method.exact
+    (True, True)
+    """
 
     name = "generalized_leapfrog"
     variant: str = "cached"
@@ -53,18 +108,57 @@ class GeneralizedLeapfrog(Implicit):
     layout = LAYOUT
 
     def pointer(self, metric: Any) -> Callable:
+        """Return the compiled step.
+
+        Parameters
+        ----------
+        metric : object
+            The metric.
+
+        Returns
+        -------
+        callable
+            The step for this metric.
+        """
         return generalized_leapfrog
 
     def options(self) -> dict[str, float]:
         return {**super().options(), "cached": self.variant == "cached"}
 
     def on_arrays(self) -> Callable:
-        """Its step on arrays, (H, q, p, eps) -> (q', p')."""
+        """Return the step on arrays.
+
+        Returns
+        -------
+        callable
+            ``step(H, q, p, eps)`` returns ``(q', p')``.
+        """
         return partial(step, solve=self.fixed_point)
 
 
 def step(H: Any, q: Array, p: Array, eps: Array, solve: Callable = batched.fixed_point) -> tuple[Array, Array]:
-    """One step on arrays (..., d), with the parts kept that do not change, as G.L.F.(b)"""
+    """Make one step of the generalised leapfrog on arrays, in the cached form G.L.F.(b).
+
+    Parameters
+    ----------
+    H : HamiltonianOnArrays
+        The Hamiltonian, from :func:`refhmc.array_api.hamiltonian`.
+    q : array, shape (..., d)
+        Positions.
+    p : array, shape (..., d)
+        Momenta.
+    eps : float or array, shape (..., 1)
+        Step size.
+    solve : callable, default fixed_point
+        Solver of the implicit equations, such as :func:`refhmc.array_api.fixed_point`.
+
+    Returns
+    -------
+    q : array, shape (..., d)
+        Positions after the step; NaN if a solve failed.
+    p : array, shape (..., d)
+        Momenta after the step.
+    """
 
     def momentum(x: Array, q: Array, p: Array, phi: Array, eps: Array) -> Array:
         return p + eps / 2 * (phi + H.kinetic_force(q, x))
@@ -88,7 +182,7 @@ def momentum_equation(
     x: np.ndarray,
     image: np.ndarray,
 ) -> bool:
-    """image = p - eps/2 dH/dq(q, x); cached: with dphi/dq(q) and the metric at q as they are at hand."""
+    """Set image = p - eps/2 dH/dq(q, x); the cached variant uses dphi/dq(q) and the metric at q from before."""
     w, point = rows(own), as_point(z)
     if as_work(work).options.cached:
         velocity_and_force(model, metric, x[0], 0.0, 1.0, work, w.v, w.dH_dq)
@@ -113,7 +207,7 @@ def position_equation(
     x: np.ndarray,
     image: np.ndarray,
 ) -> bool:
-    """image = q + eps/2 (dH/dp(q, p+) + dH/dp(x, p+)); cached: with the first one at hand."""
+    """Set image = q + eps/2 (dH/dp(q, p+) + dH/dp(x, p+)); the cached variant uses the first velocity from before."""
     w, point, inverse_product = rows(own), as_point(z), as_metric(metric).inverse_product
     if not as_work(work).options.cached:
         as_work(work).cache.factorised = 0
@@ -131,7 +225,7 @@ def position_equation(
 
 @jit_part
 def last_kick(model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> bool:
-    """The third line, with p+ and q' at hand: z is (q', p')."""
+    """Apply the third equation, given p+ and q': z becomes (q', p')."""
     w, point = rows(own), as_point(z)
     copy_row(point.q, w.x[0])
     if not factorise(model, metric, point.q, work):
@@ -144,7 +238,7 @@ def last_kick(model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tupl
 
 @jit
 def generalized_leapfrog(model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
-    """The step to be called through a pointer; returns H, NaN where it failed."""
+    """Make the step, as a function to be called through a pointer; return H, NaN if the step failed."""
     w, point, cached = rows(own), as_point(z), as_work(work).options.cached
     w.phi[:] = 0.0
     if cached:

@@ -2,14 +2,14 @@
 
     z' = z + eps f((z + z')/2),        z = (q, p),    f = (dH/dp, -dH/dq)
 
-Order 2, symplectic, reversible; it conserves every quadratic invariant, so that on a Gaussian with a constant metric
-no proposal is rejected at any step size. Two ways to solve it (Brofos and Lederman 2021):
+Order 2, symplectic, reversible. It conserves every quadratic invariant, so that on a Gaussian with a constant metric
+no proposal is rejected at any step size. There are two ways to solve it (Brofos and Lederman 2021):
 
     endpoint, I.M.(a), Algorithm 3     z' = z + eps f((z + z')/2)          for z', tolerance on z'
     midpoint, I.M.(b), Algorithm 5     m = z + eps/2 f(m)                  for m, tolerance on m;    z' = m + eps/2 f(m)
 
-Both start from z, as the paper has it: its first image is z + eps f(z), or z + eps/2 f(z), and costs no metric, since
-the last step ended there.
+Both start from z, as in the paper. The first image is z + eps f(z), or z + eps/2 f(z), and needs no evaluation of the metric,
+since the last step ended there.
 """
 
 from __future__ import annotations
@@ -38,7 +38,58 @@ rows = LAYOUT.rows
 
 @dataclass(frozen=True)
 class ImplicitMidpoint(Implicit):
-    """The implicit midpoint rule, solved for the endpoint (I.M.(a)) or the midpoint (I.M.(b))."""
+    """The implicit midpoint rule, the default for metrics that depend on the position.
+
+    One step of size eps solves, for any Hamiltonian::
+
+        z' = z + eps f((z + z')/2),        z = (q, p),    f = (dH/dp, -dH/dq)
+
+    The method is of order 2, symplectic and reversible to the tolerance of the solver. A chain is exact if the reversibility check
+    is on. The method conserves every quadratic invariant. On a Gaussian with a constant metric no proposal is rejected, whatever
+    the step size.
+
+    Parameters
+    ----------
+    variant : {"endpoint", "midpoint"}, default "endpoint"
+        "endpoint", I.M.(a), solves ``z' = z + eps f((z + z')/2)`` for z', with the tolerance on z'. "midpoint", I.M.(b), solves
+        ``m = z + eps/2 f(m)`` for m, with the tolerance on m, and then sets ``z' = m + eps/2 f(m)``.
+    tolerance : float, default 1e-6
+        Largest change of a coordinate, in absolute terms, at which the iteration stops. At least 1e-14.
+    max_iterations : int, default 100
+        Maximum number of iterations per solve. A solve that has not converged by then is a rejection with the outcome
+        ``solver_failed``.
+    solver : {"fixed point", "anderson"}, default "fixed point"
+        Plain fixed-point iteration, or Anderson's acceleration, which is limited to 25 iterations by the reversibility check.
+    reversibility_check : bool, default True
+        Follow each step by its reverse step, and reject it if that does not return to within 100 tolerances. Without the check
+        ``exact`` is False.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of range or unknown.
+
+    See Also
+    --------
+    GeneralizedLeapfrog : Solves for momentum and position one after the other.
+
+    Notes
+    -----
+    Both variants start from z, as in the paper. The published code starts from ``z + eps/2 f(z)``.
+
+    References
+    ----------
+    Brofos and Lederman (2021), Evaluating the implicit midpoint integrator for Riemannian manifold HMC, Algorithms 3 and 5.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> H = refhmc.Hamiltonian(refhmc.models.Funnel(1), refhmc.metrics.SoftAbs())
+    >>> method = refhmc.integrators.ImplicitMidpoint(tolerance=1e-9)
+    >>> path = refhmc.integrate(H, method, [0.5, 0.1], [0.3, -0.2], step_size=0.1, n_steps=10)
+    >>> bool(path.converged.all()), method.exact
+    (True, True)
+    """
 
     name = "implicit_midpoint"
     variant: str = "endpoint"
@@ -50,15 +101,54 @@ class ImplicitMidpoint(Implicit):
     layout = LAYOUT
 
     def pointer(self, metric: Any) -> Callable:
+        """Return the compiled step.
+
+        Parameters
+        ----------
+        metric : object
+            The metric.
+
+        Returns
+        -------
+        callable
+            The step for this metric.
+        """
         return implicit_midpoint_endpoint if self.variant == "endpoint" else implicit_midpoint_midpoint
 
     def on_arrays(self) -> Callable:
-        """Its step on arrays, (H, q, p, eps) -> (q', p')."""
+        """Return the step on arrays.
+
+        Returns
+        -------
+        callable
+            ``step(H, q, p, eps)`` returns ``(q', p')``.
+        """
         return partial(step if self.variant == "endpoint" else step_by_midpoint, solve=self.fixed_point)
 
 
 def step(H: Any, q: Array, p: Array, eps: Array, solve: Callable = batched.fixed_point) -> tuple[Array, Array]:
-    """One step on arrays (..., d), I.M.(a)"""
+    """Make one step of the implicit midpoint rule on arrays, solved for the endpoint, I.M.(a).
+
+    Parameters
+    ----------
+    H : HamiltonianOnArrays
+        The Hamiltonian, from :func:`refhmc.array_api.hamiltonian`.
+    q : array, shape (..., d)
+        Positions.
+    p : array, shape (..., d)
+        Momenta.
+    eps : float or array, shape (..., 1)
+        Step size.
+    solve : callable, default fixed_point
+        Solver of the implicit equation, such as :func:`refhmc.array_api.fixed_point`.
+
+    Returns
+    -------
+    q : array, shape (..., d)
+        Positions after the step; NaN if the solve failed.
+    p : array, shape (..., d)
+        Momenta after the step.
+    """
     z = batched.join(q, p)
     return batched.split(solve(lambda x, z, eps: z + eps * H.vector_field((z + x) / 2), z, z, eps))
 
@@ -66,7 +156,28 @@ def step(H: Any, q: Array, p: Array, eps: Array, solve: Callable = batched.fixed
 def step_by_midpoint(
     H: Any, q: Array, p: Array, eps: Array, solve: Callable = batched.fixed_point
 ) -> tuple[Array, Array]:
-    """One step on arrays (..., d), I.M.(b)"""
+    """Make one step of the implicit midpoint rule on arrays, solved for the midpoint, I.M.(b).
+
+    Parameters
+    ----------
+    H : HamiltonianOnArrays
+        The Hamiltonian, from :func:`refhmc.array_api.hamiltonian`.
+    q : array, shape (..., d)
+        Positions.
+    p : array, shape (..., d)
+        Momenta.
+    eps : float or array, shape (..., 1)
+        Step size.
+    solve : callable, default fixed_point
+        Solver of the implicit equation, such as :func:`refhmc.array_api.fixed_point`.
+
+    Returns
+    -------
+    q : array, shape (..., d)
+        Positions after the step; NaN if the solve failed.
+    p : array, shape (..., d)
+        Momenta after the step.
+    """
     z = batched.join(q, p)
     m = solve(lambda x, z, eps: z + eps / 2 * H.vector_field(x), z, z, eps)
     return batched.split(m + eps / 2 * H.vector_field(m))
@@ -74,7 +185,7 @@ def step_by_midpoint(
 
 @jit_part
 def vector_field(model: tuple, metric: tuple, m: np.ndarray, work: tuple, own: np.ndarray) -> bool:
-    """dH/dp and dH/dq at the point ``m`` (2, d), into ``own``; False where there is no metric."""
+    """Write dH/dp and dH/dq at the point ``m`` (2, d) to ``own``; return False if there is no metric."""
     if not factorise(model, metric, m[0], work):
         return False
     velocity_and_force(model, metric, m[1], 1.0, 1.0, work, rows(own).v, rows(own).dH_dq)
@@ -92,7 +203,7 @@ def endpoint_equation(
     x: np.ndarray,
     image: np.ndarray,
 ) -> bool:
-    """image = z + eps f((z + x)/2)"""
+    """Set image = z + eps f((z + x)/2)."""
     w, point = rows(own), as_point(z)
     for i in range(x.shape[1]):
         w.middle[0, i] = 0.5 * (point.q[i] + x[0, i])
@@ -116,7 +227,7 @@ def midpoint_equation(
     x: np.ndarray,
     image: np.ndarray,
 ) -> bool:
-    """image = z + eps/2 f(x)"""
+    """Set image = z + eps/2 f(x)."""
     w, point = rows(own), as_point(z)
     if not vector_field(model, metric, x, work, own):
         return False
@@ -128,7 +239,7 @@ def midpoint_equation(
 
 @jit_part
 def leave_midpoint(model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> bool:
-    """z' = m + eps/2 f(m)"""
+    """Set z' = m + eps/2 f(m)."""
     w, point = rows(own), as_point(z)
     if not vector_field(model, metric, w.x, work, own):
         return False
@@ -142,7 +253,7 @@ def leave_midpoint(model: tuple, metric: tuple, z: np.ndarray, eps: float, work:
 def implicit_midpoint_endpoint(
     model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray
 ) -> float:
-    """I.M.(a), to be called through a pointer; returns H, NaN where it failed."""
+    """Make the step I.M.(a), as a function to be called through a pointer; return H, NaN if the step failed."""
     w = rows(own)
     copy_rows(w.x, z[Q : P + 1])
     solved = fixed_point(endpoint_equation, model, metric, z, eps, work, own, w.x, w.image, w.history, w.start)
@@ -156,10 +267,10 @@ def implicit_midpoint_endpoint(
 def implicit_midpoint_midpoint(
     model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray
 ) -> float:
-    """I.M.(b), to be called through a pointer; returns H, NaN where it failed."""
+    """Make the step I.M.(b), as a function to be called through a pointer; return H, NaN if the step failed."""
     w, point = rows(own), as_point(z)
     copy_rows(w.x, z[Q : P + 1])
-    for i in range(z.shape[1]):  # of a way back
+    for i in range(z.shape[1]):  # for a reverse step
         w.middle[0, i] = 0.5 * (point.q[i] + w.start[0, i])
         w.middle[1, i] = 0.5 * (point.p[i] + w.start[1, i])
     solved = fixed_point(midpoint_equation, model, metric, z, eps, work, own, w.x, w.image, w.history, w.middle)

@@ -6,8 +6,8 @@ With H(q, p) = -L(q) + 1/2 p' M^-1 p, one step of size eps is
     q <- q + eps M^-1 p
     p <- p + eps/2 dL/dq(q)
 
-Order 2, symplectic, reversible (under p -> -p), explicit; one gradient a step, since the last kick's gradient
-is the next one's first. Eqs. 10-12 of Gram-Hansen's notes with their erratum (the gradient of the second kick is
+Order 2, symplectic, reversible (under p -> -p), explicit; one gradient per step, since the gradient of the last kick is that of
+the next step's first kick. Eqs. 10-12 of Gram-Hansen's notes with their erratum (the gradient of the second kick is
 taken at the new position); Neal (2011), sec. 2.3.
 """
 
@@ -32,7 +32,36 @@ NO_ROWS = Layout("")
 
 @dataclass(frozen=True)
 class Leapfrog:
-    """The leapfrog on a Euclidean metric. ``cost``: gradients a step."""
+    """The leapfrog (Störmer-Verlet), the default for constant metrics.
+
+    With ``H(q, p) = -L(q) + 1/2 p' M^-1 p``, one step of size eps is::
+
+        p <- p + eps/2 dL/dq(q)
+        q <- q + eps M^-1 p
+        p <- p + eps/2 dL/dq(q)
+
+    The method is of order 2, symplectic, reversible under p -> -p, explicit and exact. It costs one gradient per step, since the
+    gradient of the last kick is that of the next step's first kick.
+
+    See Also
+    --------
+    Yoshida, Suzuki : Compositions of order 4.
+    ImplicitMidpoint : For metrics that depend on the position.
+
+    References
+    ----------
+    - Gram-Hansen, notes on HMC and discontinuous HMC, equations 10 to 12. Erratum: the gradient of the second kick is taken at
+      the new position.
+    - Neal (2011), MCMC using Hamiltonian dynamics, section 2.3.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> H = refhmc.Hamiltonian(refhmc.models.Gaussian([0.0], [[1.0]]))
+    >>> path = refhmc.integrate(H, refhmc.integrators.Leapfrog(), [1.0], [0.0], step_size=0.1, n_steps=1)
+    >>> path.q[:, 0].round(4), path.p[:, 0].round(5)
+    (array([1.   , 0.995]), array([ 0.     , -0.09975]))
+    """
 
     name = "leapfrog"
     order = 2
@@ -46,22 +75,80 @@ class Leapfrog:
     constant_metric = True
 
     def pointer(self, metric: Any) -> Callable:
-        """The compiled step for that metric."""
+        """Return the compiled step.
+
+        Parameters
+        ----------
+        metric : object
+            The metric.
+
+        Returns
+        -------
+        callable
+            The step for this metric.
+        """
         own = getattr(metric, "leapfrog", None)
         if own is not None:
             return own
         return leapfrog_by_products if metric.is_dense else leapfrog_diagonal
 
     def options(self) -> dict[str, float]:
+        """Return the options of the compiled functions.
+
+        Returns
+        -------
+        dict of str to float
+            The value of each option by its name.
+        """
         return {}
 
     def on_arrays(self) -> Callable:
-        """Its step on arrays, (H, q, p, eps) -> (q', p')."""
+        """Return the step on arrays.
+
+        Returns
+        -------
+        callable
+            ``step(H, q, p, eps)`` returns ``(q', p')``.
+        """
         return step
 
 
 def step(H: Any, q: Array, p: Array, eps: Array) -> tuple[Array, Array]:
-    """One step on arrays (..., d)"""
+    """Make one step of the leapfrog on arrays.
+
+    One step of size eps is::
+
+        p <- p + eps/2 dL/dq(q);     q <- q + eps M^-1 p;     p <- p + eps/2 dL/dq(q)
+
+    Parameters
+    ----------
+    H : HamiltonianOnArrays
+        The Hamiltonian, from :func:`refhmc.array_api.hamiltonian`.
+    q : array, shape (..., d)
+        Positions.
+    p : array, shape (..., d)
+        Momenta.
+    eps : float or array, shape (..., 1)
+        Step size.
+
+    Returns
+    -------
+    q : array, shape (..., d)
+        Positions after the step.
+    p : array, shape (..., d)
+        Momenta after the step.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import refhmc
+    >>> H = refhmc.array_api.hamiltonian(refhmc.models.Gaussian([0.0], [[1.0]]), refhmc.metrics.Identity())
+    >>> q, p = refhmc.array_api.leapfrog(H, np.ones((3, 1)), np.zeros((3, 1)), 0.1)
+    >>> q.round(4)
+    array([[0.995],
+           [0.995],
+           [0.995]])
+    """
     p = p + eps / 2 * H.model.gradient(q)
     q = q + eps * H.inverse_product(q, p)
     return q, p + eps / 2 * H.model.gradient(q)
@@ -69,7 +156,7 @@ def step(H: Any, q: Array, p: Array, eps: Array) -> tuple[Array, Array]:
 
 @jit
 def leapfrog_by_products(model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
-    """The same step on a dense metric, or one of low rank."""
+    """Make the same step on a dense metric, or one of low rank."""
     as_work(work).counters.gradients += 1
     f, point = as_model(model), as_point(z)
     for i in range(z.shape[1]):
@@ -87,7 +174,7 @@ def leapfrog_by_products(model: tuple, metric: tuple, z: np.ndarray, eps: float,
 
 @jit_part
 def leapfrog_diagonal(model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
-    """One leapfrog step of the point ``z`` in place on a diagonal metric, or one of low rank; returns H there."""
+    """Make one leapfrog step of the point ``z`` in place, on a diagonal metric or one of low rank; return H there."""
     if rank_of(work) > 0:
         return leapfrog_by_products(model, metric, z, eps, work, own)
     as_work(work).counters.gradients += 1
@@ -103,7 +190,7 @@ def leapfrog_diagonal(model: tuple, metric: tuple, z: np.ndarray, eps: float, wo
 
 @jit_part_sum
 def last_kick(z: np.ndarray, half_eps: float, inverse_mass: np.ndarray) -> float:
-    """p <- p + eps/2 dL/dq and v = M^-1 p; returns p . v."""
+    """Set p <- p + eps/2 dL/dq and v = M^-1 p; return p . v."""
     point, total = as_point(z), 0.0
     for i in range(z.shape[1]):
         p = point.p[i] + half_eps * point.gradient[i]

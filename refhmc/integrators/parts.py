@@ -1,8 +1,8 @@
-"""What the integrators that follow the parts of a split model share: one part's gradient at a time, and the energy in the end.
+"""Common code of the integrators that follow the parts of a split model: partial gradients, and the energy at the end.
 
-With H = sum_m U_m(q) + K(p), the kick of part m is p <- p - h dU_m/dq. The gradient of the part that was evaluated last is
-kept with its position. Where a method asks for it again at the same position, as at the end of one step and the beginning of
-the next, nothing is evaluated. What is kept is a function of part and position only, so it never shows in the draws.
+With H = sum_m U_m(q) + K(p), the kick of part m is p <- p - h dU_m/dq. The last partial gradient is kept with its position. If a
+method needs it again at the same position, as at the end of one step and the beginning of the next, it is not evaluated again.
+It is a function of part and position only, so that the draws do not depend on whether it was kept.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import dot
 
-# Of the part evaluated last: ``part`` its number plus one (0: none), ``value`` its L_m, in the first entries of the rows.
+# The first entries of ``part`` and ``value`` have the number plus one (0: none) and L_m of the part evaluated last.
 KNOWN = Layout("part value position gradient")
 known = KNOWN.rows
 
 
 class FollowsParts:
-    """What these integrators have in common: explicit, on Euclidean metrics, for split models alone."""
+    """Base class of these integrators: explicit, on Euclidean metrics, and only for split models."""
 
     symplectic = True
     exact = True
@@ -40,27 +40,74 @@ class FollowsParts:
     follows_parts = True
 
     def rows_for(self, model: Any, metric: Any) -> np.ndarray:
-        """Rows of its own, as they are at first. Raises TypeError for a model that is not split."""
+        """Return the initial rows of the integrator.
+
+        Parameters
+        ----------
+        model : SplitModel
+            The model, from ``model.split(M)``.
+        metric : object
+            The metric.
+
+        Returns
+        -------
+        ndarray, shape (k, d)
+            The rows.
+
+        Raises
+        ------
+        TypeError
+            If the model is not split.
+        """
         if not hasattr(model, "parts"):
             raise TypeError(
-                f"{type(self).__name__} follows the parts of a split model: give it model.split(M), not {model!r}"
+                f"model must be split for {type(self).__name__}; got {model!r}. Use model.split(M)."
             )
         return np.zeros((KNOWN.n_vectors, model.dim))
 
     def drawn_parts(self, model: Any) -> int:
-        """How many parts are put in an order drawn for each trajectory."""
+        """Return how many parts are put in a random order for each trajectory.
+
+        Parameters
+        ----------
+        model : SplitModel
+            The model.
+
+        Returns
+        -------
+        int
+            Number of parts; 0 if their order is fixed.
+        """
         return 0
 
     def shared_part(self, M: int) -> int | None:
-        """The part, of M, whose gradient the end of a step and the beginning of the next have in common, if there is one."""
+        """Return the part whose gradient the end of a step and the beginning of the next one share.
+
+        Parameters
+        ----------
+        M : int
+            Number of parts.
+
+        Returns
+        -------
+        int or None
+            Number of the part, from 0, or None if there is no such part.
+        """
         return 0 if M == 1 else None
 
     def options(self) -> dict[str, float]:
+        """Return the options of the compiled functions.
+
+        Returns
+        -------
+        dict of str to float
+            The value of each option by its name.
+        """
         return {"spares_energy": 1.0}
 
 
 def gradient_of_part(parts: Sequence, m: Array, q: Array) -> Array:
-    """dL_m/dq at q (..., d), with the part m (...) of each row: each part is asked for the rows that are at it, alone"""
+    """Return dL_m/dq at q (..., d), with the part m (...) of each row; each part is evaluated for its rows only."""
     xp, gradient = batched.namespace(q), 0.0 * q
     m = xp.broadcast_to(m, q.shape[:-1])
     for k, part in enumerate(parts):
@@ -75,7 +122,7 @@ def gradient_of_part(parts: Sequence, m: Array, q: Array) -> Array:
 
 @jit
 def is_known(m: int, q: np.ndarray, own: np.ndarray) -> bool:
-    """Whether the part evaluated last is m, at q."""
+    """Return whether the part evaluated last is m, at q."""
     kept, i = known(own), 0
     while i < q.shape[0] and q[i] == kept.position[i]:
         i += 1
@@ -84,7 +131,7 @@ def is_known(m: int, q: np.ndarray, own: np.ndarray) -> bool:
 
 @jit
 def kick(m: int, half_eps: float, model: tuple, z: np.ndarray, work: tuple, own: np.ndarray) -> None:
-    """p <- p - eps/2 dU_m/dq"""
+    """Set p <- p - eps/2 dU_m/dq."""
     f, point, kept = as_model(model), as_point(z), known(own)
     if not is_known(m, point.q, own):
         as_work(work).counters.gradients += 1
@@ -97,7 +144,7 @@ def kick(m: int, half_eps: float, model: tuple, z: np.ndarray, work: tuple, own:
 
 @jit
 def drift(h: float, z: np.ndarray, work: tuple) -> None:
-    """q <- q + h M^-1 p"""
+    """Set q <- q + h M^-1 p."""
     point = as_point(z)
     inverse_product(point.p, work, point.velocity)
     for i in range(z.shape[1]):
@@ -106,7 +153,7 @@ def drift(h: float, z: np.ndarray, work: tuple) -> None:
 
 @jit
 def energy(model: tuple, z: np.ndarray, work: tuple, own: np.ndarray) -> float:
-    """H, one part after another, that part whose value is known left out; K alone where the energy is spared."""
+    """Return H, evaluated part by part except for a part whose value is known; return K alone if the energy is not needed."""
     f, point, kept = as_model(model), as_point(z), known(own)
     _, _, _, _, counters, status = as_work(work)
     inverse_product(point.p, work, point.velocity)

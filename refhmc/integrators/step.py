@@ -1,32 +1,32 @@
-"""One step of whichever integrator.
+"""One step of any integrator.
 
 A step may be composed of several of the same symmetric method, with sizes c_1 eps, c_2 eps, ... that add up to eps: order
 4 from order 2 (:mod:`refhmc.integrators.composition`).
 
-**The way back** of an implicit step z -> z' has to arrive at z, which is known, so that it need not be followed to the end. For
-the midpoint rule let m = (z + z')/2, h = (z' - z)/2 and g(u) = eps/2 (f(m + u) - f(m)). In terms of u, the midpoint's distance
-from m, the two ways are
+**The reverse step** of an implicit step z -> z' has to arrive at z. Since z is known, the solve need not be followed to its end.
+For the midpoint rule let m = (z + z')/2, h = (z' - z)/2 and g(u) = eps/2 (f(m + u) - f(m)). In terms of u, the midpoint's
+distance from m, the two iterations are
 
-    there:   u <- g(u)   from u = -h,          back:   u <- -g(u)   from u = h.
+    forward:   u <- g(u)   from u = -h,          reverse:   u <- -g(u)   from u = h.
 
-If f is linear, each iterate of the one is the mirror image of that of the other. In general both ways have the derivative
-J = eps/2 Df(m) at their end, up to sign. The way there has shown, down to the tolerance, how fast the powers of J decrease;
-what may differ is how the way back begins. It is therefore broken off as soon as no iterate was farther from z than the first,
-two iterations have brought it to a quarter of its distance, at this rate it is as long as the way there, and twice that is
-within the iterations allowed: the criterion of :mod:`refhmc.numerics.fixed_point`, "a known end". Where it does not hold, the
-way back goes on from where it is, and the step is judged by where that ends.
+If f is linear, each iterate of one is the mirror image of that of the other. In general both iterations have the derivative
+J = eps/2 Df(m) at their end, up to sign. The forward iteration has shown, down to the tolerance, how fast the powers of J
+decrease. Only the beginning of the reverse iteration may differ. It is therefore stopped early if three conditions hold: no
+iterate was farther from z than the first; two iterations have reduced the distance to a quarter; and at this rate it is as long
+as the forward iteration, of which twice the length is within the iterations allowed. This is the criterion of
+:mod:`refhmc.numerics.fixed_point`, "a known end". If it does not hold, the reverse iteration continues, and its end decides.
 
-Assumed is that the rate last seen goes on. Then the way back converges to z within the iterations allowed, and the step is one
-that the full way back confirms; the steps that are used, and so the draws, are then those of a check that always goes to the
-end. Not assumed but counted: of 185,813 solved steps near the edge of solvability, tolerances 1e-4 to 1e-12, the full check
-refused 10,421; 44,365 ways back were broken off, and the full check refused none of these. Each part of the criterion is
-needed: 319 without the condition that no iterate is farther from z than the first, 583 without the number of iterations and
-its bound, 51 with a half for the quarter in two iterations.
+The assumption is that the last rate continues. Then the reverse iteration converges to z within the iterations allowed, and the
+full reverse step would confirm the step. The accepted steps, and so the draws, are then those of a check that is always followed
+to its end. This assumption is not proved but was measured. Of 185,813 solved steps near the edge of solvability, with tolerances
+1e-4 to 1e-12, the full check rejected 10,421. The early stop was used for 44,365, and the full check rejected none of these.
+Each part of the criterion is needed. There are 319 errors without the condition that no iterate is farther from z than the
+first, 583 without the number of iterations and its bound, and 51 with a half instead of a quarter in two iterations.
 (``tests/integrators/test_reversibility.py`` repeats the comparison.)
 
-The ways back of other methods are followed to the end. Anderson's acceleration is no function of one iterate, and mirror images
-are not kept: 1 of 473 was wrong. The generalised leapfrog ends with an explicit step that multiplies the solver's error: 15 of
-1,531.
+The reverse steps of other methods are followed to the end. Anderson's acceleration is not a function of one iterate, and does
+not keep mirror images: 1 of 473 early stops was wrong. The generalised leapfrog ends with an explicit step that multiplies the
+solver's error: 15 of 1,531 were wrong.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ rows = CHECK.rows
 
 @jit_part
 def integrator_step(dynamics: tuple, model: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
-    """Move the point ``z`` by one step of signed size ``eps``; returns the energy there.
+    """Move the point ``z`` by one step of signed size ``eps``; return the energy there.
 
-    One step for each part of a composition; NaN as soon as one has no energy.
+    A composition makes one step for each part. The energy is NaN as soon as one part has no energy.
     """
     options = as_work(work).options
     energy = math.nan
@@ -67,13 +67,13 @@ def integrator_step(dynamics: tuple, model: tuple, z: np.ndarray, eps: float, wo
 
 @jit
 def checked_step(dynamics: tuple, model: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
-    """A step z -> z' that is used only if the step back from z' returns to z.
+    """Make a step z -> z' that is used only if the reverse step from z' returns to z.
 
-    An implicit equation may have several solutions, and the way back may find another one than it came from. Two signs say that
-    a step which returns lies near one that does not: the way back misses z by more than a tolerance (the map multiplies the
-    solver's error), or the two ways took different numbers of iterations (at the solution both contract alike). Then
-    the step is made once more, from where the way back ended, and has to return to z', as it would if the chain stood at z'.
-    Plain iteration may break the way back off, as the text above says.
+    An implicit equation may have several solutions, and the reverse step may find another one. A step that returns may lie near one
+    that does not. There are two signs of this: the reverse step misses z by more than a tolerance (the map multiplies the solver's
+    error), or the two solves took different numbers of iterations (at the solution both contract in the same way). In these cases
+    the step is made once more, from the end of the reverse step, and has to return to z', as if the chain were at z'. Plain
+    iteration may stop the reverse step early, as the module's docstring explains.
     """
     dyn, w = as_dynamics(dynamics), rows(own)
     _, _, options, _, counters, status = as_work(work)
@@ -102,7 +102,7 @@ def checked_step(dynamics: tuple, model: tuple, z: np.ndarray, eps: float, work:
 def goes_to(
     target: np.ndarray, dynamics: tuple, model: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray
 ) -> bool:
-    """Move ``z`` by a step of ``eps``; whether it arrives at the (q, p) of ``target`` to within the reversal threshold."""
+    """Move ``z`` by a step of ``eps``; return whether it arrives at the (q, p) of ``target`` to within the reversal threshold."""
     dyn = as_dynamics(dynamics)
     _, _, options, _, _, status = as_work(work)
     energy = dyn.step(model, dyn.metric, z, eps, work, own)

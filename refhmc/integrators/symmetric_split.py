@@ -1,16 +1,16 @@
-"""The symmetric split of Cobb and Jalaian (2021): one part of the data after another, and back again.
+"""The symmetric split of Cobb and Jalaian (2021): through the parts of the data in order, then back in reverse order.
 
 With H = sum_m U_m + K, M parts and D = 2 (M - 1), one step of size eps is their Algorithm 1:
 
     for m = 1, ..., M:     p <- p - eps/2 dU_m/dq;     if m < M:   q <- q + eps/D M^-1 p
     for m = M, ..., 1:     p <- p - eps/2 dU_m/dq;     if m > 1:   q <- q + eps/D M^-1 p
 
-Symmetric, so reversible (under p -> -p) and of order 2; symplectic; explicit. With one part, where no room is left for a drift,
-it is the leapfrog.
+The step is symmetric, so that it is reversible (under p -> -p) and of order 2; it is symplectic and explicit. With one part,
+for which these loops have no drift, it is the leapfrog.
 
-The kicks of part M stand at one position, and so do the last kick of a step and the first of the next, both of part 1. Their
-gradients are evaluated once (:mod:`refhmc.integrators.parts`): 2 M - 2 partial gradients a step, one with M = 1; 2 M when they
-are evaluated as printed.
+The two kicks of part M are at one position, and so are the last kick of a step and the first of the next, both of part 1. Their
+gradients are evaluated once (:mod:`refhmc.integrators.parts`). The cost is 2 M - 2 partial gradients per step, or one for
+M = 1. The algorithm as printed has 2 M.
 """
 
 from __future__ import annotations
@@ -30,7 +30,34 @@ from refhmc.numerics.batched import Array
 
 @dataclass(frozen=True)
 class SymmetricSplit(FollowsParts):
-    """The symmetric split of ``model.split(M)`` on a Euclidean metric."""
+    """Symmetric split of the data into parts, a reversible method of order 2.
+
+    With U = -L = sum_m U_m over the parts of ``model.split(M)`` and D = 2 (M - 1), one step of size eps is::
+
+        for m = 1, ..., M:     p <- p - eps/2 dU_m/dq;     if m < M:   q <- q + eps/D M^-1 p
+        for m = M, ..., 1:     p <- p - eps/2 dU_m/dq;     if m > 1:   q <- q + eps/D M^-1 p
+
+    The method is of order 2, symplectic, reversible under p -> -p, explicit and exact. With one part it is the leapfrog. The metric
+    is Euclidean. The cost is 2 M - 2 partial gradients per step, or one for M = 1. The algorithm as printed has 2 M, but kicks at
+    the same position share their gradient.
+
+    See Also
+    --------
+    RandomizedSplit : The parts in a random order.
+    NaiveSplit : The leapfrog on a split model.
+
+    References
+    ----------
+    Cobb and Jalaian (2021), Scaling Hamiltonian Monte Carlo inference for Bayesian neural networks with symmetric splitting,
+    Algorithm 1.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> method = refhmc.integrators.SymmetricSplit()
+    >>> method.order, method.reversible, method.exact
+    (2, True, True)
+    """
 
     name = "symmetric-split"
     order = 2
@@ -40,15 +67,52 @@ class SymmetricSplit(FollowsParts):
         return 0
 
     def pointer(self, metric: Any) -> Callable:
+        """Return the compiled step.
+
+        Parameters
+        ----------
+        metric : object
+            The metric.
+
+        Returns
+        -------
+        callable
+            The step for this metric.
+        """
         return symmetric_split
 
     def on_arrays(self) -> Callable:
-        """Its step on arrays, (H, q, p, eps) -> (q', p')."""
+        """Return the step on arrays.
+
+        Returns
+        -------
+        callable
+            ``step(H, q, p, eps)`` returns ``(q', p')``.
+        """
         return step
 
 
 def step(H: Any, q: Array, p: Array, eps: Array) -> tuple[Array, Array]:
-    """One step on arrays (..., d)"""
+    """Make one step of the symmetric split on arrays.
+
+    Parameters
+    ----------
+    H : HamiltonianOnArrays
+        The Hamiltonian of a split model, from :func:`refhmc.array_api.hamiltonian`.
+    q : array, shape (..., d)
+        Positions.
+    p : array, shape (..., d)
+        Momenta.
+    eps : float or array, shape (..., 1)
+        Step size.
+
+    Returns
+    -------
+    q : array, shape (..., d)
+        Positions after the step.
+    p : array, shape (..., d)
+        Momenta after the step.
+    """
     parts = H.model.parts
     M = len(parts)
     D = max(2 * (M - 1), 1)
@@ -65,7 +129,7 @@ def step(H: Any, q: Array, p: Array, eps: Array) -> tuple[Array, Array]:
 
 @jit
 def symmetric_split(model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
-    """One step of the point ``z`` in place; returns H there."""
+    """Make one step of the point ``z`` in place and return H there."""
     M = number_of_parts(as_model(model).data)
     D = max(2 * (M - 1), 1)
     for m in range(M):

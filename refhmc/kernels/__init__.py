@@ -1,4 +1,4 @@
-"""Kernels: momentum, trajectory, accept."""
+"""Kernels: draw a momentum, follow a trajectory, accept or reject."""
 
 from refhmc.core.registry import registry
 from refhmc.kernels.dhmc import DHMC as DHMC

@@ -1,7 +1,7 @@
 """The blocks of a kernel: the coordinates that are moved together, and the kernel that moves them.
 
-A kernel with ``blocks``, a mapping from blocks to kernels, moves one after the other (:mod:`refhmc.kernels.gibbs`). A kernel
-of one transition is the case of one block, ``ALL``.
+A kernel with ``blocks``, a mapping from blocks to kernels, moves the blocks one after the other (:mod:`refhmc.kernels.gibbs`).
+A kernel of one transition has a single block, ``ALL``.
 """
 
 from __future__ import annotations
@@ -20,43 +20,46 @@ if TYPE_CHECKING:
     from refhmc.models.base import Model
 
 ALL = ""  # the block of all coordinates, and its name
-# A conditional's log density and energy are known up to what does not depend on the block, which the other blocks change.
+# A conditional's log density and energy have an unknown additive constant, which the other blocks change.
 NOT_OF_BLOCKS = ("lp", "energy")
-# Moves, about so long, of a coordinate that may change a variable by jumps.
+# Approximate lengths of moves of a coordinate that may change a variable by jumps.
 STEPS = (1.0, 3.0, 10.0, 30.0, 100.0, 1000.0)
 
 
 def blocks_of(kernel: Any) -> Mapping[Any, Any]:
-    """Block -> the kernel that moves it, in the order of their turns."""
+    """Return a mapping from each block to the kernel that moves it, in their order."""
     return getattr(kernel, "blocks", {ALL: kernel})
 
 
 def kernels_of(kernel: Any) -> dict[str, Any]:
-    """The same by the blocks' names."""
+    """Return the kernels by the names of their blocks."""
     return {block_name(block, place): each for place, (block, each) in enumerate(blocks_of(kernel).items())}
 
 
 def indices_of(model: Model, kernel: Any) -> list[np.ndarray]:
-    """The coordinates of each block. Raises ValueError unless they are a partition of the model's."""
+    """Return the coordinates of each block. Raises ValueError unless they are a partition of the model's coordinates."""
     found = [block_indices(model, block) for block in blocks_of(kernel)]
     times = np.bincount(np.concatenate(found), minlength=model.dim)
     for wrong, what in ((times > 1, "more than one block"), (times == 0, "no block")):
         if wrong.any():
             first = [model.names[i] for i in np.flatnonzero(wrong)[:3]]
             more = f" and {wrong.sum() - 3} more" if wrong.sum() > 3 else ""
-            raise ValueError(f"{type(kernel).__name__} on model {model.name!r}: {', '.join(first)}{more} in {what}")
+            raise ValueError(
+                f"blocks of {type(kernel).__name__} must have each coordinate of model {model.name!r} exactly once; "
+                f"got {', '.join(first)}{more} in {what}."
+            )
     return found
 
 
 def statistics_of_blocks(kernel: Any, rows: np.ndarray) -> dict[str, dict[str, np.ndarray]]:
-    """Typed statistics of each block by its name, from the core's rows (..., blocks * N_STATS)."""
+    """Return typed statistics of each block by its name, from the core's rows (..., blocks * N_STATS)."""
     kernels = kernels_of(kernel)
     parts = np.moveaxis(_by_block(rows, len(kernels)), -2, 0)
     return {name: S.named(part, each.statistics) for part, (name, each) in zip(parts, kernels.items(), strict=True)}
 
 
 def statistics(kernel: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """All statistics of the draws by name: where there are several blocks, of all together and of each with its name."""
+    """Return all statistics of the draws by name; for several blocks, those of all together and those of each with its name."""
     by_name = statistics_of_blocks(kernel, rows)
     if ALL in by_name:
         return by_name[ALL]
@@ -74,7 +77,7 @@ def statistics(kernel: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def rows_of(kernel: Any, named: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Rows (n, blocks * N_STATS) of which :func:`statistics` makes these, (n,) each; 0 elsewhere."""
+    """Return rows (n, blocks * N_STATS) from which :func:`statistics` makes these, (n,) each; other entries are 0."""
     by_block, of = named_by_block(kernel, named), S.STATS.names or ()
     rows = np.zeros((len(next(iter(named.values()))), len(by_block), S.N_STATS))
     for place, values in enumerate(by_block.values()):
@@ -86,7 +89,7 @@ def rows_of(kernel: Any, named: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def named_by_block(kernel: Any, named: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
-    """What :func:`statistics` has made, by block again; without what it leaves out of blocks."""
+    """Return the statistics that :func:`statistics` has made by block again, without those that it omits for blocks."""
     names = list(kernels_of(kernel))
     if names == [ALL]:
         return {ALL: dict(named)}
@@ -95,11 +98,12 @@ def named_by_block(kernel: Any, named: Mapping[str, np.ndarray]) -> dict[str, di
 
 
 def _by_block(rows: np.ndarray, n_blocks: int) -> np.ndarray:
+    """Return the rows with an axis of blocks."""
     return rows.reshape(*rows.shape[:-1], n_blocks, S.N_STATS)
 
 
 def block_name(block: tuple | str, place: int) -> str:
-    """``x``, ``beta_sigma_phi``, or ``block0`` for indices."""
+    """Return the name of a block: ``x``, ``beta_sigma_phi``, or ``block0`` for indices."""
     if isinstance(block, str):
         return block
     if isinstance(block, Iterable) and all(isinstance(part, str) for part in block):
@@ -108,30 +112,32 @@ def block_name(block: tuple | str, place: int) -> str:
 
 
 def block_indices(model: Model, block: Any) -> np.ndarray:
-    """The coordinates of a block, in the order it names them. Raises ValueError for what the model does not have."""
+    """Return the coordinates of a block, in its order. Raises ValueError for names and indices that the model does not have."""
     if isinstance(block, str) and block == ALL:
         return np.arange(model.dim)
     parts = [block] if isinstance(block, str | int | np.integer) else list(block)
     if not parts:
-        raise ValueError("a block must have at least one coordinate")
+        raise ValueError(f"block must have at least one coordinate; got {block!r}. Remove the block.")
     found: list[int] = []
     for part in parts:
         if isinstance(part, str):
             found += coordinates_of(model, part)
         elif isinstance(part, bool) or not isinstance(part, int | np.integer) or not 0 <= part < model.dim:
-            raise ValueError(f"block {block!r}: coordinates are whole numbers from 0 to {model.dim - 1}, got {part!r}")
+            raise ValueError(
+                f"block {block!r} must have names or whole numbers from 0 to {model.dim - 1}; got {part!r}."
+            )
         else:
             found.append(int(part))
     if len(set(found)) < len(found):
-        raise ValueError(f"block {block!r} has a coordinate twice")
+        raise ValueError(f"block {block!r} must have each coordinate once; got a coordinate twice.")
     return np.array(found)
 
 
 def coordinates_of(model: Model, name: str) -> list[int]:
-    """The coordinates called ``name`` or ``name[k]``; else those a constrained variable of that name depends on.
+    """Return the coordinates called ``name`` or ``name[k]``, or else those on which a constrained variable of that name depends.
 
-    These are found by moving one coordinate at a time. Raises ValueError for a name that the model does not have, and for a
-    variable that none of them changes.
+    The latter are found by moving one coordinate at a time. Raises ValueError if the model does not have the name, or if no
+    coordinate changes the variable.
     """
     called = [i for i, each in enumerate(model.names) if each == name or re.sub(r"\[\d+\]$", "", each) == name]
     if called:
@@ -141,9 +147,9 @@ def coordinates_of(model: Model, name: str) -> list[int]:
     there = model.constrain(places[0])
     if name not in there:
         known = ", ".join(dict.fromkeys([*(re.sub(r"\[\d+\]$", "", each) for each in model.names), *there]))
-        raise ValueError(f"model {model.name!r} has no variable {name!r}; it has {known}")
+        raise ValueError(f"Model {model.name!r} has no variable {name!r}. Its variables are {known}.")
     changes = changed_by(model, name, places[0], np.arange(model.dim), rng.uniform(0.1, 0.5, model.dim))
-    # An integer changes where its coordinate leaves a cell, and one place may be where nothing does.
+    # An integer changes only if its coordinate leaves a cell, which a short move from one place may not show.
     places.append(rng.uniform(-1, 1, model.dim))
     if model.initial is not None:
         places.insert(0, np.array(model.initial(rng) if callable(model.initial) else model.initial, dtype=float))
@@ -158,18 +164,18 @@ def coordinates_of(model: Model, name: str) -> list[int]:
             which = np.flatnonzero(of_this_size)
             try:
                 changes |= changed_by(model, name, place, which, sign * size * rng.uniform(0.7, 1.3, len(which)))
-            except Exception:  # a position so far away may be none for which the function was written
+            except Exception:  # the function may not be defined at a position this far away
                 break
     if not changes.any():
         raise ValueError(
-            f"variable {name!r} of model {model.name!r} changed with none of its coordinates: name these instead, "
-            f"{', '.join(model.names[:3])}{', ...' if model.dim > 3 else ''}, or give their indices"
+            f"No coordinate of model {model.name!r} changes its variable {name!r}. Name the coordinates instead, "
+            f"{', '.join(model.names[:3])}{', ...' if model.dim > 3 else ''}, or give their indices."
         )
     return [int(i) for i in np.flatnonzero(changes)]
 
 
 def changed_by(model: Model, name: str, q: np.ndarray, which: np.ndarray, moves: np.ndarray) -> np.ndarray:
-    """Whether a constrained variable is another at ``q`` (d,) with one coordinate moved; (d,), False but for ``which``."""
+    """Return whether a constrained variable changes if one coordinate of ``q`` (d,) is moved; (d,), False except for ``which``."""
     positions = np.repeat(q[None], len(which) + 1, axis=0)
     positions[np.arange(len(which)), which] += moves
     with np.errstate(all="ignore"):

@@ -1,14 +1,14 @@
-"""Gibbs alternation: each block of coordinates is moved by a kernel of its own, all others held where they are.
+"""Gibbs alternation: each block of coordinates is moved by its own kernel while all others stay fixed.
 
     for each block b, in the order given:   q_b <- one transition of b's kernel on the density of q_b given the rest
 
-Each transition keeps the conditional of its block, hence the joint distribution; so does one after the other. A draw is
-the position after all blocks. (The alternation is not reversible as a whole, and need not be.)
+Each transition keeps the conditional of its block, hence the joint distribution, and so does their sequence. A draw is the
+position after all blocks. (The alternation is not reversible as a whole, and need not be.)
 
-Each block has its own metric, integrator and adaptation: the step size by dual averaging of its own acceptance, the metric
-from its own draws in the same windows (:mod:`refhmc.adaptation`). Where the model brings no conditional of its own, a
-block's follows from the joint model (:mod:`refhmc.models.conditionals`). Brofos and Lederman (2021), sec. 4.4, alternate so
-between the latent series of a stochastic-volatility model and its parameters.
+Each block has its own metric, integrator and adaptation. The step size is adapted by dual averaging of the block's own
+acceptance, and the metric from the block's draws in the same windows (:mod:`refhmc.adaptation`). If the model has no
+conditional of its own, that of a block follows from the joint model (:mod:`refhmc.models.conditionals`). Brofos and Lederman
+(2021), sec. 4.4, alternate in this way between the latent series of a stochastic-volatility model and its parameters.
 """
 
 from __future__ import annotations
@@ -31,24 +31,56 @@ OF_BLOCKS = registry({"DHMC": DHMC, "HMC": HMC, "NUTS": NUTS})
 
 @dataclass(frozen=True, eq=False)
 class Gibbs:
-    """``Gibbs({"v": HMC(...), "x": NUTS(...)})``: a kernel for each block, in the order of their turns.
+    """Gibbs alternation between blocks of coordinates, each moved by its own kernel.
 
-    A block with coordinates that jump is ``DHMC``'s. A kernel can be a word, ``"nuts"``, as in :func:`refhmc.sample`; not
-    ``"auto"``, for a model recommends a kernel for all of its coordinates.
+    One transition from q is::
 
-    A block is a variable's name, a tuple of names, or a tuple or range of indices of coordinates. Names are those of the
-    model's coordinates (``v``, ``x`` for all of ``x[0], x[1], ...``, or ``x[3]``) or of its constrained variables, which
-    stand for all coordinates that they depend on (``("beta", "sigma", "phi")``). Together the blocks must be all
-    coordinates, each in one.
+        for each block b, in the order given:
+            q_b <- one transition of b's kernel on the density of q_b given the rest
 
-    ``sample_stats`` has for each draw ``lp`` (of the joint model), ``acceptance_rate`` (the mean over the blocks),
-    ``n_steps`` (their sum), ``diverging`` and ``is_accepted`` (any), and each block's own statistics with the block's name
-    at their end, ``step_size_x``; a block of several has its names joined, ``step_size_beta_sigma_phi``, one of
-    indices its place, ``step_size_block0``.
+    Each transition keeps the conditional distribution of its block, hence the joint distribution, and so does their sequence.
+    The alternation is not reversible as a whole, and need not be. Each block has its own metric, integrator and adaptation.
 
-    Raises TypeError for what is no kernel of one transition, ValueError for no blocks, two alike or of one name, or another
-    word; where it is first used with a model, ValueError for names it does not have, and for blocks that overlap or leave a
-    coordinate out.
+    Parameters
+    ----------
+    blocks : mapping
+        The kernel of each block, in the order in which the blocks are moved. A kernel is ``HMC(...)``, ``NUTS(...)``,
+        ``DHMC(...)``, one of your own, or a word such as ``"nuts"``. A block is the name of a variable, a tuple of names, or a
+        tuple or range of indices of coordinates. Names are those of coordinates (``"v"``, ``"x"`` for all of ``x[0]``,
+        ``x[1]``, ..., or ``"x[3]"``) or of constrained variables, which stand for all coordinates on which they depend.
+        Each coordinate must be in exactly one block. Coordinates with jumps need ``DHMC``.
+
+    Raises
+    ------
+    ValueError
+        If there are no blocks, if two blocks are equal or have one name, or if a word is unknown. When the kernel is first
+        used with a model, also if the model does not have a name or index, or if the blocks overlap or leave a coordinate out.
+    TypeError
+        If the kernel of a block is not a kernel of one transition.
+
+    Notes
+    -----
+    The statistics have ``lp`` (of the joint model), ``acceptance_rate`` (the mean over the blocks), ``n_steps`` (their sum),
+    ``diverging`` and ``is_accepted`` (whether any block did). They also have the statistics of each block with its name at the
+    end, for example ``step_size_x``. The names of a block of several variables are joined (``step_size_beta_sigma_phi``). A
+    block of indices has its place as its name (``step_size_block0``).
+
+    References
+    ----------
+    Brofos and Lederman (2021), section 4.4, alternate in this way between the latent series of a stochastic-volatility model and
+    its parameters.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> kernel = refhmc.Gibbs({"v": refhmc.HMC(n_steps=3), "x": refhmc.NUTS()})
+    >>> result = refhmc.sample(
+    ...     refhmc.models.Funnel(2), kernel, draws=50, tune=50, random_seed=1, progressbar=False, raw=True
+    ... )
+    >>> result.posterior["x"].shape
+    (4, 50, 2)
+    >>> int(result.sample_stats["n_steps_v"].max())
+    3
     """
 
     name = "gibbs"
@@ -56,18 +88,21 @@ class Gibbs:
 
     def __post_init__(self) -> None:
         if not isinstance(self.blocks, Mapping) or not self.blocks:
-            raise ValueError(f"blocks must map names or indices to kernels, got {self.blocks!r}")
+            raise ValueError(
+                f"blocks must map names or indices to kernels; got {self.blocks!r}. "
+                'Give for example {"x": refhmc.NUTS()}.'
+            )
         plain = {plain_block(block): made(kernel, block) for block, kernel in self.blocks.items()}
         if len(plain) < len(self.blocks):
-            raise ValueError(f"two blocks are the same coordinates: {list(self.blocks)}")
+            raise ValueError(f"blocks must have different coordinates; got {list(self.blocks)}. Remove one of two.")
         object.__setattr__(self, "blocks", plain)
         names = [block_name(block, place) for place, block in enumerate(self.blocks)]
         if len(set(names)) < len(names):
-            raise ValueError(f"two blocks have one name: {names}")
+            raise ValueError(f"blocks must have different names; got {names}. Give indices for one of two.")
 
 
 def plain_block(block: Any) -> Any:
-    """A block as it is written down in a checkpoint: its indices Python's integers, a range a tuple."""
+    """Return a block as a checkpoint stores it: indices as Python integers, a range as a tuple."""
     if isinstance(block, np.integer):
         return int(block)
     if isinstance(block, str) or not isinstance(block, Iterable):
@@ -76,11 +111,11 @@ def plain_block(block: Any) -> Any:
 
 
 def made(kernel: Any, block: Any) -> Any:
-    """A block's kernel, given as an object or by a word."""
+    """Return a block's kernel, given as an object or by a word."""
     what = f"block {block!r}: the kernel"
     if isinstance(kernel, str):
         word, kernel = kernel, named(kernel, what, OF_BLOCKS)
         if kernel is None:
-            raise ValueError(f'{what} cannot be {word!r}: name one, such as "nuts"')
+            raise ValueError(f'{what} must not be {word!r}. Name a kernel, such as "nuts".')
     check_kernel(kernel, what)
     return kernel

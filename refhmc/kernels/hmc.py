@@ -2,13 +2,13 @@
 
     p ~ N(0, M);   (q*, p*) = (one step)^n (q, p);   q <- q* with probability min(1, exp(H(q, p) - H(q*, p*)))
 
-Gram-Hansen's notes, Algorithm 2 with its errata (the denominator is exp(-U - K); the reversed momentum -p* makes the
-proposal symmetric and is not needed afterwards, since the momentum is drawn anew); Neal (2011), sec. 3.2.
+Gram-Hansen's notes, Algorithm 2 with its errata: the denominator is exp(-U - K). The reversed momentum -p* makes the proposal
+symmetric and is not needed afterwards, since the next transition draws a new momentum. Neal (2011), sec. 3.2.
 
-The step size may be jittered, eps (1 + j (2u - 1)) with u uniform, against periodic orbits; so may the number of steps, n to
-round(n (1 + l (2u - 1))). Both are drawn before the trajectory and without a look at the state: each value gives a kernel
-that keeps the target, and so does their mixture. A trajectory is never cut short because its energy error is large, which
-would not be reversible; only a non-finite energy ends it.
+The step size may be jittered, eps (1 + j (2u - 1)) with u uniform, against periodic orbits. The number of steps may be
+jittered too, from n to round(n (1 + l (2u - 1))). Both are drawn before the trajectory and do not depend on the state. Each
+value gives a kernel that keeps the target, and so does their mixture. A trajectory is never cut short because its energy error
+is large, which would not be reversible. Only a non-finite energy ends it.
 """
 
 from __future__ import annotations
@@ -37,23 +37,82 @@ if TYPE_CHECKING:
 @with_advice
 @dataclass(frozen=True, kw_only=True)
 class HMC:
-    """Static HMC.
+    """Static Hamiltonian Monte Carlo: a fixed number of steps, then one Metropolis decision.
 
-    step_size : the step; ``None`` adapts it in warm-up to ``target_accept``.
-    n_steps : steps of a trajectory. trajectory_length : n_steps * step_size, rounded to at least one step and at most
-        1,024; give one of the two. Neither: each chain learns the length in warm-up (:mod:`refhmc.adaptation.length`), a block
-        of Gibbs too; the result has it in its attribute ``trajectory_length`` (of a block ``trajectory_length_x``). Where
-        nothing is learned, in a single transition, without warm-up, with many chains at once (``backend="arrays"``,
-        ``"cupy"``), it is pi/2, which decorrelates a standard normal target in one draw.
-    step_jitter, length_jitter : relative half-widths in [0, 1) of the uniform jitters of the step and of the number of steps,
-        which is rounded after the jitter, to at least 1. Default 0; of a length that is learned 0.5. To draw it uniformly
-        from 1, ..., L, as the program of Brofos and Lederman (2021) does by default (not in their tables' runs), give
-        ``trajectory_length=step_size * (L + 1) / 2`` and ``length_jitter=L / (L + 1)``. The programs of Betancourt (2013) and
-        Cobb et al. (2019) have a fixed number; Betancourt's jitters the step by 5 %.
-    metric : default "auto", :class:`refhmc.metrics.LowRank`, which begins diagonal and learns in warm-up the directions
-        that pay. In a block of several, and for many chains at once (``backend="arrays"``), "auto" is ``Diagonal()``, adapted.
-    integrator : default ``Leapfrog()``; ``ImplicitMidpoint()`` where the metric depends on the position.
-    target_accept : default 0.8, and 0.98 there.
+    One transition from the position q is::
+
+        p ~ N(0, M)
+        (q*, p*) = (one step of the integrator)^n (q, p)
+        q <- q*  with probability  min(1, exp(H(q, p) - H(q*, p*)))
+
+    The step size and the number of steps may be jittered. Both are drawn before the trajectory and do not depend on the state.
+    Each value therefore gives a kernel that keeps the target distribution, and so does the mixture. Only a non-finite energy
+    ends a trajectory early.
+
+    Parameters
+    ----------
+    step_size : float, optional
+        Step size of the integrator. By default it is adapted in warm-up until the acceptance rate is `target_accept`.
+    n_steps : int, optional
+        Number of steps per trajectory. Give `n_steps` or `trajectory_length`, not both.
+    trajectory_length : float, optional
+        Length of a trajectory, ``n_steps * step_size``. The number of steps is rounded to a whole number from 1 to 1,024. If
+        neither `n_steps` nor `trajectory_length` is given, each chain learns the length in warm-up. The result has it in its
+        attribute ``trajectory_length`` (``trajectory_length_x`` for the block ``x`` of Gibbs). The length is pi/2, which
+        decorrelates the draws of a standard normal target, if nothing can be learned: in a single transition, without warm-up,
+        and with the backends ``"arrays"`` and ``"cupy"``.
+    step_jitter : float, default 0.0
+        Relative half-width, in [0, 1), of the uniform jitter of the step size.
+    length_jitter : float, optional
+        Relative half-width, in [0, 1), of the uniform jitter of the number of steps, which is then rounded to at least 1.
+        Defaults to 0, or to 0.5 if the trajectory length is learned.
+    metric : object or str, optional
+        A metric of `refhmc.metrics`, or its name in lower case. The default, ``"auto"``, is :class:`refhmc.metrics.LowRank`,
+        which starts diagonal and learns in warm-up those directions that pay. In a block of Gibbs, and with the backends
+        ``"arrays"`` and ``"cupy"``, ``"auto"`` is an adapted ``Diagonal()``.
+    integrator : object or str, optional
+        An integrator of `refhmc.integrators`, or its name in lower case. Defaults to ``Leapfrog()``, or to
+        ``ImplicitMidpoint()`` if the metric depends on the position.
+    target_accept : float, optional
+        Target acceptance rate, in (0, 1). Defaults to 0.8, or to 0.98 if the metric depends on the position.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of range, if both `n_steps` and `trajectory_length` are given, if a word is unknown, or if the
+        integrator does not fit the metric.
+    TypeError
+        If an option is unknown, or if `metric` or `integrator` is not a suitable object.
+
+    See Also
+    --------
+    NUTS : Chooses the length of each trajectory by itself.
+    DHMC : For densities with jumps.
+
+    Notes
+    -----
+    To draw the number of steps uniformly from 1, ..., L, give ``trajectory_length=step_size * (L + 1) / 2`` and
+    ``length_jitter=L / (L + 1)``. The program of Brofos and Lederman (2021) does this by default, but not in the runs of their
+    tables. The programs of Betancourt (2013) and of Cobb et al. (2019) use a fixed number of steps. Betancourt's program jitters
+    the step size by 5 %.
+
+    References
+    ----------
+    - Gram-Hansen, notes on HMC and discontinuous HMC, Algorithm 2. Errata: the denominator of the acceptance probability is
+      exp(-U - K). The reversed momentum -p* makes the proposal symmetric and is not needed afterwards.
+    - Neal (2011), MCMC using Hamiltonian dynamics, section 3.2.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> kernel = refhmc.HMC(step_size=0.5, n_steps=5)
+    >>> result = refhmc.sample(
+    ...     refhmc.models.Funnel(2), kernel, draws=50, tune=0, random_seed=1, progressbar=False, raw=True
+    ... )
+    >>> result.posterior["v"].shape
+    (4, 50)
+    >>> int(result.sample_stats["n_steps"].max())
+    5
     """
 
     name = "hmc"
@@ -73,21 +132,29 @@ class HMC:
 
     @property
     def statistics(self) -> tuple[str, ...]:
-        """Names of the statistics of a draw; ``step_size_nom`` only where the step is jittered."""
+        """Names of the statistics per draw; ``step_size_nom`` is included if the step size is jittered."""
         names = ("lp", "energy", "energy_error", "max_energy_error", "acceptance_rate", "diverging", "step_size")
         nominal = ("step_size_nom",) if self.step_jitter > 0 else ()
         return (*names, *nominal, "n_steps", "int_time", "is_accepted", "outcome", *solver_statistics(self))
 
     @property
     def transition(self) -> Callable:
+        """Compiled function of one transition."""
         return hmc
 
     @property
     def learns_length(self) -> bool:
-        """Whether warm-up learns the length."""
+        """Whether warm-up learns the trajectory length."""
         return self.n_steps is None and self.trajectory_length is None
 
     def settings(self) -> dict[str, float]:
+        """Return the options of the compiled transition.
+
+        Returns
+        -------
+        dict of str to float
+            The value of each option by its name.
+        """
         length = math.pi / 2 if self.learns_length else self.trajectory_length
         return {
             "jitter": self.step_jitter,
@@ -98,8 +165,21 @@ class HMC:
 
 
 class Moves(NamedTuple):
-    """Where each chain is after a transition, ``q`` (..., d), and of each (...,): whether its proposal was accepted, with which
-    probability, the proposal's H - H0, and how many steps were made."""
+    """Result of one transition of many chains on arrays.
+
+    Parameters
+    ----------
+    q : array, shape (..., d)
+        Positions after the transition.
+    is_accepted : array, shape (...)
+        Whether the proposals were accepted.
+    acceptance_rate : array, shape (...)
+        Acceptance probabilities of the proposals.
+    energy_error : array, shape (...)
+        H - H0 of the proposals.
+    n_steps : array, shape (...)
+        Numbers of steps of the trajectories.
+    """
 
     q: Array
     is_accepted: Array
@@ -121,9 +201,35 @@ def transition(
     length_jitter: float = 0.0,
     copies: int = 1,
 ) -> Moves:
-    """One transition of each chain on arrays: q, p (..., d) and the uniforms (..., k) that it asks for, in their order.
+    """Make one transition of static HMC for each chain, on arrays.
 
-    ``n_steps``: before its jitter and rounding. ``copies``: 2 for a ``step`` that moves two copies of (q, p).
+    Parameters
+    ----------
+    H : HamiltonianOnArrays
+        The Hamiltonian, from :func:`refhmc.array_api.hamiltonian`.
+    step : callable
+        One step of an integrator, from its ``on_arrays()``.
+    q : array, shape (..., d)
+        Positions.
+    p : array, shape (..., d)
+        Momenta, which were just drawn.
+    uniforms : array, shape (..., k)
+        Uniform random numbers, used in the order in which the transition needs them.
+    step_size : float
+        Step size before jitter.
+    n_steps : float
+        Number of steps before jitter and rounding.
+    step_jitter : float, default 0.0
+        Relative half-width of the jitter of the step size.
+    length_jitter : float, default 0.0
+        Relative half-width of the jitter of the number of steps.
+    copies : int, default 1
+        2 for a `step` that moves two copies of (q, p), as that of ``ExplicitTao`` does.
+
+    Returns
+    -------
+    Moves
+        Positions after the transition, and acceptance, energy error and number of steps of each chain.
     """
     eps, n, used = jittered(q, uniforms, step_size, n_steps, step_jitter, length_jitter)
     z, energy, done = trajectory(H, step, (q, p) * copies, eps, n)
@@ -133,7 +239,7 @@ def transition(
 def jittered(
     q: Array, uniforms: Array, step_size: float, n_steps: float, step_jitter: float, length_jitter: float
 ) -> tuple[Array, Array, int]:
-    """Step sizes and whole numbers of steps, (...,), and how many uniforms they took."""
+    """Return the step sizes and the whole numbers of steps, (...), and how many uniforms they used."""
     xp, used = batched.namespace(q), 0
     eps, n = step_size + 0.0 * q[..., 0], n_steps + 0.0 * q[..., 0]
     if step_jitter > 0:
@@ -145,7 +251,10 @@ def jittered(
 
 
 def trajectory(H: Any, step: Callable, z: tuple, eps: Array, n: Array) -> tuple[tuple, Array, Array]:
-    """Each chain's n steps: its end, the energy there, the steps made. One that is done, or has no energy, waits."""
+    """Make n steps for each chain and return the ends, the energies there and the steps made.
+
+    A chain that has finished, or has no finite energy, waits for the others.
+    """
     xp, energy, done = batched.namespace(n), H.energy(z[0], z[1]), 0.0 * n
     while xp.any(moving := xp.isfinite(energy) & (done < n)):
         end = step(H, *z, eps[..., None])
@@ -156,7 +265,7 @@ def trajectory(H: Any, step: Callable, z: tuple, eps: Array, n: Array) -> tuple[
 
 
 def accept(q: Array, proposal: Array, energy_error: Array, uniforms: Array, n_steps: Array) -> Moves:
-    """The proposal where u < min(1, exp(-(H - H0)))"""
+    """Take the proposal where u < min(1, exp(-(H - H0)))."""
     xp = batched.namespace(q)
     down = xp.where(energy_error > 0, -energy_error, 0.0)
     probability = xp.where(xp.isfinite(energy_error), xp.exp(down), 0.0)
@@ -166,7 +275,7 @@ def accept(q: Array, proposal: Array, energy_error: Array, uniforms: Array, n_st
 
 @jit
 def jittered_step(randomness: tuple, settings: Any) -> float:
-    """The step of this trajectory."""
+    """Return the step size of this trajectory."""
     eps = settings.step_size
     if settings.jitter > 0:
         eps *= 1 + settings.jitter * (2 * uniform(randomness) - 1)
@@ -175,7 +284,10 @@ def jittered_step(randomness: tuple, settings: Any) -> float:
 
 @jit
 def jittered_length(randomness: tuple, settings: Any) -> int:
-    """Steps of this trajectory: those asked for, by the step before jitter, times 1 + l (2u - 1), rounded."""
+    """Return the number of steps of this trajectory.
+
+    This is the requested number, from the step size before jitter, times 1 + l (2u - 1), rounded.
+    """
     length = float(settings.n_steps)
     if settings.n_steps == 0:
         length = settings.trajectory_length / settings.step_size
@@ -188,7 +300,7 @@ def jittered_length(randomness: tuple, settings: Any) -> int:
 def hmc(
     dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any, stats: Any, control: Any
 ) -> int:
-    """One transition from the state, with a fresh momentum; the outcome."""
+    """Make one transition from the state, with a fresh momentum, and return its outcome."""
     points, path, _, own, _, work = as_workspace(workspace)
     at, watched = as_points(points), settings.watched > 0
     if watched:
@@ -229,9 +341,9 @@ def hmc(
 def metropolis_accept(
     at: Points, randomness: tuple, energies: tuple, eps: float, nominal: float, done: int, status: Any, stats: Any
 ) -> int:
-    """Take the candidate with probability min(1, exp(H0 - H)), fill in the statistics; the outcome.
+    """Take the candidate with probability min(1, exp(H0 - H)), fill in the statistics and return the outcome.
 
-    ``energies``: H0, H (not finite: rejected), the least and the largest on the trajectory, the largest error.
+    ``energies`` has H0, H (rejected if not finite), the least and the largest energy on the trajectory, and the largest error.
     """
     H0, H, lowest, highest, worst = energies
     finite = math.isfinite(H)

@@ -1,25 +1,25 @@
 """NUTS: the No-U-Turn sampler with multinomial selection and the generalised criterion.
 
 From the point z0 = (q, p) a trajectory is doubled, forward or backward in time at random, until it turns back on itself.
-Write the states of an interval of it as z_a ... z_b, rho = p_a + ... + p_b, v = M^-1 p (or G(q)^-1 p) the velocities. The
+Consider an interval of states z_a ... z_b with rho = p_a + ... + p_b and the velocities v = M^-1 p (or G(q)^-1 p). The
 interval *turns* if rho . v_a <= 0 or rho . v_b <= 0. Two halves A, B = z_a ... z_m, z_{m+1} ... z_b may be joined unless
 
-    the whole turns                rho_A + rho_B             against  v_a, v_b
-    A with B's first state does    rho_A + p_{m+1}           against  v_a, v_{m+1}
-    B with A's last state does     p_m + rho_B               against  v_m, v_b
+    the whole turns                    rho_A + rho_B      with   v_a, v_b
+    A and the first state of B turn    rho_A + p_{m+1}    with   v_a, v_{m+1}
+    B and the last state of A turn     p_m + rho_B        with   v_m, v_b
 
-(without the last two, 100 independent normals resonate: at step 0.2, 337 steps a draw where 25 do). A new subtree whose own
-halves, or their halves, may not be joined is thrown away and the trajectory ends; if only the whole turns, it ends with
-the subtree kept. The next state is drawn with probability proportional to exp(-H) within a subtree, and the subtree's
-candidate takes the tree's place with probability min(1, W_subtree / W_tree).
+(Without the last two, 100 independent normals resonate: at step 0.2, 337 steps per draw instead of 25.) A new subtree is
+discarded, and the trajectory ends, if its own halves, or their halves, may not be joined. If only the whole trajectory turns,
+it ends and the subtree is kept. Within a subtree a state is drawn with probability proportional to exp(-H). The candidate of
+the subtree replaces that of the tree with probability min(1, W_subtree / W_tree).
 
-Hoffman and Gelman (2014); Betancourt (2017), A conceptual introduction to HMC, appendix A; the joined criterion is that
-of Stan's pull request 2800. An energy spread of more than 1,000 over the trajectory, or an energy that is not finite,
-ends it too (see ``sample_stats``); like the U-turn, the rule looks at an interval and not at where it was started from,
+Hoffman and Gelman (2014); Betancourt (2017), A conceptual introduction to HMC, appendix A; the criterion for joining halves is
+that of Stan's pull request 2800. An energy spread of more than 1,000 over the trajectory, or an energy that is not finite,
+also ends it (see ``sample_stats``). Like the U-turn criterion, this rule depends on the interval but not on its starting point,
 so that the transition leaves exp(-H) exactly invariant.
 
-The subtree is built leaf by leaf, without recursion: after leaf k the completed intervals are the binary digits of k + 1,
-and ``tree`` holds them, largest first, with the rows below.
+The subtree is built leaf by leaf, without recursion. After leaf k the completed intervals are the binary digits of k + 1.
+``tree`` holds them, largest first, with the rows below.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from refhmc.numerics.batched import Array
 
 
 class IntervalRows(NamedTuple):
-    """Rows of an interval, (d,) each: the sum of its momenta; momentum and velocity at its first and at its last state."""
+    """Rows (d,) of an interval: the sum of its momenta, and momentum and velocity at its first and last states."""
 
     rho: Any
     p_first: Any
@@ -56,7 +56,7 @@ class IntervalRows(NamedTuple):
 
 @dataclass
 class NewStates:
-    """Those of one doubling, as they are made: their energies, the sum of their weights, and the one drawn by weight."""
+    """The states of one doubling: their energies, the sum of their weights, and the one drawn by weight."""
 
     energies: list
     weight: float = 0.0
@@ -64,12 +64,32 @@ class NewStates:
 
 
 class Ended(Exception):
-    """The new half is thrown away, and why."""
+    """Raised if the new half is discarded, with the reason."""
 
 
 class Move(NamedTuple):
-    """Where the chain is after a transition. ``ended``: "turned", "full" at the greatest depth, "diverged" where energies
-    spread by more than 1,000, or "no energy"."""
+    """Result of one transition of NUTS on arrays.
+
+    Parameters
+    ----------
+    q : array, shape (d,)
+        Position after the transition.
+    index_in_trajectory : int
+        Position of the draw on the trajectory, in signed steps from its start.
+    energy_error : float
+        H - H0 of the draw.
+    acceptance_rate : float
+        Mean of min(1, exp(H0 - H)) over all new states.
+    tree_depth : int
+        Number of doublings whose new half was kept.
+    n_steps : int
+        Number of steps.
+    uniforms_used : int
+        How many of the uniform random numbers were used.
+    ended : str
+        Why the trajectory ended: "turned", "full" at the greatest depth, "diverged" if the energies spread by more than 1,000,
+        or "no energy".
+    """
 
     q: Array
     index_in_trajectory: int
@@ -92,8 +112,34 @@ def transition(
     max_treedepth: int = 10,
     copies: int = 1,
 ) -> Move:
-    """One transition of one chain, q and p (d,), by recursion: Hoffman and Gelman's Algorithm 6 with multinomial weights and
-    the criterion above. ``copies``: 2 for a ``step`` that moves two copies of (q, p)."""
+    """Make one transition of NUTS for one chain, on arrays, by recursion.
+
+    This is Hoffman and Gelman's Algorithm 6 with multinomial weights and the generalised U-turn criterion.
+
+    Parameters
+    ----------
+    H : HamiltonianOnArrays
+        The Hamiltonian, from :func:`refhmc.array_api.hamiltonian`.
+    step : callable
+        One step of an integrator, from its ``on_arrays()``.
+    q : array, shape (d,)
+        Position.
+    p : array, shape (d,)
+        Momentum, which was just drawn.
+    uniforms : sequence of float
+        Uniform random numbers, used in the order in which the transition needs them.
+    step_size : float
+        Step size.
+    max_treedepth : int, default 10
+        Maximum number of doublings.
+    copies : int, default 1
+        2 for a `step` that moves two copies of (q, p), as that of ``ExplicitTao`` does.
+
+    Returns
+    -------
+    Move
+        Position after the transition, its statistics, and why the trajectory ended.
+    """
     tape = [float(u) for u in uniforms][::-1]
     recorded, H0 = len(tape), float(H.energy(q, p))
     chosen = State((q, p) * copies, H.inverse_product(q, p), H0, 0)
@@ -122,7 +168,7 @@ def transition(
 def recursive_half(
     H: Any, step: Callable, edge: State, eps: float, depth: int, H0: float, new: NewStates, tape: list
 ) -> Interval:
-    """2^depth states beyond ``edge``; raises Ended."""
+    """Return 2^depth states beyond ``edge``; raises Ended."""
     if depth == 0:
         z = step(H, *edge.z, eps)
         state = State(z, H.inverse_product(z[0], z[1]), float(H.energy(z[0], z[1])), edge.time + (1 if eps > 0 else -1))
@@ -145,7 +191,7 @@ def recursive_half(
 
 
 def turns(a: Interval, b: Interval) -> bool:
-    """Whether A and B, which follows it, may not be joined."""
+    """Return whether A and B, which follows it, may not be joined."""
 
     def onward(rho: Array, first: State, last: State) -> bool:
         return bool(batched.dot(rho, first.v) > 0) and bool(batched.dot(rho, last.v) > 0)
@@ -156,6 +202,7 @@ def turns(a: Interval, b: Interval) -> bool:
 
 
 def spread(energies: list) -> float:
+    """Return the difference of the largest and the least energy."""
     return max(energies) - min(energies)
 
 
@@ -168,14 +215,62 @@ LARGEST_LOG_WEIGHT = 700.0
 @with_advice
 @dataclass(frozen=True, kw_only=True)
 class NUTS:
-    """The No-U-Turn sampler.
+    """The No-U-Turn sampler, which chooses the length of each trajectory.
 
-    step_size : the step; ``None`` adapts it in warm-up to ``target_accept``.
-    max_treedepth : at most 2^max_treedepth - 1 steps a draw.
-    metric : default "auto", :class:`refhmc.metrics.LowRank`, which begins diagonal and learns in warm-up the directions
-        that pay. In a block of several, and for many chains at once (``backend="arrays"``), "auto" is ``Diagonal()``, adapted.
-    integrator : default ``Leapfrog()``; ``ImplicitMidpoint()`` where the metric depends on the position.
-    target_accept : default 0.8, and 0.98 there.
+    From (q, p), p ~ N(0, M), a trajectory is doubled, forward or backward in time at random, until it turns back on itself. With
+    rho the sum of the momenta of the states z_a, ..., z_b and v their velocities M^-1 p (or G(q)^-1 p), an interval turns if::
+
+        rho . v_a <= 0   or   rho . v_b <= 0
+
+    Two halves are joined unless the whole turns, the first half turns with the first state of the second, or the second half
+    turns with the last state of the first. The next state is drawn from the trajectory with multinomial weights exp(-H). The new
+    half replaces the candidate with probability min(1, W_new / W_old). The transition leaves exp(-H) exactly invariant.
+
+    Parameters
+    ----------
+    step_size : float, optional
+        Step size of the integrator. By default it is adapted in warm-up until the acceptance rate is `target_accept`.
+    max_treedepth : int, default 10
+        Maximum number of doublings, from 1 to 30. A draw takes at most ``2**max_treedepth - 1`` steps.
+    metric : object or str, optional
+        A metric of `refhmc.metrics`, or its name in lower case. The default, ``"auto"``, is :class:`refhmc.metrics.LowRank`,
+        which starts diagonal and learns in warm-up those directions that pay. In a block of Gibbs, and with the backends
+        ``"arrays"`` and ``"cupy"``, ``"auto"`` is an adapted ``Diagonal()``.
+    integrator : object or str, optional
+        An integrator of `refhmc.integrators`, or its name in lower case. Defaults to ``Leapfrog()``, or to
+        ``ImplicitMidpoint()`` if the metric depends on the position.
+    target_accept : float, optional
+        Target acceptance rate, in (0, 1). Defaults to 0.8, or to 0.98 if the metric depends on the position.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of range, if a word is unknown, or if the integrator does not fit the metric.
+    TypeError
+        If an option is unknown, or if `metric` or `integrator` is not a suitable object.
+
+    See Also
+    --------
+    HMC : Trajectories of a given or learned length.
+    DHMC : For densities with jumps.
+
+    References
+    ----------
+    - Hoffman and Gelman (2014), The No-U-Turn sampler, Algorithm 6, here with multinomial weights.
+    - Betancourt (2017), A conceptual introduction to Hamiltonian Monte Carlo, appendix A.
+    - The criterion for joining two halves is that of Stan's pull request 2800.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> kernel = refhmc.NUTS(max_treedepth=4)
+    >>> result = refhmc.sample(
+    ...     refhmc.models.Funnel(2), kernel, draws=50, tune=50, random_seed=1, progressbar=False, raw=True
+    ... )
+    >>> result.posterior["v"].shape
+    (4, 50)
+    >>> bool(result.sample_stats["n_steps"].max() <= 15)
+    True
     """
 
     name = "nuts"
@@ -191,7 +286,7 @@ class NUTS:
 
     @property
     def statistics(self) -> tuple[str, ...]:
-        """Names of the statistics of a draw."""
+        """Names of the statistics per draw."""
         return (
             *(
                 "lp",
@@ -209,14 +304,22 @@ class NUTS:
 
     @property
     def transition(self) -> Callable:
+        """Compiled function of one transition."""
         return nuts
 
     def settings(self) -> dict[str, float]:
+        """Return the options of the compiled transition.
+
+        Returns
+        -------
+        dict of str to float
+            The value of each option by its name.
+        """
         return {"max_depth": self.max_treedepth}
 
 
 class State(NamedTuple):
-    """A state of the trajectory: z = (q, p), and the copies where the step moves two; v = dH/dp; H; its time, in steps."""
+    """A state of the trajectory: z = (q, p), with the copies if the step moves two; v = dH/dp; H; and its time in steps."""
 
     z: tuple
     v: Array
@@ -225,7 +328,7 @@ class State(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """Of the trajectory: its first and last state in time, and rho, the sum of its momenta."""
+    """Part of the trajectory: its first and last states in time, and rho, the sum of its momenta."""
 
     first: State
     last: State
@@ -234,14 +337,15 @@ class Interval(NamedTuple):
 
 @jit_inline
 def as_interval(rows: np.ndarray) -> Any:
+    """Return named views of the rows of an interval."""
     return IntervalRows(rows[0], rows[1], rows[2], rows[3], rows[4])
 
 
 @jit_sum
 def is_turning(first: np.ndarray, second: np.ndarray, v_last: np.ndarray) -> bool:
-    """Whether A + B, or A + first of B, or last of A + B turns; ``first`` and ``second`` are the intervals A and B.
+    """Return whether A + B, or A + first of B, or last of A + B turns; ``first`` and ``second`` are the intervals A and B.
 
-    ``v_last`` is the velocity at the last state of B, ``v_last`` of B or where that stands before it is put there.
+    ``v_last`` is the velocity at the last state of B, which need not have been copied into B yet.
     """
     a, b = as_interval(first), as_interval(second)
     whole_a = whole_b = first_a = first_b = last_a = last_b = 0.0
@@ -260,7 +364,7 @@ def is_turning(first: np.ndarray, second: np.ndarray, v_last: np.ndarray) -> boo
 
 @jit_sum
 def states_are_turning(first: np.ndarray, z: np.ndarray) -> bool:
-    """:func:`is_turning` for the first state of the interval ``first`` and the state ``z``: its three parts are the same."""
+    """Return :func:`is_turning` for the first state of the interval ``first`` and the state ``z``; its three parts are the same."""
     a, point = as_interval(first), as_point(z)
     whole_a = whole_b = 0.0
     for i in range(z.shape[1]):
@@ -272,7 +376,7 @@ def states_are_turning(first: np.ndarray, z: np.ndarray) -> bool:
 
 @jit_inline
 def make_leaf(rows: np.ndarray, z: np.ndarray) -> None:
-    """The interval of the one state ``z``."""
+    """Write the interval of the single state ``z``."""
     interval, point = as_interval(rows), as_point(z)
     copy_row(interval.rho, point.p)
     copy_row(interval.p_first, point.p)
@@ -283,7 +387,7 @@ def make_leaf(rows: np.ndarray, z: np.ndarray) -> None:
 
 @jit_inline
 def append(first: np.ndarray, second: np.ndarray) -> None:
-    """A <- A + B: the interval B comes after A."""
+    """Set A <- A + B, where the interval B comes after A."""
     a, b = as_interval(first), as_interval(second)
     add_row(a.rho, b.rho)
     copy_row(a.p_last, b.p_last)
@@ -300,11 +404,10 @@ def reverse(rows: np.ndarray) -> None:
 
 @jit
 def add_leaf(tree: np.ndarray, leaf: int, z: np.ndarray) -> bool:
-    """Add leaf ``z`` and join intervals of the same size, 1, 2, 4, ...; False when a union of two turns.
+    """Add leaf ``z`` and join intervals of the same size, 1, 2, 4, ...; return False if a union of two turns.
 
-    The completed intervals that wait for another of their size lie in ``tree[0], tree[1], ...``, as many as there are
-    ones in the binary digits of ``leaf``, and each join is a carry in leaf + 1. Of a single state only the first rows
-    are filled.
+    The completed intervals that wait for another of their size are in ``tree[0], tree[1], ...``. Their number is the number of
+    ones in the binary digits of ``leaf``, and each join is a carry in leaf + 1. Only the first rows of a single state are filled.
     """
     point = as_point(z)
     top, digits = 0, leaf
@@ -351,9 +454,9 @@ def build_subtree(
 ) -> tuple[int, float, float, int]:
     """Build a subtree of 2^depth states from the point ``z``, which moves to its far end.
 
-    ``tree[0]`` becomes the subtree's interval, ``candidate`` its candidate; ``trajectory`` is added to.
-    Returns (outcome, weight, candidate's energy, candidate's index from 1): ``ACCEPTED`` for a valid subtree,
-    ``REJECTED`` for one that turns.
+    ``tree[0]`` becomes the subtree's interval and ``candidate`` its candidate; the totals in ``trajectory`` are updated. Return
+    the outcome, the weight, the candidate's energy and the candidate's index, which starts at 1. The outcome is ``ACCEPTED`` for
+    a valid subtree and ``REJECTED`` for one that turns.
     """
     _, tree, _, own, trajectory, work = as_workspace(workspace)
     outcome, weight, chosen_energy, chosen = S.ACCEPTED, 0.0, H0, 0
@@ -396,7 +499,7 @@ def build_subtree(
 def nuts(
     dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any, stats: Any, control: Any
 ) -> int:
-    """One transition from the state, with a fresh momentum; the outcome."""
+    """Make one transition from the state, with a fresh momentum, and return its outcome."""
     points, tree, _, _, totals, work = as_workspace(workspace)
     at = as_points(points)
     H0 = begin(dynamics, model, workspace, randomness, settings)

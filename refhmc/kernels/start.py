@@ -1,5 +1,7 @@
-"""How every transition begins: a fresh momentum at the state, p ~ N(0, G), and the energy H0 there; and, for an integrator
-that follows the parts of a split model in a random order, that order."""
+"""Start of every transition: a fresh momentum at the state, p ~ N(0, G), and the energy H0 there.
+
+An integrator that follows the parts of a split model in a random order also gets that order here.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from refhmc.integrators.randomized_split import N_KNOWN
 
 @jit
 def begin(dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any) -> float:
-    """Draw the momentum of the state, unless ``settings.keep_momentum``; returns H0, not finite where there is none."""
+    """Draw the momentum of the state, unless ``settings.keep_momentum``, and return H0, which is not finite if there is none."""
     points, _, normals, own, _, work = as_workspace(workspace)
     dyn, draws = as_dynamics(dynamics), settings.keep_momentum == 0
     if draws:
@@ -28,7 +30,7 @@ def begin(dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, se
 
 @jit
 def not_begun(state: Any, status: Any, settings: Any, stats: Any) -> int:
-    """The statistics of a transition that cannot begin, since the state has no finite energy H0; the outcome."""
+    """Fill in the statistics of a transition whose state has no finite energy H0, and return the outcome."""
     outcome = S.reason(status)
     stats.lp = as_point(state).log_density[0]
     stats.energy = stats.max_energy_error = math.inf

@@ -4,10 +4,10 @@
 
     g(q) = M dL_m/dq,       whose mean over m is dL/dq.
 
-The parts are the minibatches. Each pass through the M of them has a fresh uniformly random order. A model that is not split is
-one batch, g = dL/dq; so is the conditional of a block under Gibbs.
+The parts are the minibatches. Each pass through the M of them has a fresh uniformly random order. A model that is not split,
+and the conditional of a block under Gibbs, is one batch, g = dL/dq.
 
-**One update.** With a mass M (the metric, constant), a fresh standard normal z and a step h,
+**One update.** With a constant mass M (the metric), a fresh standard normal z and a step h,
 
     p <- a p + h g(q) + c M^(1/2) z,        q <- q + h M^-1 p
 
@@ -18,29 +18,29 @@ one batch, g = dL/dq; so is the conditional of a block under Gibbs.
     SGHMC    eps            1 - alpha         sqrt(2 (alpha - beta))   v <- (1 - alpha) v + eta g + N(0, 2 (alpha - beta) eta),
                                                                        q <- q + v,   eta = eps^2 M^-1
 
-(SGLD: Welling and Teh 2011, eq. 4. SGHMC: Chen, Fox and Guestrin 2014, eq. 15; alpha is the friction.) So SGLD is SGHMC that
-loses all of its momentum at each update. The momentum of SGD and SGHMC is never drawn anew: it is kept from one transition to
-the next, as by the program of Vadera et al. (2020), from which Cobb and Jalaian (2021) adapt how they tune their baselines. (At
-its commit 3bc179d ``optimSGHMC`` computes the noise and does not add it: there SGLD and SGHMC are SGD.)
+(SGLD: Welling and Teh 2011, eq. 4. SGHMC: Chen, Fox and Guestrin 2014, eq. 15; alpha is the friction.) SGLD is therefore SGHMC
+that loses all of its momentum at each update. The momentum of SGD and SGHMC is kept from one transition to the next, as in the
+program of Vadera et al. (2020), from which Cobb and Jalaian (2021) adapt how they tune their baselines. (At its commit 3bc179d
+``optimSGHMC`` computes the noise and does not add it, so that SGLD and SGHMC are SGD there.)
 
 **Steps.** The t-th update of a chain, t = 0, 1, ..., warm-up included, has the step
 
     eps_t = eps (1 + t/b)^-gamma                          decaying: Welling and Teh's a (b + t)^-gamma, a = eps b^gamma
-    eps_t = eps/2 (cos(pi (t mod T) / T) + 1)             cyclic: Zhang et al. (2020), eq. 1, T = ceil(K/C) updates to a cycle
+    eps_t = eps/2 (cos(pi (t mod T) / T) + 1)             cyclic: Zhang et al. (2020), eq. 1, T = ceil(K/C) updates per cycle
 
-or always eps. Averages over draws of decaying steps are to be weighted by the statistic ``step_size``.
+or always eps. Averages over draws with decaying steps should be weighted by the statistic ``step_size``.
 
 **Exploration** (Zhang et al. 2020, algorithm 1). In the first part of each cycle, while (t mod T)/T < beta, an update has no
-noise, c = 0: it ascends, with steps that are still large, to a mode that it may not have been at. Then the noise sets in, and
-only what comes after it is kept as a draw: the statistic ``exploring`` marks the draws to be left out.
+noise, c = 0. With steps that are still large it climbs to a mode that may be a new one. Then the noise sets in, and only later
+draws should be kept: the statistic ``exploring`` marks the draws to omit.
 
-**What the draws are.** Nothing is accepted or rejected, and at a finite step their law is not the target. On a Gaussian with
-precision A, with full batches, M = I and a constant step, their covariance is A^-1 (I - eps A / 4)^-1 for SGLD, and
-A^-1 (I - eps^2 A / (2 (2 - alpha)))^-1 for SGHMC with beta = 0. The noise of minibatches widens it further:
-``tests/kernels/test_stochastic_gradient.py``.
+**Distribution of the draws.** Nothing is accepted or rejected, and with a finite step the stationary distribution is not the
+target. On a Gaussian with precision A, with full batches, M = I and a constant step, the covariance of the draws is
+A^-1 (I - eps A / 4)^-1 for SGLD, and A^-1 (I - eps^2 A / (2 (2 - alpha)))^-1 for SGHMC with beta = 0. The noise of minibatches
+increases it further: ``tests/kernels/test_stochastic_gradient.py``.
 
-A transition is n updates, by default one pass through the data. Where a position, or the density of a minibatch, is not finite,
-the chain goes back to where the transition began, with p = 0, and the draw is diverging.
+A transition has n updates, by default one pass through the data. If a position, or the density of a minibatch, is not finite,
+the chain returns to the start of the transition, with p = 0, and the draw is marked as diverging.
 """
 
 from __future__ import annotations
@@ -71,15 +71,31 @@ IDENTITY = Identity()
 
 @dataclass(frozen=True, kw_only=True)
 class StochasticGradient:
-    """The options that the three have in common.
+    """Base class of the stochastic-gradient kernels, with their common options.
 
-    step_size : eps, the first step. n_steps : updates of a transition; ``None``: M of them, one pass through the parts.
-    decay : ``(b, gamma)``, both positive, for steps that decay; b in updates. cycle : T, for cyclic steps; give one of the two.
-    exploration : beta in [0, 1), the share of each cycle that has no noise, and whose draws are ``exploring``.
-    metric : ``Identity()`` or ``Diagonal(variances)``, M^-1: nothing is adapted in warm-up, whose draws are thrown away.
-    evaluate_lp : evaluate the log density at each draw, for the statistic ``lp``; costs the gradient of every part once.
+    Parameters
+    ----------
+    step_size : float
+        Step size eps of the first update.
+    n_steps : int, optional
+        Number of updates per transition. By default one pass through the parts of the model.
+    decay : tuple of float, optional
+        ``(b, gamma)``, both positive, for decaying steps; b is a number of updates.
+    cycle : int, optional
+        Number T of updates per cycle, for cyclic steps.
+    exploration : float, default 0.0
+        Share beta of each cycle, in [0, 1), without noise.
+    metric : Identity or Diagonal, default Identity()
+        The constant metric M^-1. It is not adapted.
+    evaluate_lp : bool, default False
+        Evaluate the log density at each draw.
 
-    Raises ValueError, or TypeError for another metric.
+    Raises
+    ------
+    ValueError
+        If a number is out of range.
+    TypeError
+        If `metric` is another metric, or one that is adapted.
     """
 
     step_size: float
@@ -98,39 +114,57 @@ class StochasticGradient:
 
     def __post_init__(self) -> None:
         if self.step_size is None:
-            raise ValueError(f"{type(self).__name__} needs a step_size: none is adapted to minibatches")
+            raise ValueError(
+                f"step_size must be given for {type(self).__name__}; got None. It is not adapted to minibatches."
+            )
         check_options(self)
         if not isinstance(self.metric, Identity | Diagonal) or self.metric.learns != NOTHING:
             raise TypeError(
-                f"{type(self).__name__} takes Identity() or Diagonal(variances), which are not adapted, got {self.metric!r}"
+                f"metric must be Identity() or Diagonal(variances) for {type(self).__name__}; got {self.metric!r}. "
+                "It is not adapted to minibatches."
             )
         for name in ("n_steps", "cycle"):
             if getattr(self, name) is not None:
                 whole_number(name, getattr(self, name))
         if self.decay is not None:
             if self.cycle is not None:
-                raise ValueError("give decay or cycle, not both")
+                raise ValueError(
+                    f"decay and cycle must not both be given; got {self.decay!r} and {self.cycle!r}. Remove one of them."
+                )
             object.__setattr__(self, "decay", plain_decay(self.decay))
         if share("exploration", self.exploration) > 0 and self.cycle is None:
-            raise ValueError("exploration is a share of a cycle: give cycle, too")
+            raise ValueError(
+                f"exploration must be 0 without cycle; got {self.exploration!r}. Give cycle, of which exploration is a share."
+            )
 
     @property
     def a(self) -> float:
-        """The share of p that an update keeps."""
+        """Share of the momentum that an update keeps."""
         return 0.0
 
     @property
     def c(self) -> float:
-        """The size of the noise."""
+        """Size of the noise."""
         return 0.0
 
     @property
     def begins_at_rest(self) -> bool:
-        """Whether the first p is 0, and not drawn."""
+        """Whether the first momentum is zero instead of drawn."""
         return self.a == 0 or self.c == 0
 
     def step(self, t: int) -> float:
-        """eps_t"""
+        """Return the step size of an update.
+
+        Parameters
+        ----------
+        t : int
+            Number of the update, from 0.
+
+        Returns
+        -------
+        float
+            The step size eps_t.
+        """
         if self.decay is not None:
             b, gamma = self.decay
             return self.step_size * (1 + t / b) ** -gamma
@@ -139,12 +173,23 @@ class StochasticGradient:
         return self.step_size
 
     def explores(self, t: int) -> bool:
-        """Whether the t-th update has no noise, for it belongs to the exploration of its cycle."""
+        """Return whether an update belongs to the exploration of its cycle, which has no noise.
+
+        Parameters
+        ----------
+        t : int
+            Number of the update, from 0.
+
+        Returns
+        -------
+        bool
+            Whether the update has no noise.
+        """
         return self.cycle is not None and (t % self.cycle) / self.cycle < self.exploration
 
     @property
     def statistics(self) -> tuple[str, ...]:
-        """Names of the statistics of a draw; ``lp`` and ``exploring`` only where they are asked for."""
+        """Names of the statistics per draw; ``lp`` and ``exploring`` are included on request."""
         lp = ("lp",) if self.evaluate_lp else ()
         exploring = ("exploring",) if self.exploration > 0 else ()
         return (
@@ -160,9 +205,17 @@ class StochasticGradient:
 
     @property
     def transition(self) -> Callable:
+        """Compiled function of one transition."""
         return stochastic_gradient
 
     def settings(self) -> dict[str, float]:
+        """Return the options of the compiled transition.
+
+        Returns
+        -------
+        dict of str to float
+            The value of each option by its name.
+        """
         b, gamma = self.decay or (1.0, 0.0)
         return {
             "n_steps": self.n_steps or 0,
@@ -179,96 +232,274 @@ class StochasticGradient:
 
 @dataclass(frozen=True, kw_only=True)
 class SGD(StochasticGradient):
-    """Stochastic gradient ascent of L with momentum: v <- mu v + eps M^-1 g(q), q <- q + v. An optimiser, for comparison.
+    """Stochastic gradient ascent with momentum: an optimiser, for comparison.
 
-    momentum : mu in [0, 1). step_size is eps, the learning rate of L, a sum over the data. Weight decay is the model's prior,
-    and nothing else. Where steps vary, p = v / sqrt(eps_t) is kept. The other options are those of
-    :class:`StochasticGradient`, and so is what is raised.
+    With the minibatch gradient g and the metric M, one update is::
+
+        v <- mu v + eps_t M^-1 g(q),        q <- q + v
+
+    Here ``g(q) = n dL_m/dq`` for one of the n parts L_m of a split model, or dL/dq if the model is not split. Every update is
+    accepted. The draws do not have the posterior distribution: they are the iterates of an optimiser.
+
+    Parameters
+    ----------
+    step_size : float
+        Step size eps of the first update. It is the learning rate of the log density L, which is a sum over the data.
+    n_steps : int, optional
+        Number of updates per transition. By default a transition is one pass through the parts of the model.
+    decay : tuple of float, optional
+        ``(b, gamma)``, both positive, for the decaying steps ``eps_t = eps (1 + t/b)**-gamma``; b is a number of updates.
+        Give `decay` or `cycle`, not both.
+    cycle : int, optional
+        Number T of updates per cycle, for the cyclic steps ``eps_t = eps/2 (cos(pi (t mod T)/T) + 1)``.
+    exploration : float, default 0.0
+        Must be 0: SGD has no noise.
+    metric : Identity or Diagonal, default Identity()
+        The constant metric M^-1. It is not adapted.
+    evaluate_lp : bool, default False
+        Evaluate the log density at each draw, for the statistic ``lp``. This costs one gradient of every part per draw.
+    momentum : float, default 0.0
+        Momentum mu, in [0, 1). If steps vary, ``p = v / sqrt(eps_t)`` is kept from one update to the next.
+
+    Raises
+    ------
+    ValueError
+        If `step_size` is missing, if a number is out of range, or if both `decay` and `cycle` are given.
+    TypeError
+        If `metric` is another metric, or one that is adapted.
+
+    See Also
+    --------
+    SGLD : The same with noise and without momentum.
+    SGHMC : The same with noise and friction.
+
+    Notes
+    -----
+    Weight decay is the prior of the model and nothing else.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> kernel = refhmc.SGD(step_size=0.01, n_steps=100)
+    >>> result = refhmc.sample(
+    ...     refhmc.models.Gaussian([1.0], [[1.0]]), kernel, draws=20, tune=0, random_seed=1, progressbar=False, raw=True
+    ... )
+    >>> bool(abs(result.draws[:, -1] - 1).max() < 1e-3)
+    True
     """
 
     name = "sgd"
     momentum: float = 0.0
     squared_by = 1.0
     approximation = (
-        "SGD is an optimiser. Its draws are the iterates of an ascent, spread by the noise of the minibatches and not as the "
-        "posterior is. HMC and NUTS keep the posterior."
+        "SGD is an optimiser. Its draws are iterates that vary with the noise of the minibatches, and their distribution is not "
+        "the posterior. Use HMC or NUTS for the posterior."
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         share("momentum", self.momentum)
         if self.exploration > 0:
-            raise ValueError("exploration is the part of a cycle without noise, and SGD has no noise at all")
+            raise ValueError(
+                f"exploration must be 0 for SGD; got {self.exploration!r}. SGD has no noise, which exploration would omit."
+            )
 
     @property
     def a(self) -> float:
+        """Share of the momentum that an update keeps."""
         return self.momentum
 
 
 @dataclass(frozen=True, kw_only=True)
 class SGLD(StochasticGradient):
-    """Stochastic gradient Langevin dynamics: q <- q + eps/2 M^-1 g(q) + sqrt(eps) M^(-1/2) z.
+    """Stochastic gradient Langevin dynamics, which is approximate.
 
-    Options, and what is raised: those of :class:`StochasticGradient`.
+    With the minibatch gradient g, the metric M and a standard normal z, one update is::
+
+        q <- q + eps_t/2 M^-1 g(q) + sqrt(eps_t) M^(-1/2) z
+
+    Here ``g(q) = n dL_m/dq`` for one of the n parts L_m of a split model, or dL/dq if the model is not split. Every update is
+    accepted, so that the stationary distribution is not the posterior. On a Gaussian with precision A, with full batches, M = I
+    and a constant step, the covariance of the draws is ``A^-1 (I - eps A / 4)^-1``. The noise of minibatches increases it.
+
+    Parameters
+    ----------
+    step_size : float
+        Step size eps of the first update.
+    n_steps : int, optional
+        Number of updates per transition. By default a transition is one pass through the parts of the model.
+    decay : tuple of float, optional
+        ``(b, gamma)``, both positive, for the decaying steps ``eps_t = eps (1 + t/b)**-gamma``; b is a number of updates.
+        Weight averages over the draws by the statistic ``step_size``. Give `decay` or `cycle`, not both.
+    cycle : int, optional
+        Number T of updates per cycle, for the cyclic steps ``eps_t = eps/2 (cos(pi (t mod T)/T) + 1)``.
+    exploration : float, default 0.0
+        Share beta of each cycle, in [0, 1), in which updates have no noise. The statistic ``exploring`` marks the draws from
+        it, which should be omitted. Needs `cycle`.
+    metric : Identity or Diagonal, default Identity()
+        The constant metric M^-1. It is not adapted.
+    evaluate_lp : bool, default False
+        Evaluate the log density at each draw, for the statistic ``lp``. This costs one gradient of every part per draw.
+
+    Raises
+    ------
+    ValueError
+        If `step_size` is missing, if a number is out of range, if both `decay` and `cycle` are given, or if `exploration` is
+        given without `cycle`.
+    TypeError
+        If `metric` is another metric, or one that is adapted.
+
+    See Also
+    --------
+    SGHMC : Keeps a part of the momentum.
+
+    References
+    ----------
+    - Welling and Teh (2011), Bayesian learning via stochastic gradient Langevin dynamics, equation 4. Their decaying step
+      a (b + t)^-gamma is this one with a = eps b^gamma.
+    - Zhang et al. (2020), Cyclical stochastic gradient MCMC, equation 1 and algorithm 1. T is ceil(K/C).
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> kernel = refhmc.SGLD(step_size=0.1, n_steps=10)
+    >>> result = refhmc.sample(
+    ...     refhmc.models.Gaussian([1.0], [[1.0]]), kernel, draws=50, tune=10, random_seed=1, progressbar=False, raw=True
+    ... )
+    >>> result.draws.shape
+    (4, 50, 1)
+    >>> kernel.exact
+    False
     """
 
     name = "sgld"
     squared_by = 0.5
     approximation = (
-        "SGLD takes every update without an acceptance. At a finite step its draws have another law than the posterior, by the "
-        "step and by the noise of the minibatches. Steps that decay lessen both; HMC and NUTS keep the posterior."
+        "SGLD accepts every update. With a finite step its stationary distribution differs from the posterior, because of the "
+        "step size and the noise of the minibatches. Decaying steps reduce both errors; use HMC or NUTS for the posterior."
     )
 
     @property
     def c(self) -> float:
+        """Size of the noise."""
         return math.sqrt(2.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SGHMC(StochasticGradient):
-    """Stochastic gradient HMC: v <- (1 - alpha) v + eta g(q) + N(0, 2 (alpha - beta) eta), q <- q + v, eta = eps^2 M^-1.
+    """Stochastic gradient HMC with friction, which is approximate.
 
-    friction : alpha in (0, 1], the share of the momentum that an update loses. noise_estimate : beta in [0, alpha], the share
-    of the noise that minibatches are taken to bring themselves. step_size is eps, a time as that of HMC; the paper's learning
-    rate is eta. The momentum is drawn once, before the first update. The other options are those of
-    :class:`StochasticGradient`, and so is what is raised.
+    With the minibatch gradient g and ``eta = eps_t^2 M^-1``, one update is::
+
+        v <- (1 - alpha) v + eta g(q) + N(0, 2 (alpha - beta) eta),        q <- q + v
+
+    Here ``g(q) = n dL_m/dq`` for one of the n parts L_m of a split model, or dL/dq if the model is not split. Every update is
+    accepted, so that the stationary distribution is not the posterior. On a Gaussian with precision A, with full batches, M = I,
+    beta = 0 and a constant step, the covariance of the draws is ``A^-1 (I - eps^2 A / (2 (2 - alpha)))^-1``. The noise of
+    minibatches increases it. The momentum is drawn once, before the first update.
+
+    Parameters
+    ----------
+    step_size : float
+        Step size eps of the first update, a time like the step size of HMC. The learning rate of the paper is eta.
+    n_steps : int, optional
+        Number of updates per transition. By default a transition is one pass through the parts of the model.
+    decay : tuple of float, optional
+        ``(b, gamma)``, both positive, for the decaying steps ``eps_t = eps (1 + t/b)**-gamma``; b is a number of updates.
+        Weight averages over the draws by the statistic ``step_size``. Give `decay` or `cycle`, not both.
+    cycle : int, optional
+        Number T of updates per cycle, for the cyclic steps ``eps_t = eps/2 (cos(pi (t mod T)/T) + 1)``.
+    exploration : float, default 0.0
+        Share of each cycle, in [0, 1), in which updates have no noise. The statistic ``exploring`` marks the draws from it,
+        which should be omitted. Needs `cycle`.
+    metric : Identity or Diagonal, default Identity()
+        The constant metric M^-1. It is not adapted.
+    evaluate_lp : bool, default False
+        Evaluate the log density at each draw, for the statistic ``lp``. This costs one gradient of every part per draw.
+    friction : float, default 0.1
+        Friction alpha, in (0, 1]: the share of the momentum that an update loses.
+    noise_estimate : float, default 0.0
+        Estimate beta, in [0, alpha], of the share of the noise that the minibatches contribute.
+
+    Raises
+    ------
+    ValueError
+        If `step_size` is missing, if a number is out of range, if both `decay` and `cycle` are given, or if `exploration` is
+        given without `cycle`.
+    TypeError
+        If `metric` is another metric, or one that is adapted.
+
+    See Also
+    --------
+    SGLD : The same with friction 1.
+
+    References
+    ----------
+    - Chen, Fox and Guestrin (2014), Stochastic gradient Hamiltonian Monte Carlo, equation 15.
+    - Zhang et al. (2020), Cyclical stochastic gradient MCMC, equation 1 and algorithm 1. T is ceil(K/C).
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> kernel = refhmc.SGHMC(step_size=0.1, n_steps=10, friction=0.2)
+    >>> result = refhmc.sample(
+    ...     refhmc.models.Gaussian([1.0], [[1.0]]), kernel, draws=50, tune=10, random_seed=1, progressbar=False, raw=True
+    ... )
+    >>> result.draws.shape
+    (4, 50, 1)
+    >>> kernel.exact
+    False
     """
 
     name = "sghmc"
     friction: float = 0.1
     noise_estimate: float = 0.0
     approximation = (
-        "SGHMC takes every update without an acceptance. At a finite step its draws have another law than the posterior, by "
-        "the step and by the noise of the minibatches, for which its friction makes up in part. Steps that decay lessen both; "
-        "HMC and NUTS keep the posterior."
+        "SGHMC accepts every update. With a finite step its stationary distribution differs from the posterior, because of the "
+        "step size and the noise of the minibatches, for which the friction compensates in part. Decaying steps reduce both "
+        "errors; use HMC or NUTS for the posterior."
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.friction <= 1:
-            raise ValueError(f"friction must lie in (0, 1], got {self.friction!r}")
+            raise ValueError(f"friction must lie in (0, 1]; got {self.friction!r}.")
         if not 0 <= self.noise_estimate <= self.friction:
-            raise ValueError(f"noise_estimate must lie in [0, friction], got {self.noise_estimate!r}")
+            raise ValueError(
+                f"noise_estimate must lie in [0, friction], here [0, {self.friction}]; got {self.noise_estimate!r}."
+            )
 
     @property
     def a(self) -> float:
+        """Share of the momentum that an update keeps."""
         return 1 - self.friction
 
     @property
     def c(self) -> float:
+        """Size of the noise."""
         return math.sqrt(2 * (self.friction - self.noise_estimate))
 
 
 def plain_decay(given: Any) -> tuple:
-    """``(b, gamma)``, of a list or an array too, as Python's numbers. Raises ValueError for anything else."""
+    """Return ``(b, gamma)``, also from a list or an array, as Python numbers. Raises ValueError for anything else."""
     both = given.tolist() if isinstance(given, np.ndarray) else given
     if not isinstance(both, tuple | list) or len(both) != 2 or not all(is_number(x) and 0 < x < math.inf for x in both):
-        raise ValueError(f"decay must be (b, gamma), two numbers, both positive and finite, got {given!r}")
+        raise ValueError(f"decay must be (b, gamma), two positive and finite numbers; got {given!r}.")
     return tuple(x.item() if hasattr(x, "__array__") else x for x in both)
 
 
 class Iterates(NamedTuple):
-    """Where each chain is after a transition, ``q`` and ``p`` (..., d), and whether it diverged, (...,)."""
+    """Result of one transition of many chains with stochastic gradients, on arrays.
+
+    Parameters
+    ----------
+    q : array, shape (..., d)
+        Positions after the transition.
+    p : array, shape (..., d)
+        Momenta after the transition.
+    diverging : array, shape (...)
+        Whether the chains diverged.
+    """
 
     q: Array
     p: Array
@@ -276,8 +507,27 @@ class Iterates(NamedTuple):
 
 
 def transition(kernel: StochasticGradient, H: Any, q: Array, p: Array, numbers: Array) -> Iterates:
-    """The first transition of each chain on arrays: q, p (..., d) and the numbers (..., k) that it asks for, in their order:
-    before each pass the M - 1 uniforms of its order; for each update that has noise d standard normals."""
+    """Make the first transition of each chain of a stochastic-gradient kernel, on arrays.
+
+    Parameters
+    ----------
+    kernel : SGD, SGLD or SGHMC
+        The kernel.
+    H : HamiltonianOnArrays
+        The Hamiltonian, from :func:`refhmc.array_api.hamiltonian`.
+    q : array, shape (..., d)
+        Positions.
+    p : array, shape (..., d)
+        Momenta.
+    numbers : array, shape (..., k)
+        Random numbers, used in this order: before each pass through n parts, n - 1 uniforms for the order of the parts; for
+        each update with noise, d standard normals.
+
+    Returns
+    -------
+    Iterates
+        Positions and momenta after the transition, and whether the chains diverged.
+    """
     xp, parts, W = batched.namespace(q), H.model.parts or [H.model], H.inverse_mass(q)
     M, d, used, start = len(parts), q.shape[-1], 0, q
     for t in range(kernel.n_steps or M):
@@ -294,7 +544,7 @@ def transition(kernel: StochasticGradient, H: Any, q: Array, p: Array, numbers: 
 
 
 def minibatch_gradient(parts: list, m: Array, q: Array) -> Array:
-    """M dL_m/dq of each chain's m, (..., 1)."""
+    """Return M dL_m/dq for each chain's m, (..., 1)."""
     xp, g = batched.namespace(q), 0.0 * q
     for k, part in enumerate(parts):
         g = xp.where(m == k, len(parts) * part.gradient(q), g)
@@ -303,7 +553,7 @@ def minibatch_gradient(parts: list, m: Array, q: Array) -> Array:
 
 @jit
 def step_of_update(settings: Any) -> float:
-    """eps_t"""
+    """Return eps_t."""
     eps, t = settings.step_size, settings.updates
     if settings.decay_power > 0:
         eps *= (1 + t / settings.decay_offset) ** -settings.decay_power
@@ -314,13 +564,13 @@ def step_of_update(settings: Any) -> float:
 
 @jit
 def explores(settings: Any) -> bool:
-    """Whether the next update has no noise, for it belongs to the exploration of its cycle."""
+    """Return whether the next update belongs to the exploration of its cycle, which has no noise."""
     return settings.cycle > 0 and (settings.updates % settings.cycle) / settings.cycle < settings.exploration
 
 
 @jit
 def next_minibatch(model: tuple, state: np.ndarray, randomness: tuple, t: int, work: tuple) -> float:
-    """M dL_m/dq at the state's position into its gradient, for the t-th update's m; L_m."""
+    """Write M dL_m/dq at the state's position into its gradient, for the t-th update's m, and return L_m."""
     f, point = as_model(model), as_point(state)
     _, _, options, _, counters, _ = as_work(work)
     M, data = options.drawn_parts, f.data
@@ -338,7 +588,7 @@ def next_minibatch(model: tuple, state: np.ndarray, randomness: tuple, t: int, w
 
 @jit
 def update(state: np.ndarray, h: float, noise: np.ndarray, settings: Any, work: tuple) -> bool:
-    """One update from the state's position, momentum and gradient; whether it arrives at a finite position."""
+    """Make one update from the state's position, momentum and gradient; return whether the new position is finite."""
     point, mass, a, c = as_point(state), diagonal(work), settings.momentum, settings.noise
     infinite = 0
     for i in range(state.shape[1]):
@@ -353,7 +603,7 @@ def update(state: np.ndarray, h: float, noise: np.ndarray, settings: Any, work: 
 def stochastic_gradient(
     dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any, stats: Any, control: Any
 ) -> int:
-    """One transition from the state, with the momentum and the order of the parts that are kept in it; the outcome."""
+    """Make one transition from the state, with the momentum and the order of the parts kept in it; return the outcome."""
     points, _, noise, _, _, work = as_workspace(workspace)
     at, f, M = as_points(points), as_model(model), max(as_work(work).options.drawn_parts, 1)
     point, before, noisy = as_point(at.state), at.candidate[Q], settings.noise > 0

@@ -1,10 +1,11 @@
 """Metrics: the mass matrix of the kinetic energy, constant (Euclidean) or a function of the position.
 
-Each says which of the model's functions it reads (``reads``, for the pointers ``metric`` and ``hessian_contraction`` of
-:mod:`refhmc.core.types`), its four pointers (``geometry``), and the rows it needs (``layout``).
+A metric declares which of the model's functions it reads (``reads``, for the pointers ``metric`` and ``hessian_contraction`` of
+:mod:`refhmc.core.types`), its four compiled functions (``geometry``), and the rows it needs (``layout``).
 
 A Euclidean metric is given by the covariance it should imitate, M^-1: variances for :class:`Diagonal`, a matrix for
-:class:`Dense`; left out, it is learned in warm-up (:mod:`refhmc.adaptation`). :class:`Tridiagonal` is given by M itself.
+:class:`Dense`. If it is not given, it is learned in warm-up (:mod:`refhmc.adaptation`). :class:`Tridiagonal` is given by M
+itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every metric offers the integrators: the Hamiltonian at a point, whatever the mass matrix.
+"""The interface of every metric to the integrators: the Hamiltonian at a point, for any mass matrix.
 
     H(q, p) = phi(q) + tau(q, p),      phi = -L(q) + 1/2 log det G(q),      tau = 1/2 p' G(q)^-1 p
 
@@ -7,9 +7,9 @@
 
 Girolami and Calderhead (2011), eqs. 13-16; the sign of dL/dq is that of the errata to Brofos and Lederman's eq. 3.
 
-A metric is factorised at one position at a time, its ``position``, with all that depends on the position alone kept until the
-next one. Nothing is done twice at the same position: the last evaluation of a step is the first one of the next. What is
-kept is a function of the position only, so it never shows in the draws.
+A metric is factorised at one position at a time, its ``position``. All results that depend on the position alone are kept until
+the next one, so that nothing is computed twice at the same position: the last evaluation of a step is the first one of the
+next. These results are functions of the position only, so that the draws do not depend on whether they were kept.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from refhmc.numerics.linalg import dot
 if TYPE_CHECKING:
     from refhmc.models.base import Model
 
-# What warm-up learns a metric from: nothing; the draws of a window, shrunk by their own scales, or as Stan does;
-# variances of draws and of gradients; the draws and gradients themselves, which are kept.
+# How warm-up learns a metric: not at all; from the draws of a window, shrunk by their own scales, or as in Stan;
+# from variances of draws and gradients; from the draws and gradients themselves, which are kept.
 NOTHING, FROM_DRAWS, AS_STAN, FROM_GRADIENTS, FROM_PAIRS = range(5)
 
 
 class Metric(Protocol):
-    """What refhmc asks of a metric, its own or somebody else's (``docs/how_to_add.md``).
+    """Protocol of a metric, refhmc's or a user's (``docs/how_to_add.md``).
 
-    ``reads``: the model's functions for the pointers ``metric`` and ``hessian_contraction``. ``geometry``: the four compiled functions of
-    :mod:`refhmc.core.types`, and ``refresh`` its compiled momentum draw. ``stacks``: ``vecs`` and ``mats`` for a model;
-    ``leapfrog`` says that the integrator asks it for no more than M^-1. ``options``: entries of the record of that name.
+    ``reads`` has the model's functions for the pointers ``metric`` and ``hessian_contraction``. ``geometry`` has the four compiled
+    functions of :mod:`refhmc.core.types`, and ``refresh`` is the compiled momentum draw. ``stacks`` returns ``vecs`` and ``mats``
+    for a model; ``leapfrog`` is True if the integrator needs only M^-1. ``options`` returns entries of the record of that name.
     """
 
     position_dependent: bool
@@ -62,8 +62,10 @@ class Metric(Protocol):
 
 
 class Riemannian:
-    """What the metrics that are functions of the position have in common: ``geometry``, their four pointers, and ``layout``,
-    the rows that they need. One of your own may begin with it, too."""
+    """Base class of the metrics that depend on the position, also for metrics of your own.
+
+    Subclasses define ``geometry``, their four compiled functions, and ``layout``, the rows that they need.
+    """
 
     position_dependent = True
     is_dense = True
@@ -73,87 +75,284 @@ class Riemannian:
 
     @property
     def geometry(self) -> tuple:
+        """Compiled functions of the metric: factorise, inverse product, velocity and force, momentum draw."""
         raise NotImplementedError
 
     @property
     def refresh(self) -> Any:
+        """Compiled function that draws a momentum and returns the energy."""
         return refresh
 
     def stacks(self, model: Any, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]:
-        """``vecs`` and ``mats``, zeros."""
+        """Return zeroed workspaces of the metric for a model.
+
+        Parameters
+        ----------
+        model : Model
+            The model.
+        leapfrog : bool
+            Whether the integrator needs only M^-1.
+
+        Returns
+        -------
+        vecs : ndarray, shape (k, d)
+            Rows of the metric.
+        mats : ndarray, shape (m, d, d)
+            Matrices of the metric.
+        """
         return np.zeros((self.layout.n_vectors, model.dim)), np.zeros((self.n_matrices(model), model.dim, model.dim))
 
     def n_matrices(self, model: Model) -> int:
-        """How many matrices it needs for a model."""
+        """Return how many matrices the metric needs for a model.
+
+        Parameters
+        ----------
+        model : Model
+            The model.
+
+        Returns
+        -------
+        int
+            Number of matrices.
+        """
         return self.layout.n_matrices
 
     def options(self) -> dict[str, float]:
+        """Return the options of the compiled functions.
+
+        Returns
+        -------
+        dict of str to float
+            The value of each option by its name.
+        """
         return {"alpha": self.alpha} if hasattr(self, "alpha") else {}
 
 
 @dataclass(frozen=True)
 class HamiltonianOnArrays:
-    """H on arrays of positions and momenta (..., d); each metric's text says the methods without a body.
+    """The Hamiltonian of a metric on arrays of positions and momenta (..., d).
 
-    ``model`` has ``log_density``, ``gradient`` and what the metric reads on such arrays: a
-    :class:`refhmc.models.on_arrays.ModelOnArrays` on NumPy, else of any namespace of the array API.
+    For a metric G, the Hamiltonian and its parts are::
+
+        H(q, p) = phi(q) + tau(q, p),      phi = -L(q) + 1/2 log det G(q),      tau = 1/2 p' G(q)^-1 p
+
+    Each metric has a subclass, which its ``on_arrays`` returns. Constants are dropped.
+
+    Parameters
+    ----------
+    model : object
+        The functions of a model on arrays: ``log_density``, ``gradient`` and those that the metric reads. For example a
+        :class:`refhmc.array_api.ModelOnArrays` on NumPy.
+    metric : object
+        A metric of `refhmc.metrics`.
+
+    See Also
+    --------
+    refhmc.array_api.hamiltonian : Returns this for a model and a metric.
+
+    References
+    ----------
+    Girolami and Calderhead (2011), equations 13 to 16. The sign of dL/dq is that of the erratum to equation 3 of Brofos and
+    Lederman (2021).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import refhmc
+    >>> model = refhmc.models.Gaussian([0.0, 0.0], [[1.0, 0.0], [0.0, 4.0]])
+    >>> H = refhmc.array_api.hamiltonian(model, refhmc.metrics.SoftAbs())
+    >>> H.mass(np.zeros((3, 2))).shape
+    (3, 2, 2)
     """
 
     model: Any
     metric: Any
     indefinite: ClassVar[Any] = (
-        None  # of a metric that can be: (q) -> whether G(q) is finite and not positive definite, (...)
+        None  # a metric that can be indefinite has (q) -> whether G(q) is finite and not positive definite, (...)
     )
 
     @abstractmethod
     def mass(self, q: Array) -> Array:
-        """G(q), (..., d, d)"""
+        """Return the mass matrices.
+
+        Parameters
+        ----------
+        q : array, shape (..., d)
+            Positions.
+
+        Returns
+        -------
+        array, shape (..., d, d)
+            G(q).
+        """
 
     @abstractmethod
     def inverse_product(self, q: Array, p: Array) -> Array:
-        """v = G(q)^-1 p = dH/dp"""
+        """Return the velocities, dH/dp.
+
+        Parameters
+        ----------
+        q : array, shape (..., d)
+            Positions.
+        p : array, shape (..., d)
+            Momenta.
+
+        Returns
+        -------
+        array, shape (..., d)
+            v = G(q)^-1 p.
+        """
 
     @abstractmethod
     def half_log_det(self, q: Array) -> Array:
-        """1/2 log det G(q), (...)"""
+        """Return half the logarithm of the determinant of the mass matrix.
+
+        Parameters
+        ----------
+        q : array, shape (..., d)
+            Positions.
+
+        Returns
+        -------
+        array, shape (...)
+            1/2 log det G(q).
+        """
 
     def scales(self, q: Array) -> Array:
-        """What the condition number of G is read from, (..., k): eigenvalues, or the pivots of ``Fisher``"""
+        """Return the numbers from which the condition number of G is computed.
+
+        Parameters
+        ----------
+        q : array, shape (..., d)
+            Positions.
+
+        Returns
+        -------
+        array, shape (..., k)
+            Eigenvalues of G; for ``Fisher`` the pivots of its factorisation.
+        """
         raise NotImplementedError
 
     def condition(self, q: Array) -> Array:
-        """The ratio of the extreme scales, (...)"""
+        """Return the ratio of the largest to the least of the scales.
+
+        Parameters
+        ----------
+        q : array, shape (..., d)
+            Positions.
+
+        Returns
+        -------
+        array, shape (...)
+            The condition number of G; for ``Fisher`` a lower bound.
+        """
         xp, scales = batched.namespace(q), self.scales(q)
         return xp.max(scales, axis=-1) / xp.min(scales, axis=-1)
 
     @abstractmethod
     def potential_force(self, q: Array) -> Array:
-        """-dphi/dq"""
+        """Return the force of the potential phi.
+
+        Parameters
+        ----------
+        q : array, shape (..., d)
+            Positions.
+
+        Returns
+        -------
+        array, shape (..., d)
+            -dphi/dq.
+        """
 
     @abstractmethod
     def kinetic_force(self, q: Array, p: Array) -> Array:
-        """-dtau/dq"""
+        """Return the force of the kinetic energy tau.
+
+        Parameters
+        ----------
+        q : array, shape (..., d)
+            Positions.
+        p : array, shape (..., d)
+            Momenta.
+
+        Returns
+        -------
+        array, shape (..., d)
+            -dtau/dq.
+        """
 
     @abstractmethod
     def draw_momentum(self, q: Array, normals: Array) -> Array:
-        """p ~ N(0, G(q)) from standard normals (..., d)"""
+        """Draw momenta p ~ N(0, G(q)) from standard normals.
+
+        Parameters
+        ----------
+        q : array, shape (..., d)
+            Positions.
+        normals : array, shape (..., d)
+            Standard normal random numbers.
+
+        Returns
+        -------
+        array, shape (..., d)
+            Momenta.
+        """
 
     def energy(self, q: Array, p: Array) -> Array:
-        """H = phi + tau, (...)"""
+        """Return the energies.
+
+        Parameters
+        ----------
+        q : array, shape (..., d)
+            Positions.
+        p : array, shape (..., d)
+            Momenta.
+
+        Returns
+        -------
+        array, shape (...)
+            H = phi + tau.
+        """
         tau = 0.5 * batched.dot(p, self.inverse_product(q, p))
         return -self.model.log_density(q) + self.half_log_det(q) + tau
 
     def velocity_and_force(self, q: Array, p: Array) -> tuple[Array, Array]:
-        """dH/dp and -dH/dq"""
+        """Return velocities and forces.
+
+        Parameters
+        ----------
+        q : array, shape (..., d)
+            Positions.
+        p : array, shape (..., d)
+            Momenta.
+
+        Returns
+        -------
+        velocity : array, shape (..., d)
+            dH/dp.
+        force : array, shape (..., d)
+            -dH/dq.
+        """
         return self.inverse_product(q, p), self.potential_force(q) + self.kinetic_force(q, p)
 
     def vector_field(self, z: Array) -> Array:
-        """dz/dt of z = (q, p), (..., 2d)"""
+        """Return the time derivative of a point of phase space.
+
+        Parameters
+        ----------
+        z : array, shape (..., 2d)
+            Positions and momenta, z = (q, p).
+
+        Returns
+        -------
+        array, shape (..., 2d)
+            dz/dt = (dH/dp, -dH/dq).
+        """
         return batched.join(*self.velocity_and_force(*batched.split(z)))
 
 
 # The rows that all metrics share. A Euclidean metric has the first two: the diagonal of M^-1, and one over its root.
-# ``position`` is where the metric is factorised, ``gradient`` dL/dq there, 1/2 log det G = log_det_weight sum_i log scales_i.
+# The metric is factorised at ``position``; ``gradient`` is dL/dq there; 1/2 log det G = log_det_weight sum_i log scales_i.
 EUCLIDEAN = Layout("inverse_mass root")
 SHARED = Layout("position gradient scales", after=EUCLIDEAN)
 views = SHARED.views
@@ -161,10 +360,10 @@ views = SHARED.views
 
 @jit_part
 def factorise(model: tuple, metric: tuple, q: np.ndarray, work: tuple) -> bool:
-    """Factorise the metric at ``q``, unless that is where it stands; False if it cannot be, with the reason noted.
+    """Factorise the metric at ``q``, unless it is already factorised there; return False, and note the reason, if this fails.
 
-    DIVERGED: the metric is finite and not positive definite (the metric's own ``factorise`` says so). NAN: it is not finite, or
-    rounding hides whether it is positive.
+    DIVERGED: the metric is finite and not positive definite (the metric's own ``factorise`` notes this). NAN: it is not finite, or
+    rounding hides whether it is positive definite.
     """
     vecs, mats, _, cache, counters, status = as_work(work)
     position = views(work).position
@@ -188,7 +387,7 @@ def factorise(model: tuple, metric: tuple, q: np.ndarray, work: tuple) -> bool:
 
 @jit_part
 def log_density_at_metric(model: tuple, work: tuple) -> float:
-    """L at the metric's position, with its gradient in ``gradient``."""
+    """Return L at the metric's position, and write its gradient to ``gradient``."""
     vecs, mats, _, cache, counters, _ = as_work(work)
     invariant(cache.factorised >= 0)
     if cache.has_log_density == 0:
@@ -210,16 +409,16 @@ def velocity_and_force(
     velocity: np.ndarray,
     dH_dq: np.ndarray,
 ) -> None:
-    """dH/dp = G^-1 p, and phi dphi/dq + tau dtau/dq, at the metric's position."""
+    """Compute dH/dp = G^-1 p, and phi dphi/dq + tau dtau/dq, at the metric's position."""
     as_work(work).counters.fields += 1
     as_metric(metric).velocity_and_force(model, p, phi, tau, work, velocity, dH_dq)
 
 
 @jit_part
 def half_log_det(work: tuple) -> float:
-    """1/2 log det G at the metric's position; only energies need it, the forces do not.
+    """Return 1/2 log det G at the metric's position; energies need it, but forces do not.
 
-    One logarithm for a product of many scales, taken before it can leave the range of a double.
+    One logarithm is taken of a product of many scales, before the product can leave the range of a double.
     """
     vecs, mats, _, cache, _, _ = as_work(work)
     scales = views(work).scales
@@ -240,7 +439,7 @@ def half_log_det(work: tuple) -> float:
 
 @jit
 def energy(model: tuple, metric: tuple, z: np.ndarray, work: tuple) -> float:
-    """H = phi + tau of the point ``z``, whose other rows are set from its position and momentum; NaN if there is none."""
+    """Return H = phi + tau of the point ``z`` and set its other rows from its position and momentum; NaN if there is no metric."""
     point, status = as_point(z), as_work(work).status
     if not factorise(model, metric, point.q, work):
         return math.nan
@@ -256,7 +455,7 @@ def energy(model: tuple, metric: tuple, z: np.ndarray, work: tuple) -> float:
 
 @jit_part
 def condition(scales: np.ndarray) -> float:
-    """The ratio of the extreme scales: eigenvalues of G, of ``Fisher`` the pivots of its factorisation."""
+    """Return the ratio of the extreme scales: eigenvalues of G, or for ``Fisher`` the pivots of its factorisation."""
     least = largest = scales[0]
     for i in range(scales.shape[0]):
         least = min(least, scales[i])
@@ -266,9 +465,9 @@ def condition(scales: np.ndarray) -> float:
 
 @jit
 def refresh(model: tuple, metric: tuple, z: np.ndarray, normals: np.ndarray, draws: bool, work: tuple) -> float:
-    """A momentum made from standard normals into the point ``z``, unless it ``draws`` none; returns H there.
+    """Make a momentum from standard normals for the point ``z``, if ``draws`` is True, and return H there.
 
-    Copies start on the diagonal.
+    The copies of an extended phase space start on the diagonal.
     """
     point = as_point(z)
     if not factorise(model, metric, point.q, work):
@@ -282,6 +481,6 @@ def refresh(model: tuple, metric: tuple, z: np.ndarray, normals: np.ndarray, dra
 
 @jit_part
 def put_copies(z: np.ndarray) -> None:
-    """In an extended phase space (:mod:`refhmc.integrators.explicit_tao`) set the copies to the point itself."""
+    """Set the copies of an extended phase space (:mod:`refhmc.integrators.explicit_tao`) to the point itself."""
     for row in range(POINT_ROWS, z.shape[0]):
         copy_row(z[row], z[row - POINT_ROWS])

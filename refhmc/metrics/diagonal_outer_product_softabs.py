@@ -3,7 +3,7 @@
     v_i = p_i / f_i,      1/2 log det G = 1/2 sum_i log f_i,      p_i = f_i^1/2 z_i
     dphi/dq + dtau/dq = -g + H m,      m_i = g_i f'(g_i^2) (1/f_i - v_i^2),      H the Hessian of L
 
-O(d^2), and no third derivative. The Hessian is read in the force only.
+The cost is O(d^2), without a third derivative. The Hessian is read in the force only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,44 @@ views = LAYOUT.views
 
 @dataclass(frozen=True)
 class DiagonalOuterProductSoftAbs(Riemannian):
-    """SoftAbs of the squares of the gradient."""
+    """SoftAbs of the squared components of the gradient, a diagonal metric.
+
+    With g = dL/dq and ``f(x) = x coth(alpha x)``, the metric, the velocity, the momentum from standard normals z and the force
+    are::
+
+        G(q) = diag(f(g_i^2)),    v_i = p_i / f_i,    p_i = f_i^(1/2) z_i,    1/2 log det G = 1/2 sum_i log f_i
+        dphi/dq + dtau/dq = -g + H m,    m_i = g_i f'(g_i^2) (1/f_i - v_i^2),    H the Hessian of L
+
+    The model needs its Hessian, which is read in the force only, and no third derivative. The cost is O(d^2) per evaluation.
+
+    Parameters
+    ----------
+    alpha : float, default 1.0
+        Sharpness of the smoothed absolute value. The least eigenvalue of the metric is 1/alpha.
+
+    Raises
+    ------
+    ValueError
+        If `alpha` is not positive and finite.
+
+    See Also
+    --------
+    OuterProductSoftAbs : SoftAbs of the outer product of the gradient with itself.
+    DiagonalSoftAbs : SoftAbs of the diagonal of the Hessian.
+
+    References
+    ----------
+    Betancourt (2013), A general metric for Riemannian manifold Hamiltonian Monte Carlo, appendix A.3.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> model = refhmc.models.Gaussian([0.0, 0.0], [[1.0, 0.0], [0.0, 4.0]])
+    >>> H = refhmc.Hamiltonian(model, refhmc.metrics.DiagonalOuterProductSoftAbs())
+    >>> H.mass([1.0, 4.0]).round(3)
+    array([[1.313, 0.   ],
+           [0.   , 1.313]])
+    """
 
     name = "diagonal_outer_product_softabs"
     alpha: float = 1.0
@@ -47,19 +84,30 @@ class DiagonalOuterProductSoftAbs(Riemannian):
         return factorise, inverse_product, velocity_and_force, draw
 
     def on_arrays(self, model: Any) -> HamiltonianOnArrays:
-        """The Hamiltonian on arrays (..., d)."""
+        """Return the Hamiltonian of a model on arrays (..., d).
+
+        Parameters
+        ----------
+        model : object
+            The functions of a model on arrays, as ``refhmc.array_api.ModelOnArrays`` has them.
+
+        Returns
+        -------
+        HamiltonianOnArrays
+            The Hamiltonian, its derivatives and the momentum draw.
+        """
         return DiagonalOuterProductSoftAbsOnArrays(model, self)
 
 
 class DiagonalOuterProductSoftAbsOnArrays(HamiltonianOnArrays):
-    """On arrays (..., d)."""
+    """The Hamiltonian on arrays (..., d)."""
 
     def eigenvalues(self, q: Array) -> Array:
-        """f(g_i^2), (..., d)"""
+        """Return f(g_i^2), (..., d)."""
         return softabs(self.model.gradient(q) ** 2, self.metric.alpha)
 
     def weighted(self, q: Array, w: Array) -> Array:
-        """H m with m_i = g_i f'(g_i^2) w_i"""
+        """Return H m with m_i = g_i f'(g_i^2) w_i."""
         g = self.model.gradient(q)
         return batched.times(self.model.hessian(q), g * softabs_derivative(g**2, self.metric.alpha) * w)
 
@@ -88,7 +136,7 @@ class DiagonalOuterProductSoftAbsOnArrays(HamiltonianOnArrays):
 
 @jit
 def factorise(model: tuple, work: tuple) -> bool:
-    """g and f at the metric's position; False if it is not finite."""
+    """Compute g and f at the metric's position; return False if f is not finite."""
     vecs, mats, options, cache, _, _ = as_work(work)
     w = views(work)
     log_density_at_metric(model, work)
@@ -102,7 +150,7 @@ def factorise(model: tuple, work: tuple) -> bool:
 
 @jit
 def inverse_product(p: np.ndarray, work: tuple, out: np.ndarray) -> None:
-    """out = G^-1 p"""
+    """Set out = G^-1 p."""
     scales = views(work).scales
     for i in range(p.shape[0]):
         out[i] = p[i] / scales[i]
@@ -112,7 +160,7 @@ def inverse_product(p: np.ndarray, work: tuple, out: np.ndarray) -> None:
 def velocity_and_force(
     model: tuple, p: np.ndarray, phi: float, tau: float, work: tuple, v: np.ndarray, dH_dq: np.ndarray
 ) -> None:
-    """v = G^-1 p, and phi dphi/dq + tau dtau/dq from a product with the Hessian."""
+    """Compute v = G^-1 p, and phi dphi/dq + tau dtau/dq from a product with the Hessian."""
     vecs, mats, options, cache, _, _ = as_work(work)
     of_model, w = as_model(model), views(work)
     g, f, m = w.gradient, w.scales, w.m
@@ -129,7 +177,7 @@ def velocity_and_force(
 
 @jit
 def draw(normals: np.ndarray, work: tuple, p: np.ndarray) -> None:
-    """p ~ N(0, G) from standard normals."""
+    """Draw p ~ N(0, G) from standard normals."""
     scales = views(work).scales
     for i in range(p.shape[0]):
         p[i] = scales[i] ** 0.5 * normals[i]

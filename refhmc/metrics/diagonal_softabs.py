@@ -3,9 +3,9 @@
     v_i = p_i / f_i,      1/2 log det G = 1/2 sum_i log f_i,      p_i = f_i^1/2 z_i
     dphi/dq_k + dtau/dq_k = -dL/dq_k + sum_i m_i dH_ii/dq_k,      m_i = 1/2 f'(H_ii) (1/f_i - v_i^2)
 
-O(d) beside the model's own cost, where the model gives the diagonal of its Hessian and its derivative by themselves
-(``hessian_diagonal``, ``diagonal_contraction``); then ``mats`` is empty. Otherwise they are read off the full Hessian and the
-trace with a diagonal matrix.
+The cost is O(d) in addition to the model's own if the model has functions for the diagonal of its Hessian and for its
+derivative (``hessian_diagonal``, ``diagonal_contraction``). ``mats`` is empty then. Otherwise they are taken from the full
+Hessian and from the contraction with a diagonal matrix.
 """
 
 from __future__ import annotations
@@ -34,13 +34,50 @@ views = LAYOUT.views
 
 @dataclass(frozen=True)
 class DiagonalSoftAbs(Riemannian):
-    """SoftAbs of the Hessian's diagonal alone, O(d) beside the model."""
+    """SoftAbs of the diagonal of the Hessian, a diagonal metric.
+
+    With the diagonal H_ii of the Hessian of L and ``f(x) = x coth(alpha x)``, the metric, the velocity, the momentum from
+    standard normals z and the force are::
+
+        G(q) = diag(f(H_ii)),    v_i = p_i / f_i,    p_i = f_i^(1/2) z_i,    1/2 log det G = 1/2 sum_i log f_i
+        dphi/dq_k + dtau/dq_k = -dL/dq_k + sum_i m_i dH_ii/dq_k,    m_i = 1/2 f'(H_ii) (1/f_i - v_i^2)
+
+    The model needs its Hessian and the contraction of its third derivative. If it has functions for their diagonals
+    (``hessian_diagonal``, ``diagonal_contraction``), the metric adds O(d) to the model's own cost.
+
+    Parameters
+    ----------
+    alpha : float, default 1e6
+        Sharpness of the smoothed absolute value. The least eigenvalue of the metric is 1/alpha.
+
+    Raises
+    ------
+    ValueError
+        If `alpha` is not positive and finite.
+
+    See Also
+    --------
+    SoftAbs : SoftAbs of the full Hessian.
+
+    References
+    ----------
+    Betancourt (2013), A general metric for Riemannian manifold Hamiltonian Monte Carlo, appendix A.1.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> model = refhmc.models.Gaussian([0.0, 0.0], [[1.0, 0.0], [0.0, 4.0]])
+    >>> H = refhmc.Hamiltonian(model, refhmc.metrics.DiagonalSoftAbs())
+    >>> H.mass([0.0, 0.0]).round(3)
+    array([[1.  , 0.  ],
+           [0.  , 0.25]])
+    """
 
     name = "diagonal_softabs"
     alpha: float = 1e6
     is_dense = False
     reads = ("hessian", "hessian_contraction")
-    reads_diagonals = True  # of both, from a model that gives them by themselves
+    reads_diagonals = True  # of both, if the model has functions for them
     layout = LAYOUT
 
     def __post_init__(self) -> None:
@@ -54,19 +91,30 @@ class DiagonalSoftAbs(Riemannian):
         return 0 if model.has_diagonals else 1
 
     def on_arrays(self, model: Any) -> HamiltonianOnArrays:
-        """The Hamiltonian on arrays (..., d)."""
+        """Return the Hamiltonian of a model on arrays (..., d).
+
+        Parameters
+        ----------
+        model : object
+            The functions of a model on arrays, as ``refhmc.array_api.ModelOnArrays`` has them.
+
+        Returns
+        -------
+        HamiltonianOnArrays
+            The Hamiltonian, its derivatives and the momentum draw.
+        """
         return DiagonalSoftAbsOnArrays(model, self)
 
 
 class DiagonalSoftAbsOnArrays(HamiltonianOnArrays):
-    """On arrays (..., d), from the full Hessian's diagonal."""
+    """The Hamiltonian on arrays (..., d), from the diagonal of the full Hessian."""
 
     def diagonal(self, q: Array) -> Array:
-        """H_ii, (..., d)"""
+        """Return H_ii, (..., d)."""
         return batched.namespace(q).linalg.diagonal(self.model.hessian(q))
 
     def eigenvalues(self, q: Array) -> Array:
-        """f_i, (..., d)"""
+        """Return f_i, (..., d)."""
         return softabs(self.diagonal(q), self.metric.alpha)
 
     def scales(self, q: Array) -> Array:
@@ -97,7 +145,7 @@ class DiagonalSoftAbsOnArrays(HamiltonianOnArrays):
 
 @jit
 def factorise(model: tuple, work: tuple) -> bool:
-    """The diagonal of H at the metric's position, and f; False if it is not finite."""
+    """Compute the diagonal of H at the metric's position, and f; return False if it is not finite."""
     vecs, mats, options, cache, _, _ = as_work(work)
     f, w, d = as_model(model), views(work), vecs.shape[1]
     if mats.shape[0] == 0:
@@ -117,7 +165,7 @@ def factorise(model: tuple, work: tuple) -> bool:
 
 @jit
 def inverse_product(p: np.ndarray, work: tuple, out: np.ndarray) -> None:
-    """out = G^-1 p"""
+    """Set out = G^-1 p."""
     inverse = views(work).inverse
     for i in range(p.shape[0]):
         out[i] = p[i] * inverse[i]
@@ -127,7 +175,7 @@ def inverse_product(p: np.ndarray, work: tuple, out: np.ndarray) -> None:
 def velocity_and_force(
     model: tuple, p: np.ndarray, phi: float, tau: float, work: tuple, v: np.ndarray, dH_dq: np.ndarray
 ) -> None:
-    """v = G^-1 p, and phi dphi/dq + tau dtau/dq by one contraction with a diagonal matrix."""
+    """Compute v = G^-1 p, and phi dphi/dq + tau dtau/dq by one contraction with a diagonal matrix."""
     vecs, mats, options, cache, counters, _ = as_work(work)
     f, w, d = as_model(model), views(work), p.shape[0]
     if cache.has_force == 0:
@@ -153,7 +201,7 @@ def velocity_and_force(
 
 @jit
 def draw(normals: np.ndarray, work: tuple, p: np.ndarray) -> None:
-    """p ~ N(0, G) from standard normals."""
+    """Draw p ~ N(0, G) from standard normals."""
     scales = views(work).scales
     for i in range(p.shape[0]):
         p[i] = scales[i] ** 0.5 * normals[i]

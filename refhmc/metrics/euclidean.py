@@ -4,7 +4,8 @@ v = M^-1 p          velocity
 p ~ N(0, M)         momentum; with M^-1 = L L', p = L^-T z has covariance (L L')^-1 = M
 K = 1/2 p' M^-1 p   kinetic energy (log det M is constant and dropped)
 
-Beside its diagonal a metric may have some directions (:mod:`refhmc.metrics.low_rank`); compiled code is one for both.
+In addition to its diagonal a metric may have some directions (:mod:`refhmc.metrics.low_rank`). The compiled code is the same
+for both.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import dot, solve_lower_transposed, symmetric_times
 
 diagonal, shared = EUCLIDEAN.views, SHARED.views
-# A dense metric has M^-1 and its lower Cholesky factor besides; the matrices of a diagonal one are none.
+# A dense metric also has M^-1 and its lower Cholesky factor; a diagonal one has no matrices.
 DENSE = Layout("", "M_inverse L", after=EUCLIDEAN)
 dense = DENSE.views
-# One of low rank has lambda - 1 and lambda^-1/2 - 1 of its directions, how many they are, and then themselves, a row each.
+# A metric of low rank has lambda - 1 and lambda^-1/2 - 1 of its directions, their number, and then one row per direction.
 LOW_RANK = Layout("spread shrink rank", after=SHARED)
 low_rank, FIRST_DIRECTION = LOW_RANK.views, LOW_RANK.n_vectors
 
@@ -50,28 +51,65 @@ DRAWS, GRADIENTS_TOO = "draws", "draws and gradients"
 
 
 class Euclidean:
-    """What the constant metrics have in common."""
+    """Base class of the constant metrics."""
 
     position_dependent = False
 
     @property
     def reads(self) -> tuple:
+        """Names of the model's functions that the metric reads; None for none."""
         return (None, None)
 
     @property
     def geometry(self) -> tuple:
+        """Compiled functions of the metric: factorise, inverse product, velocity and force, momentum draw."""
         return factorise, inverse_product, velocity_and_force, draw
 
     @property
     def refresh(self) -> Any:
+        """Compiled function that draws a momentum and returns the energy."""
         return refresh
 
     def inverse_mass(self, dim: int) -> np.ndarray:
-        """M^-1, its diagonal (dim,) or all of it (dim, dim)."""
+        """Return M^-1.
+
+        Parameters
+        ----------
+        dim : int
+            Dimension d of the model.
+
+        Returns
+        -------
+        ndarray, shape (d,) or (d, d)
+            The diagonal of M^-1 if it is diagonal, or the whole matrix.
+
+        Raises
+        ------
+        refhmc.errors.ShapeError
+            If the values of the metric do not fit the dimension.
+        refhmc.errors.MetricError
+            If the values of the metric are not symmetric, positive definite and finite. The message has the least entry or
+            eigenvalue.
+        """
         raise NotImplementedError
 
     def stacks(self, model: Any, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]:
-        """``vecs`` and ``mats``: M^-1 and its factor in their rows."""
+        """Return the workspaces of the metric for a model, with M^-1 and its factor.
+
+        Parameters
+        ----------
+        model : Model
+            The model.
+        leapfrog : bool
+            Whether the integrator needs only M^-1.
+
+        Returns
+        -------
+        vecs : ndarray, shape (k, d)
+            Rows of the metric.
+        mats : ndarray, shape (m, d, d)
+            Matrices of the metric.
+        """
         d, inverse_mass = model.dim, self.inverse_mass(model.dim)
         vecs = np.zeros(((EUCLIDEAN if leapfrog else SHARED).n_vectors, d))
         mats = np.zeros((0, d, d))
@@ -82,16 +120,47 @@ class Euclidean:
         return vecs, mats
 
     def options(self) -> dict[str, float]:
+        """Return the options of the compiled functions.
+
+        Returns
+        -------
+        dict of str to float
+            The value of each option by its name.
+        """
         return {}
 
     def on_arrays(self, model: Any) -> HamiltonianOnArrays:
-        """The Hamiltonian on arrays (..., d)."""
+        """Return the Hamiltonian of a model on arrays (..., d).
+
+        Parameters
+        ----------
+        model : object
+            The functions of a model on arrays, as ``refhmc.array_api.ModelOnArrays`` has them.
+
+        Returns
+        -------
+        HamiltonianOnArrays
+            The Hamiltonian, its derivatives and the momentum draw.
+        """
         return EuclideanOnArrays(model, self)
 
 
 @dataclass(frozen=True)
 class Identity(Euclidean):
-    """M = I, never adapted."""
+    """The identity as mass matrix, which is never adapted.
+
+    The Hamiltonian is ``H(q, p) = -L(q) + 1/2 p'p``, and the momentum has the distribution N(0, I).
+
+    See Also
+    --------
+    Diagonal : One scale per coordinate.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> refhmc.metrics.Identity().inverse_mass(2)
+    array([1., 1.])
+    """
 
     name = "identity"
     is_dense = False
@@ -105,12 +174,16 @@ class Identity(Euclidean):
 class Diagonal(Euclidean):
     """Diagonal mass matrix, M^-1 = diag(variances).
 
+    The velocity, the momentum from standard normals z and the kinetic energy are::
+
+        v_i = s_i^2 p_i,      p_i = z_i / s_i,      K = 1/2 sum_i s_i^2 p_i^2,      s_i^2 the variances
+
     Parameters
     ----------
     variances : float or array_like, shape (d,), optional
-        Variances of the coordinates; a scalar stands for all. By default they are adapted in warm-up, starting from 1.
+        Variances of the coordinates; a scalar is the variance of all. By default they are adapted in warm-up, starting from 1.
     learn_from : {"draws", "draws and gradients"}, default "draws"
-        What warm-up estimates the variances from: the variances of the draws, or ``sqrt(var q / var dL/dq)``. The latter is
+        How warm-up estimates the variances: from the variances of the draws, or as ``sqrt(var q / var dL/dq)``. The latter is
         exact for a Gaussian with independent coordinates after a few draws.
     regularization : {"stan"}, optional
         Shrink the estimate towards 1e-3 as Stan does, whatever the scale of the coordinates. By default the shrinkage is
@@ -119,7 +192,8 @@ class Diagonal(Euclidean):
     Raises
     ------
     ValueError
-        If `learn_from` or `regularization` is not one of these values, or the two do not fit.
+        If `learn_from` or `regularization` is not one of these values, or if `regularization` is given although the metric
+        learns from gradients.
     refhmc.errors.MetricError, refhmc.errors.ShapeError
         If `variances` are not positive and finite, or do not fit the model; raised by `refhmc.sample`.
 
@@ -146,19 +220,21 @@ class Diagonal(Euclidean):
 
     @property
     def learns(self) -> int:
+        """How warm-up learns the metric, as a code of `refhmc.metrics.base`."""
         if self.variances is not None:
             return NOTHING
         return AS_STAN if self.regularization else {DRAWS: FROM_DRAWS, GRADIENTS_TOO: FROM_GRADIENTS}[self.learn_from]
 
     def inverse_mass(self, dim: int) -> np.ndarray:
-        """The diagonal, (dim,). Raises ShapeError, or MetricError naming the least entry."""
         if self.variances is None:
             return np.ones(dim)
         variances = array_of_numbers("variances", self.variances, MetricError)
         if variances.shape not in ((), (dim,)):
-            raise ShapeError(f"variances: expected ({dim},), got {variances.shape}")
+            raise ShapeError(
+                f"variances must have shape ({dim},); got {variances.shape}. Give one variance per coordinate of the model."
+            )
         if not np.all(np.isfinite(variances)) or not np.all(variances > 0):
-            raise MetricError(f"variances must be positive and finite; the least is {np.min(variances)}")
+            raise MetricError(f"variances must be positive and finite; got a least value of {np.min(variances)}.")
         return np.broadcast_to(variances, (dim,)).copy()
 
 
@@ -166,12 +242,17 @@ class Diagonal(Euclidean):
 class Dense(Euclidean):
     """Dense mass matrix, M^-1 = covariance.
 
+    With the Cholesky factor L of the covariance C, the velocity, the momentum from standard normals z and the kinetic energy
+    are::
+
+        v = C p,      p = L'^-1 z,      K = 1/2 p' C p,      C = L L'
+
     Parameters
     ----------
     covariance : array_like, shape (d, d), optional
         Covariance of the coordinates. By default it is adapted in warm-up, starting from the identity.
     learn_from : {"draws", "draws and gradients"}, default "draws"
-        What warm-up estimates the matrix from: the covariance of the draws, shrunk by 1/1000 of their own variances, or the
+        How warm-up estimates the matrix: as the covariance of the draws, shrunk by 1/1000 of their own variances, or as the
         matrix of least Fisher divergence. The latter is exact for any Gaussian with fewer dimensions than half the number of
         draws, if its condition number, after scaling, is at most 1e12.
     regularization : {"stan"}, optional
@@ -180,7 +261,8 @@ class Dense(Euclidean):
     Raises
     ------
     ValueError
-        If `learn_from` or `regularization` is not one of these values, or the two do not fit.
+        If `learn_from` or `regularization` is not one of these values, or if `regularization` is given although the metric
+        learns from gradients.
     refhmc.errors.MetricError, refhmc.errors.ShapeError
         If `covariance` is not symmetric and positive definite, or does not fit the model; raised by `refhmc.sample`.
 
@@ -208,31 +290,35 @@ class Dense(Euclidean):
 
     @property
     def learns(self) -> int:
+        """How warm-up learns the metric, as a code of `refhmc.metrics.base`."""
         if self.covariance is not None:
             return NOTHING
         return AS_STAN if self.regularization else {DRAWS: FROM_DRAWS, GRADIENTS_TOO: FROM_PAIRS}[self.learn_from]
 
     def inverse_mass(self, dim: int) -> np.ndarray:
-        """The matrix, (dim, dim). Raises ShapeError, or MetricError naming asymmetry or the least eigenvalue."""
         if self.covariance is None:
             return np.eye(dim)
         covariance = array_of_numbers("covariance", self.covariance, MetricError)
         if covariance.shape != (dim, dim):
-            raise ShapeError(f"covariance: expected ({dim}, {dim}), got {covariance.shape}")
+            raise ShapeError(f"covariance must have shape ({dim}, {dim}); got {covariance.shape}.")
         if not np.all(np.isfinite(covariance)):
-            raise MetricError("covariance has entries that are not finite")
+            raise MetricError("covariance must be finite; got entries that are not finite.")
         asymmetry = np.abs(covariance - covariance.T).max()
         if asymmetry > 1e-10 * np.abs(covariance).max():
-            raise MetricError(f"covariance is not symmetric: it differs from its transpose by up to {asymmetry:.3g}")
+            raise MetricError(
+                f"covariance must be symmetric; got a matrix that differs from its transpose by up to {asymmetry:.3g}."
+            )
         covariance = 0.5 * (covariance + covariance.T)
         if not is_positive(covariance):
             least = np.linalg.eigvalsh(covariance)[0]
-            raise MetricError(f"covariance is not positive definite: its least eigenvalue is {least:.6g}")
+            raise MetricError(
+                f"covariance must be positive definite; got a matrix whose least eigenvalue is {least:.6g}."
+            )
         return covariance
 
 
 def is_positive(covariance: np.ndarray) -> bool:
-    """Whether the correlations are positive definite, which scales far apart do not hide."""
+    """Return whether the correlations are positive definite, a test that widely different scales do not disturb."""
     with np.errstate(all="ignore"):
         roots = np.sqrt(np.diag(covariance))
         correlation = covariance / roots / roots[:, None]
@@ -256,7 +342,7 @@ def check_estimator(metric: Diagonal | Dense) -> None:
 
 
 class EuclideanOnArrays(HamiltonianOnArrays):
-    """On arrays (..., d); W = M^-1 is (d,), a diagonal, or (d, d)."""
+    """The Hamiltonian on arrays (..., d); W = M^-1 is (d,), a diagonal, or (d, d)."""
 
     @batched.kept
     def inverse_mass(self, q: Array) -> Array:
@@ -282,7 +368,7 @@ class EuclideanOnArrays(HamiltonianOnArrays):
 
     @batched.kept
     def factor(self, q: Array) -> Array:
-        """L', upper, with L L' = W"""
+        """Return L', upper, with L L' = W."""
         return batched.transpose(batched.cholesky(self.inverse_mass(q)))
 
     def draw_momentum(self, q: Array, normals: Array) -> Array:
@@ -292,13 +378,13 @@ class EuclideanOnArrays(HamiltonianOnArrays):
 
 @jit_inline
 def rank_of(work: tuple) -> int:
-    """How many directions the metric has beside its diagonal; none where it has no rows for them."""
+    """Return how many directions the metric has in addition to its diagonal; 0 if it has no rows for them."""
     return int(low_rank(work).rank[0]) if as_work(work).vecs.shape[0] >= FIRST_DIRECTION else 0
 
 
 @jit
 def inverse_product(p: np.ndarray, work: tuple, out: np.ndarray) -> None:
-    """out = M^-1 p"""
+    """Set out = M^-1 p."""
     if as_work(work).mats.shape[0] == 0:
         inverse_mass, vecs = diagonal(work).inverse_mass, as_work(work).vecs
         for i in range(p.shape[0]):
@@ -314,7 +400,7 @@ def inverse_product(p: np.ndarray, work: tuple, out: np.ndarray) -> None:
 
 @jit
 def energy(z: np.ndarray, work: tuple) -> float:
-    """H of the point ``z``, whose velocity is set from its momentum."""
+    """Return H of the point ``z``, and set its velocity from its momentum."""
     point = as_point(z)
     inverse_product(point.p, work, point.velocity)
     return -point.log_density[0] + 0.5 * dot(point.p, point.velocity)
@@ -322,7 +408,7 @@ def energy(z: np.ndarray, work: tuple) -> float:
 
 @jit
 def draw(normals: np.ndarray, work: tuple, p: np.ndarray) -> None:
-    """p ~ N(0, M) from standard normals."""
+    """Draw p ~ N(0, M) from standard normals."""
     if as_work(work).mats.shape[0] == 0:
         root, vecs = diagonal(work).root, as_work(work).vecs
         for i in range(p.shape[0]):
@@ -340,16 +426,17 @@ def draw(normals: np.ndarray, work: tuple, p: np.ndarray) -> None:
 
 @jit
 def refresh(model: tuple, metric: tuple, z: np.ndarray, normals: np.ndarray, draws: bool, work: tuple) -> float:
-    """A momentum made from standard normals, unless it ``draws`` none, with its velocity, into the point ``z``; returns H."""
+    """Make a momentum from standard normals for the point ``z``, if ``draws`` is True, set its velocity and return H."""
     if draws:
         draw(normals, work, as_point(z).p)
     put_copies(z)
     return energy(z, work)
 
 
-# For the integrators that take any metric: nothing depends on the position but the gradient.
+# For the integrators that take any metric: only the gradient depends on the position.
 @jit
 def factorise(model: Any, work: np.ndarray) -> Any:
+    """Drop the constant log det M."""
     as_work(work).cache.log_det_weight = 0.0
     return True
 
@@ -358,6 +445,7 @@ def factorise(model: Any, work: np.ndarray) -> Any:
 def velocity_and_force(
     model: Any, p: np.ndarray, phi: Any, tau: Any, work: np.ndarray, v: np.ndarray, dH_dq: Any
 ) -> None:
+    """Compute v = M^-1 p, and phi dphi/dq = -phi dL/dq."""
     inverse_product(p, work, v)
     if phi != 0:
         log_density_at_metric(model, work)

@@ -1,9 +1,9 @@
-"""The Fisher metric: G(q) = E[-d^2 log p(y | q)] + prior precision, as the model gives it.
+"""The Fisher metric: G(q) = E[-d^2 log p(y | q)] + prior precision, as the model defines it.
 
     G = L D L' (L unit lower),     v = L^-T D^-1 L^-1 p,     1/2 log det G = 1/2 sum_i log D_i,     p = L D^1/2 z ~ N(0, G)
     dphi/dq_k + dtau/dq_k = -dL/dq_k + tr(M dG/dq_k),     M = 1/2 (G^-1 - v v')
 
-so that one contraction of the model's, O(n d^2) for a regression, gives the whole force. Girolami and Calderhead (2011).
+so that one contraction by the model, O(n d^2) for a regression, gives the whole force. Girolami and Calderhead (2011).
 """
 
 from __future__ import annotations
@@ -30,7 +30,33 @@ views = LAYOUT.views
 
 @dataclass(frozen=True)
 class Fisher(Riemannian):
-    """G(q) = Fisher information plus prior precision, as the model gives it."""
+    """Fisher information plus prior precision, as the model defines it.
+
+    With the factorisation ``G = L D L'``, the metric, the velocity, the momentum from standard normals z and the force are::
+
+        G(q) = E[-d^2 log p(y | q)] + prior precision
+        v = G^-1 p,    p = L D^(1/2) z,    1/2 log det G = 1/2 sum_i log D_i
+        dphi/dq_k + dtau/dq_k = -dL/dq_k + tr(M dG/dq_k),    M = 1/2 (G^-1 - v v')
+
+    The model needs ``fisher`` and ``fisher_contraction``. One contraction, O(n d^2) for a regression with n observations, gives
+    the whole force. A position at which G is not positive definite is a divergence.
+
+    See Also
+    --------
+    SoftAbs : A metric from the Hessian, which is positive definite everywhere.
+
+    References
+    ----------
+    Girolami and Calderhead (2011), Riemann manifold Langevin and Hamiltonian Monte Carlo methods.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> model = refhmc.models.Banana()
+    >>> H = refhmc.Hamiltonian(model, refhmc.metrics.Fisher())
+    >>> H.mass([0.5, 0.5]).shape
+    (2, 2)
+    """
 
     name = "fisher"
     reads = ("fisher", "fisher_contraction")
@@ -41,22 +67,34 @@ class Fisher(Riemannian):
         return factorise, inverse_product, velocity_and_force, draw
 
     def on_arrays(self, model: Any) -> HamiltonianOnArrays:
-        """The Hamiltonian on arrays (..., d)."""
+        """Return the Hamiltonian of a model on arrays (..., d).
+
+        Parameters
+        ----------
+        model : object
+            The functions of a model on arrays, as ``refhmc.array_api.ModelOnArrays`` has them.
+
+        Returns
+        -------
+        HamiltonianOnArrays
+            The Hamiltonian, its derivatives and the momentum draw.
+        """
         return FisherOnArrays(model, self)
 
 
 class FisherOnArrays(HamiltonianOnArrays):
-    """On arrays (..., d); C = L D^1/2 is the Cholesky factor of G."""
+    """The Hamiltonian on arrays (..., d); C = L D^1/2 is the Cholesky factor of G."""
 
     def mass(self, q: Array) -> Array:
         return self.model.fisher(q)
 
     @batched.once
     def factor(self, q: Array) -> Array:
+        """Return the Cholesky factor C of G."""
         return batched.cholesky(self.mass(q))
 
     def indefinite(self, q: Array) -> Array:
-        """Whether G is finite and has a negative eigenvalue, not zero but for rounding, (...)"""
+        """Return whether G is finite and has a negative eigenvalue that is more than rounding, (...)."""
         xp, values = batched.namespace(q), batched.eigh(self.mass(q))[0]
         return xp.min(values, axis=-1) < -q.shape[-1] * batched.LAST_BITS * xp.max(xp.abs(values), axis=-1)
 
@@ -91,7 +129,7 @@ class FisherOnArrays(HamiltonianOnArrays):
 
 @jit
 def factorise(model: tuple, work: tuple) -> bool:
-    """G at the metric's position and its factors; False, with DIVERGED noted if G is indefinite, if it has none."""
+    """Compute G at the metric's position and its factors; return False, with DIVERGED noted if G is indefinite, if it has none."""
     vecs, mats, _, cache, _, status = as_work(work)
     f, w = as_model(model), views(work)
     f.metric(w.position, f.data, w.G)
@@ -105,7 +143,7 @@ def factorise(model: tuple, work: tuple) -> bool:
 
 @jit
 def inverse_product(p: np.ndarray, work: tuple, out: np.ndarray) -> None:
-    """out = G^-1 p"""
+    """Set out = G^-1 p."""
     w = views(work)
     copy_row(out, p)
     solve_ldl(w.L, w.scales, out)
@@ -115,7 +153,7 @@ def inverse_product(p: np.ndarray, work: tuple, out: np.ndarray) -> None:
 def velocity_and_force(
     model: tuple, p: np.ndarray, phi: float, tau: float, work: tuple, v: np.ndarray, dH_dq: np.ndarray
 ) -> None:
-    """v = G^-1 p, and phi dphi/dq + tau dtau/dq by one contraction."""
+    """Compute v = G^-1 p, and phi dphi/dq + tau dtau/dq by one contraction."""
     vecs, mats, _, cache, counters, _ = as_work(work)
     f, w, d = as_model(model), views(work), p.shape[0]
     inverse_product(p, work, v)
@@ -136,7 +174,7 @@ def velocity_and_force(
 
 @jit
 def draw(normals: np.ndarray, work: tuple, p: np.ndarray) -> None:
-    """p ~ N(0, G) from standard normals."""
+    """Draw p ~ N(0, G) from standard normals."""
     w = views(work)
     for i in range(p.shape[0]):
         p[i] = normals[i] / w.scales[i] ** 0.5

@@ -1,6 +1,6 @@
-"""SoftAbs of the outer product g g', g = dL/dq: first derivatives in place of second (Betancourt 2013, appendix A.2).
+"""SoftAbs of the outer product g g', g = dL/dq: first derivatives instead of second ones (Betancourt 2013, appendix A.2).
 
-g g' has the eigenvalue s = g.g along g and 0 across it, so with f(x) = x coth(alpha x)
+g g' has the eigenvalue s = g.g along g and 0 across it, so that with f(x) = x coth(alpha x)
 
     G = across I + (along - across) g g' / s        along(s) = f(s) = s coth(alpha s)
     SoftAbs(g g'):           across = f(0) = 1/alpha
@@ -16,8 +16,8 @@ With ds/dq = 2 Hg (H the Hessian of L), ' meaning d/ds, and b = (1/along - 1/acr
     dphi/dq = -g + ((d - 1) across'/across + along'/along) Hg
     dtau/dq = ((1/across)' r.r - along'/along gamma^2 s / along) Hg + b (g.p) Hr
 
-O(d^2), and no third derivative. (In p itself instead of r, p.p / across and b (g.p)^2 would cancel where s is large.)
-Momentum: p = across^1/2 z + (along^1/2 - across^1/2) g (g.z) / s.
+The cost is O(d^2), without a third derivative. (In p itself instead of r, p.p / across and b (g.p)^2 would cancel if s is
+large.) Momentum: p = across^1/2 z + (along^1/2 - across^1/2) g (g.z) / s.
 
 In the variable t = alpha s nothing cancels: alpha along = t coth t, (1/along - 1/across) / s = alpha^2 (tanh t - t) / t^2,
 (along - across) / s = coth t - 1/t, with their series below t = 0.06. The printed formula overflows at t = 710.
@@ -42,7 +42,7 @@ from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import dot, symmetric_times
 
-# ``scales``: along, and across as often as there are other directions.
+# ``scales``: along, then across for each other direction.
 LAYOUT = Layout("Hg r Hr", "hessian", after=SHARED)
 views = LAYOUT.views
 SMALL = 0.06
@@ -50,9 +50,52 @@ SMALL = 0.06
 
 @dataclass(frozen=True)
 class OuterProductSoftAbs(Riemannian):
-    """SoftAbs of the gradient's outer product g g'.
+    """SoftAbs of the outer product of the gradient with itself.
 
-    ``as_published=True``: the formula printed in Betancourt's appendix A.2, which is not SoftAbs(g g').
+    With g = dL/dq, s = g.g and ``f(x) = x coth(alpha x)``, the metric is::
+
+        G(q) = across I + (along - across) g g' / s,    along = f(s) = s coth(alpha s),    across = f(0) = 1/alpha
+
+    With gamma = g.p / s, r = p - gamma g, the Hessian H of L, ' for d/ds and b = (1/along - 1/across) / s, the velocity and the
+    two parts of the force are::
+
+        v = r / across + gamma g / along
+        dphi/dq = -g + ((d - 1) across'/across + along'/along) Hg
+        dtau/dq = ((1/across)' r.r - along'/along gamma^2 s / along) Hg + b (g.p) Hr
+
+    The model needs its Hessian, which is read in the force only, and no third derivative. The cost is O(d^2) per evaluation.
+
+    Parameters
+    ----------
+    alpha : float, default 1.0
+        Sharpness of the smoothed absolute value. The least eigenvalue of the metric is 1/alpha.
+    as_published : bool, default False
+        Use the formula printed in the paper, ``across(s) = s / sinh(alpha s)``. It is not SoftAbs of the outer product, and it
+        overflows at ``alpha * s = 710``.
+
+    Raises
+    ------
+    ValueError
+        If `alpha` is not positive and finite.
+
+    See Also
+    --------
+    DiagonalOuterProductSoftAbs : SoftAbs of the squared components of the gradient.
+    SoftAbs : SoftAbs of the Hessian.
+
+    References
+    ----------
+    Betancourt (2013), A general metric for Riemannian manifold Hamiltonian Monte Carlo, appendix A.2. Erratum: the printed
+    formula cancels a singular matrix, so that its eigenvalue across g is s / sinh(alpha s) instead of 1/alpha.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> model = refhmc.models.Gaussian([0.0, 0.0], [[1.0, 0.0], [0.0, 4.0]])
+    >>> H = refhmc.Hamiltonian(model, refhmc.metrics.OuterProductSoftAbs())
+    >>> H.mass([2.0, 0.0]).round(3)
+    array([[4.003, 0.   ],
+           [0.   , 1.   ]])
     """
 
     name = "outer_product_softabs"
@@ -72,15 +115,29 @@ class OuterProductSoftAbs(Riemannian):
         return factorise, inverse_product, velocity_and_force, draw
 
     def on_arrays(self, model: Any) -> HamiltonianOnArrays:
-        """The Hamiltonian on arrays (..., d)."""
+        """Return the Hamiltonian of a model on arrays (..., d).
+
+        Parameters
+        ----------
+        model : object
+            The functions of a model on arrays, as ``refhmc.array_api.ModelOnArrays`` has them.
+
+        Returns
+        -------
+        HamiltonianOnArrays
+            The Hamiltonian, its derivatives and the momentum draw.
+        """
         return OuterProductSoftAbsOnArrays(model, self)
 
 
 class OuterProductSoftAbsOnArrays(HamiltonianOnArrays):
-    """On arrays (..., d). With J(s, 0) = (f(s) - f(0)) / s and ' = d/ds, across'/across is 0, or -alpha J(s, 0) as printed."""
+    """The Hamiltonian on arrays (..., d).
+
+    With J(s, 0) = (f(s) - f(0)) / s and ' = d/ds, across'/across is 0, or -alpha J(s, 0) as printed.
+    """
 
     def spectrum(self, g: Array) -> tuple[Array, Array, Array, Array]:
-        """across, along, (along - across)/s, across'/across at s = g.g; all (..., 1)"""
+        """Return across, along, (along - across)/s and across'/across at s = g.g; all (..., 1)."""
         xp, alpha = batched.namespace(g), self.metric.alpha
         s = batched.dot(g, g)[..., None]
         along, J = softabs(s, alpha), divided_difference_on_arrays(s, 0.0 * s, alpha)
@@ -90,7 +147,7 @@ class OuterProductSoftAbsOnArrays(HamiltonianOnArrays):
         return xp.where(s > 0, t / xp.sinh(t), 1.0) / alpha, along, xp.tanh(0.5 * alpha * s), -alpha * J
 
     def parts(self, g: Array, p: Array) -> tuple[Array, Array]:
-        """gamma (..., 1) and r of p = gamma g + r; twice, so that g.r is zero to the rounding of r"""
+        """Return gamma (..., 1) and r of p = gamma g + r; computed twice, so that g.r is zero to the rounding of r."""
         s = batched.dot(g, g)[..., None]
         s = batched.namespace(g).where(s > 0, s, 1.0)
         gamma = batched.dot(g, p)[..., None] / s
@@ -141,7 +198,7 @@ class OuterProductSoftAbsOnArrays(HamiltonianOnArrays):
 
 @jit
 def langevin(t: float) -> float:
-    """coth t - 1/t"""
+    """Return coth t - 1/t."""
     if t < SMALL:
         x = t * t
         return t * (1 / 3 - x * (1 / 45 - x * (2 / 945 - x * (1 / 4725 - x * 2 / 93555))))
@@ -150,7 +207,7 @@ def langevin(t: float) -> float:
 
 @jit
 def eigenvalues(s: float, options: Any) -> tuple[float, float, float, float]:
-    """(across, along, b, (along - across)/s) at s = g.g"""
+    """Return (across, along, b, (along - across)/s) at s = g.g."""
     alpha = options.alpha
     t = alpha * s
     along = (t / np.tanh(t) if t > SMALL else 1 + t * langevin(t)) / alpha
@@ -168,7 +225,7 @@ def eigenvalues(s: float, options: Any) -> tuple[float, float, float, float]:
 
 @jit
 def slopes(s: float, options: Any) -> tuple[float, float, float]:
-    """d/ds of (log across, log along, 1/across)"""
+    """Return d/ds of (log across, log along, 1/across)."""
     alpha = options.alpha
     t = alpha * s
     x = t * t
@@ -187,7 +244,7 @@ def slopes(s: float, options: Any) -> tuple[float, float, float]:
 
 @jit
 def part_across(g: np.ndarray, p: np.ndarray, r: np.ndarray) -> float:
-    """gamma = g.p / s, and the part of p across g into ``r``: taken twice, so that g.r is zero to the rounding of r."""
+    """Return gamma = g.p / s, and write the part of p across g to ``r``; computed twice, so that g.r is zero to the rounding of r."""
     s = dot(g, g)
     gamma = dot(g, p) / s if s > 0 else 0.0
     for i in range(p.shape[0]):
@@ -200,7 +257,7 @@ def part_across(g: np.ndarray, p: np.ndarray, r: np.ndarray) -> float:
 
 @jit
 def factorise(model: tuple, work: tuple) -> bool:
-    """g at the metric's position; False if G is not finite and positive."""
+    """Compute g at the metric's position; return False if G is not finite and positive."""
     vecs, mats, options, cache, _, _ = as_work(work)
     w = views(work)
     log_density_at_metric(model, work)
@@ -214,7 +271,7 @@ def factorise(model: tuple, work: tuple) -> bool:
 
 @jit
 def inverse_product(p: np.ndarray, work: tuple, out: np.ndarray) -> None:
-    """out = G^-1 p"""
+    """Set out = G^-1 p."""
     vecs, mats, options, _, _, _ = as_work(work)
     w = views(work)
     g, r = w.gradient, w.r
@@ -228,7 +285,7 @@ def inverse_product(p: np.ndarray, work: tuple, out: np.ndarray) -> None:
 def velocity_and_force(
     model: tuple, p: np.ndarray, phi: float, tau: float, work: tuple, v: np.ndarray, dH_dq: np.ndarray
 ) -> None:
-    """v = G^-1 p, and phi dphi/dq + tau dtau/dq from two products with the Hessian."""
+    """Compute v = G^-1 p, and phi dphi/dq + tau dtau/dq from two products with the Hessian."""
     vecs, mats, options, cache, _, _ = as_work(work)
     f, w, d = as_model(model), views(work), p.shape[0]
     g, r = w.gradient, w.r
@@ -251,7 +308,7 @@ def velocity_and_force(
 
 @jit
 def draw(normals: np.ndarray, work: tuple, p: np.ndarray) -> None:
-    """p ~ N(0, G) from standard normals."""
+    """Draw p ~ N(0, G) from standard normals."""
     vecs, mats, options, _, _, _ = as_work(work)
     g = views(work).gradient
     across, along, _, excess = eigenvalues(dot(g, g), options)

@@ -1,4 +1,4 @@
-"""SoftAbs (Betancourt 2013): G = f(H), f(x) = x coth(alpha x), a smooth |x| that is nowhere below 1/alpha.
+"""SoftAbs (Betancourt 2013): G = f(H), f(x) = x coth(alpha x), a smooth |x| that is never below 1/alpha.
 
 With t = alpha x:
 
@@ -12,12 +12,12 @@ The quotient J cancels for x near y. With M = alpha (x + y) and D = alpha (x - y
 
     J = (sinh M - M sinh(D)/D) / (cosh M - cosh D).
 
-Expanded, with a_k = (M^2k - D^2k) / (M^2 - D^2), that is a_1 = 1 and a_k+1 = M^2 a_k + D^2k,
+Expanded with a_k = (M^2k - D^2k) / (M^2 - D^2), that is a_1 = 1 and a_k+1 = M^2 a_k + D^2k, this is
 
-    J = M (a_1/3! + a_2/5! + a_3/7! + ...) / (a_1/2! + a_2/4! + a_3/6! + ...):
+    J = M (a_1/3! + a_2/5! + a_3/7! + ...) / (a_1/2! + a_2/4! + a_3/6! + ...).
 
-every term is positive, and nothing cancels. D = 0 is the derivative. J(-x, y) is brought back to positive arguments by
-f(-x) = f(x).
+Every term is positive, and nothing cancels. D = 0 is the derivative. Since f(-x) = f(x), J(-x, y) reduces to positive
+arguments.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from refhmc.core.compiled import jit
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
-LARGE = 20.0  # from here on coth t and f' are 1, to 3e-16
+LARGE = 20.0  # above this, coth t and f' are 1 to within 3e-16
 
 
 def softabs(x: Array, alpha: float) -> Array:
-    """f(x) on arrays"""
+    """Return f(x) on arrays."""
     xp = batched.namespace(x)
     t = xp.abs(alpha * x)
     middle = xp.where((t < 1e-4) | (t > LARGE), 1.0, t)
@@ -43,7 +43,10 @@ def softabs(x: Array, alpha: float) -> Array:
 
 
 def softabs_derivative(x: Array, alpha: float) -> Array:
-    """f'(x) on arrays: for small t by the series of sinh 2t - 2t = (2t)^3/3! + (2t)^5/5! + ..., which does not cancel."""
+    """Return f'(x) on arrays.
+
+    For small t the series sinh 2t - 2t = (2t)^3/3! + (2t)^5/5! + ... is summed, which does not cancel.
+    """
     xp = batched.namespace(x)
     t = xp.where(xp.abs(alpha * x) > LARGE, 1.0, alpha * x)
     y, series = (2 * t) ** 2, 1.0
@@ -55,7 +58,7 @@ def softabs_derivative(x: Array, alpha: float) -> Array:
 
 
 def divided_differences(x: Array, alpha: float) -> Array:
-    """J(x_i, x_j), (..., d, d)"""
+    """Return J(x_i, x_j), (..., d, d)."""
     return divided_difference_on_arrays(x[..., :, None], x[..., None, :], alpha)
 
 
@@ -63,7 +66,7 @@ NODES, WEIGHTS = np.polynomial.legendre.leggauss(6)
 
 
 def divided_difference_on_arrays(x: Array, y: Array, alpha: float) -> Array:
-    """J(x, y): the quotient, or, where that cancels, the mean of f' between y and x by Gauss's rule."""
+    """Return J(x, y): the quotient, or, if that cancels, the mean of f' between y and x by Gauss's rule."""
     xp = batched.namespace(x)
     near = alpha * xp.abs(x - y) < 0.6
     nodes, weights = (xp.asarray(each, dtype=x.dtype) for each in (NODES, WEIGHTS))
@@ -74,7 +77,7 @@ def divided_difference_on_arrays(x: Array, y: Array, alpha: float) -> Array:
 
 @jit
 def soft(x: float, alpha: float) -> float:
-    """x coth(alpha x)"""
+    """Return x coth(alpha x)."""
     t = abs(alpha * x)
     if t > LARGE:
         return abs(x)
@@ -85,7 +88,7 @@ def soft(x: float, alpha: float) -> float:
 
 @jit
 def soft_derivative(x: float, alpha: float) -> float:
-    """d/dx of x coth(alpha x)"""
+    """Return d/dx of x coth(alpha x)."""
     t = alpha * x
     if abs(t) > LARGE:
         return math.copysign(1.0, x)
@@ -94,7 +97,7 @@ def soft_derivative(x: float, alpha: float) -> float:
 
 @jit
 def soft_all(x: np.ndarray, alpha: float, out: np.ndarray) -> None:
-    """out[i] = soft(x[i], alpha): |x| first, in vector registers, then those few for which that is not enough."""
+    """Set out[i] = soft(x[i], alpha): |x| first, in vector registers, then the few entries for which that is not accurate."""
     small = 0
     for i in range(x.shape[0]):
         out[i] = abs(x[i])
@@ -107,7 +110,7 @@ def soft_all(x: np.ndarray, alpha: float, out: np.ndarray) -> None:
 
 @jit
 def soft_derivatives(x: np.ndarray, alpha: float, out: np.ndarray) -> None:
-    """out[i] = soft_derivative(x[i], alpha), likewise."""
+    """Set out[i] = soft_derivative(x[i], alpha), in the same way."""
     small = 0
     for i in range(x.shape[0]):
         out[i] = 1.0 if x[i] > 0 else -1.0
@@ -120,13 +123,13 @@ def soft_derivatives(x: np.ndarray, alpha: float, out: np.ndarray) -> None:
 
 @jit
 def divided_difference(x: np.ndarray, y: np.ndarray, alpha: Any) -> Any:
-    """(f(x) - f(y)) / (x - y), the derivative where x = y."""
+    """Return (f(x) - f(y)) / (x - y), or the derivative if x = y."""
     return divided_difference_of(x, y, soft(x, alpha), soft(y, alpha), alpha)
 
 
 @jit
 def divided_difference_of(x: float, y: float, fx: float, fy: float, alpha: float) -> float:
-    """The same with fx = soft(x, alpha) and fy = soft(y, alpha) at hand: they are computed once, not d times."""
+    """Return the same, given fx = soft(x, alpha) and fy = soft(y, alpha), which are computed once instead of d times."""
     a, b = abs(x), abs(y)  # J(x, y) = J(a, b) (a - b) / (x - y)
     if alpha * a > LARGE and alpha * b > LARGE:
         value = 1.0
@@ -141,7 +144,7 @@ def divided_difference_of(x: float, y: float, fx: float, fy: float, alpha: float
 
 @jit
 def of_sum_and_difference(M: np.ndarray, D: Any) -> Any:
-    """J from M and D for 0 <= |D| <= M, M up to 2 or |D| up to 1/2."""
+    """Return J from M and D for 0 <= |D| <= M, with M up to 2 or |D| up to 1/2."""
     if M <= 2.0:
         M2, D2 = M * M, D * D
         a, power = 1.0, 1.0  # a_k and D^2(k-1)

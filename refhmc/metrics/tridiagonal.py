@@ -1,16 +1,16 @@
-"""A constant tridiagonal mass matrix M, given by its bands: everything costs O(d).
+"""A constant tridiagonal mass matrix M, given by its bands: all operations cost O(d).
 
     M = L D L',   L unit lower with l_1 ... l_{d-1} below its diagonal:
     D_0 = a_0,   l_i = b_{i-1} / D_{i-1},   D_i = a_i - l_i b_{i-1}
 
-(a the diagonal of M, b what stands beside it). With L y = p solved from above,
+(a the diagonal of M, b the entries next to it). With L y = p solved from above,
 
     v = M^-1 p = L^-T D^-1 y,     p' M^-1 p = sum y_i^2 / D_i,     p = L D^1/2 z ~ N(0, M) from standard normals z
 
-The precision matrix of an autoregression is of this form, so that M imitates the precision of the target where a Euclidean
-metric given by M^-1 imitates its covariance. Constant means constant during a transition: with bands that the model gives
-(``fisher_bands``) M is made anew at the start of each, from values that the transition itself does not change, as the
-parameters of a conditional are in Gibbs sampling. (log det M is then constant too, and dropped.)
+The precision matrix of an autoregression has this form. M therefore imitates the precision of the target, as a Euclidean
+metric given by M^-1 imitates its covariance. Constant means constant during a transition. With bands from the model
+(``fisher_bands``) M is computed again at the start of each transition. It then comes from values that the transition itself does
+not change, such as the parameters of a conditional in Gibbs sampling. (log det M is then constant too, and dropped.)
 """
 
 from __future__ import annotations
@@ -34,17 +34,50 @@ from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import dot
 
-# ``r`` is 1/D, ``l`` has l_0 = 0; ``bands`` is a, b, (2, d). In the place of the two rows of a Euclidean metric.
+# ``r`` is 1/D, ``l`` has l_0 = 0; ``bands`` is a, b, (2, d). They replace the two rows of a Euclidean metric.
 BANDED = Layout("r l", "bands")
 views, shared = BANDED.views, SHARED.views
 
 
 @dataclass(frozen=True, eq=False)
 class Tridiagonal(Euclidean):
-    """M itself, not its inverse, with ``diagonal`` (d,) and ``off_diagonal`` (d - 1,): :mod:`refhmc.metrics.tridiagonal`.
+    """Tridiagonal mass matrix M, given by M itself and not by its inverse.
 
-    Never adapted; a draw, a velocity and a leapfrog step cost O(d). ``None``: the bands that the model gives, which only
-    some conditionals of refhmc's own models do, such as that of x in ``StochasticVolatility``.
+    With diagonal a, off-diagonal b and standard normals z, M and its operations are::
+
+        M = L D L',    D_0 = a_0,    l_i = b_{i-1} / D_{i-1},    D_i = a_i - l_i b_{i-1}
+        v = M^-1 p = L'^-1 D^-1 L^-1 p,    p = L D^(1/2) z
+
+    A momentum, a velocity and a leapfrog step cost O(d). The metric is never adapted. The precision matrix of an autoregression
+    has this form.
+
+    Parameters
+    ----------
+    diagonal : array_like, shape (d,), optional
+        Diagonal of M. By default the model defines both bands. Only some conditionals of refhmc's models do, such as that of
+        ``x`` in ``StochasticVolatility``.
+    off_diagonal : array_like, shape (d - 1,), optional
+        Entries of M next to its diagonal. Give both bands or neither.
+
+    Raises
+    ------
+    ValueError
+        If only one of the bands is given.
+    refhmc.errors.ShapeError, refhmc.errors.MetricError
+        If the bands do not fit the model, or if M is not positive definite; raised by `refhmc.sample`.
+
+    See Also
+    --------
+    Dense : Any matrix, given by M^-1.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> model = refhmc.models.Gaussian([0.0, 0.0], [[1.0, 0.0], [0.0, 4.0]])
+    >>> H = refhmc.Hamiltonian(model, refhmc.metrics.Tridiagonal([2.0, 2.0], [1.0]))
+    >>> H.mass().round(3)
+    array([[2., 1.],
+           [1., 2.]])
     """
 
     name = "tridiagonal"
@@ -55,7 +88,7 @@ class Tridiagonal(Euclidean):
 
     def __post_init__(self) -> None:
         if (self.diagonal is None) != (self.off_diagonal is None):
-            raise ValueError("give both diagonal and off_diagonal, or neither")
+            raise ValueError("diagonal and off_diagonal must both be given, or neither; got only one. Give the other, too.")
 
     @property
     def reads(self) -> tuple:
@@ -71,11 +104,10 @@ class Tridiagonal(Euclidean):
 
     @property
     def leapfrog(self) -> Any:
-        """The leapfrog's compiled step on it."""
+        """Compiled step of the leapfrog on this metric."""
         return leapfrog
 
     def stacks(self, model: Any, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]:
-        """``vecs`` and ``mats``: the factors and the bands in their rows."""
         vecs, mats = np.zeros((SHARED.n_vectors, model.dim)), self.bands(model.dim)[None]
         plain(factorise_bands)(mats[0], vecs[0], vecs[1])
         return vecs, mats
@@ -84,7 +116,25 @@ class Tridiagonal(Euclidean):
         return {"reads_bands": self.diagonal is None}
 
     def bands(self, dim: int) -> np.ndarray:
-        """Both bands, (2, dim), the second ending in 0. Raises ShapeError, or MetricError naming the least eigenvalue."""
+        """Return both bands of M.
+
+        Parameters
+        ----------
+        dim : int
+            Dimension d of the model.
+
+        Returns
+        -------
+        ndarray, shape (2, d)
+            The diagonal, and the off-diagonal with a 0 at its end. If the model defines the bands, those of the identity.
+
+        Raises
+        ------
+        refhmc.errors.ShapeError
+            If the bands do not fit the dimension.
+        refhmc.errors.MetricError
+            If an entry is not finite, or if M is not positive definite. The message has the least eigenvalue.
+        """
         bands = np.zeros((2, dim))
         if self.diagonal is None:
             bands[0] = 1.0
@@ -93,24 +143,25 @@ class Tridiagonal(Euclidean):
         beside = array_of_numbers("off_diagonal", self.off_diagonal, MetricError)
         for name, band, n in (("diagonal", diagonal, dim), ("off_diagonal", beside, dim - 1)):
             if band.shape != (n,):
-                raise ShapeError(f"{name}: expected ({n},), got {band.shape}")
+                raise ShapeError(f"{name} must have shape ({n},); got {band.shape}.")
             if not np.isfinite(band).all():
-                raise MetricError(f"{name} has entries that are not finite")
+                raise MetricError(f"{name} must be finite; got entries that are not finite.")
         from scipy.linalg import eigvalsh_tridiagonal
 
         least = eigvalsh_tridiagonal(diagonal, beside, select="i", select_range=(0, 0))[0]
         if not least > 0:
-            raise MetricError(f"the tridiagonal metric is not positive definite: its least eigenvalue is {least:.6g}")
+            raise MetricError(
+                f"diagonal and off_diagonal must make a positive definite matrix; got one whose least eigenvalue is {least:.6g}."
+            )
         bands[0], bands[1, : dim - 1] = diagonal, beside
         return bands
 
     def on_arrays(self, model: Any) -> HamiltonianOnArrays:
-        """The Hamiltonian on arrays (..., d)."""
         return TridiagonalOnArrays(model, self)
 
 
 class TridiagonalOnArrays(HamiltonianOnArrays):
-    """On arrays (..., d), with M in full: L D^1/2 is its Cholesky factor C."""
+    """The Hamiltonian on arrays (..., d), with the full matrix M; L D^1/2 is its Cholesky factor C."""
 
     def mass(self, q: Array) -> Array:
         xp, d = batched.namespace(q), q.shape[-1]
@@ -141,7 +192,7 @@ class TridiagonalOnArrays(HamiltonianOnArrays):
 
 @jit
 def factorise_bands(bands: np.ndarray, r: np.ndarray, l: np.ndarray) -> bool:  # noqa: E741
-    """1/D and l from the bands (2, d); False if M is not positive definite."""
+    """Compute 1/D and l from the bands (2, d); return False if M is not positive definite."""
     pivot = bands[0, 0]
     l[0] = 0.0
     for i in range(r.shape[0]):
@@ -156,7 +207,7 @@ def factorise_bands(bands: np.ndarray, r: np.ndarray, l: np.ndarray) -> bool:  #
 
 @jit
 def make_bands(model: tuple, q: np.ndarray, work: tuple) -> bool:
-    """The model's bands at ``q``, factorised, where the metric reads them; False if they are not positive definite."""
+    """Compute and factorise the model's bands at ``q``, if the metric reads them; return False if they are not positive definite."""
     _, _, options, _, counters, _ = as_work(work)
     if options.reads_bands == 0:
         return True
@@ -168,7 +219,7 @@ def make_bands(model: tuple, q: np.ndarray, work: tuple) -> bool:
 
 @jit_products
 def inverse_product(p: np.ndarray, work: tuple, out: np.ndarray) -> None:
-    """out = M^-1 p"""
+    """Set out = M^-1 p."""
     w = views(work)
     r, l = w.r, w.l  # noqa: E741
     y = 0.0
@@ -184,7 +235,7 @@ def inverse_product(p: np.ndarray, work: tuple, out: np.ndarray) -> None:
 
 @jit
 def draw(normals: np.ndarray, work: tuple, p: np.ndarray) -> None:
-    """p ~ N(0, M) from standard normals."""
+    """Draw p ~ N(0, M) from standard normals."""
     w = views(work)
     before = 0.0
     for i in range(p.shape[0]):
@@ -195,7 +246,7 @@ def draw(normals: np.ndarray, work: tuple, p: np.ndarray) -> None:
 
 @jit
 def energy(z: np.ndarray, work: tuple) -> float:
-    """H of the point ``z``, whose velocity is set from its momentum."""
+    """Return H of the point ``z``, and set its velocity from its momentum."""
     point = as_point(z)
     inverse_product(point.p, work, point.velocity)
     return -point.log_density[0] + 0.5 * dot(point.p, point.velocity)
@@ -203,7 +254,7 @@ def energy(z: np.ndarray, work: tuple) -> float:
 
 @jit
 def refresh(model: tuple, metric: tuple, z: np.ndarray, normals: np.ndarray, draws: bool, work: tuple) -> float:
-    """A momentum made from standard normals, unless it ``draws`` none, with its velocity, into the point ``z``; returns H."""
+    """Make a momentum from standard normals for the point ``z``, if ``draws`` is True, set its velocity and return H."""
     point = as_point(z)
     if not make_bands(model, point.q, work):
         as_work(work).status.failure = S.DIVERGED
@@ -216,9 +267,9 @@ def refresh(model: tuple, metric: tuple, z: np.ndarray, normals: np.ndarray, dra
 
 @jit_products
 def leapfrog(model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
-    """One leapfrog step (:mod:`refhmc.integrators.leapfrog`) of the point ``z`` in place; returns H there.
+    """Make one leapfrog step (:mod:`refhmc.integrators.leapfrog`) of the point ``z`` in place and return H there.
 
-    Each kick is made in the same pass as the solution with L, and the drift in that with L'.
+    Each kick is made in the same pass as the solution with L, and the drift in the pass of the solution with L'.
     """
     as_work(work).counters.gradients += 1
     f, w, point = as_model(model), views(work), as_point(z)
@@ -253,6 +304,7 @@ def leapfrog(model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple
 # For the integrators that take any metric.
 @jit
 def factorise(model: Any, work: np.ndarray) -> Any:
+    """Compute the model's bands, if the metric reads them."""
     as_work(work).cache.log_det_weight = 0.0
     return make_bands(model, shared(work).position, work)
 
@@ -261,6 +313,7 @@ def factorise(model: Any, work: np.ndarray) -> Any:
 def velocity_and_force(
     model: Any, p: np.ndarray, phi: Any, tau: Any, work: np.ndarray, v: np.ndarray, dH_dq: Any
 ) -> None:
+    """Compute v = M^-1 p, and phi dphi/dq = -phi dL/dq."""
     inverse_product(p, work, v)
     if phi != 0:
         log_density_at_metric(model, work)

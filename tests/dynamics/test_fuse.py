@@ -292,7 +292,7 @@ def test_a_model_that_runs_as_python_is_refused():
         assert draws(model, refhmc.HMC(step_size=0.3, n_steps=2), True, n=3).draws.shape == (1, 3, 2)
     else:
         for each in (model, refhmc.models.SplitModel([model, model])):
-            with pytest.raises(ModelError, match="runs as Python, wanted"):
+            with pytest.raises(ModelError, match="fuse.*Python.*wanted"):
                 draws(each, refhmc.HMC(step_size=0.3, n_steps=2), True)
 
 
@@ -310,7 +310,7 @@ class Misshapen(Fisher):
 
 
 @pytest.mark.parametrize(
-    ("which", "said"), [(0, r"vecs .* \(k, 2\) .* \(\d+, 3\)"), (1, r"mats .* \(k, 2, 2\) .* 2, 3\)")]
+    ("which", "said"), [(0, r"vecs.*\(k, 2\).*\(\d+, 3\)"), (1, r"mats.*\(k, 2, 2\).* 2, 3\)")]
 )
 def test_a_metric_whose_rows_have_another_width_is_refused(which, said):
     """Fused code takes the width for granted."""
@@ -339,7 +339,7 @@ def test_a_checkpoint_is_of_one_binding(tmp_path):
     """The last bits may differ."""
     kernel = refhmc.HMC(step_size=0.4, n_steps=4)
     refhmc.sample(cauchy(), kernel, draws=20, tune=0, checkpoint=tmp_path, **SILENT)
-    with pytest.raises(CheckpointError, match="fuse: here True, there False"):
+    with pytest.raises(CheckpointError, match="fuse.*True.*False"):
         refhmc.sample(
             cauchy(), kernel, draws=30, tune=0, checkpoint=tmp_path, backend=refhmc.Numba(fuse=True), **SILENT
         )

@@ -201,13 +201,13 @@ def test_an_integrator():
     kernel = refhmc.NUTS(step_size=0.4, integrator=DriftKickDrift())
     assert refhmc.transition(GAUSSIAN, kernel, Q, momentum=P, uniforms=UNIFORMS).outcome in S.OUTCOMES
     assert_law(refhmc.HMC(step_size=1.0, n_steps=3, integrator=DriftKickDrift()))
-    with pytest.raises(ValueError, match="the DriftKickDrift needs a constant mass matrix"):
+    with pytest.raises(ValueError, match="metric must be constant.*DriftKickDrift.*Parabolic"):
         refhmc.HMC(integrator=DriftKickDrift(), metric=Parabolic())
     half = type("Half", (), {name: value for name, value in vars(DriftKickDrift).items() if name != "options"})
-    with pytest.raises(TypeError, match="which lacks options"):
+    with pytest.raises(TypeError, match="integrator.*Half.*options"):
         refhmc.HMC(integrator=half())
 
-    for options, words in (({"reversal_tolerance": 1e-6}, "must come after"), ({"colour": 1.0}, "an option 'colour'")):
+    for options, words in (({"reversal_tolerance": 1e-6}, "Wrong.*CHECK"), ({"colour": 1.0}, "Wrong.*'colour'")):
         wrong = type("Wrong", (DriftKickDrift,), {"options": lambda self, options=options: options})()
         with pytest.raises(TypeError, match=words):
             refhmc.integrate(H, wrong, Q, P, step_size=0.2, n_steps=1)
@@ -231,7 +231,7 @@ def test_a_kernel():
     assert set(result.sample_stats) == set(Langevin.statistics)
     blocks = refhmc.Gibbs({(0,): Langevin(step_size=0.8), (1,): refhmc.NUTS()})
     assert refhmc.sample(GAUSSIAN, blocks, draws=30, tune=30, **options).draws.shape == (2, 30, 2)
-    with pytest.raises(TypeError, match="one of your own"):
+    with pytest.raises(TypeError, match="kernel must be.*Langevin"):
         refhmc.sample(GAUSSIAN, Langevin)
 
     def kern(q, p0, u):
@@ -250,5 +250,5 @@ def test_a_kernel_of_blocks():
     assert own.sample_stats.keys() == ours.sample_stats.keys()
     assert {"lp", "step_size_block0", "energy_error_block1"} <= own.sample_stats.keys()
     three = refhmc.models.Gaussian(np.zeros(3), np.eye(3))
-    with pytest.raises(ValueError, match=r"InTurn on model .* in no block"):
+    with pytest.raises(ValueError, match=r"InTurn.* in no block"):
         refhmc.sample(three, InTurn(0.8), **options)

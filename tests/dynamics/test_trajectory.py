@@ -17,12 +17,12 @@ q, p = np.array([0.3, -1.0, 0.7]), np.array([1.0, 0.2, -0.4])
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        ({"step_size": 0.0}, ValueError, "step_size must be finite and not zero, got 0.0"),
-        ({"step_size": float("nan")}, ValueError, "step_size must be finite and not zero, got nan"),
-        ({"n_steps": -1}, ValueError, "n_steps must be a whole number of at least 0, got -1"),
-        ({"n_steps": 1.5}, ValueError, "n_steps must be a whole number of at least 0, got 1.5"),
-        ({"q": [0.0]}, ShapeError, r"position of 'funnel': expected \(3,\), got \(1,\)"),
-        ({"p": [0.0, 1.0]}, ShapeError, r"momentum: expected \(3,\), got \(2,\)"),
+        ({"step_size": 0.0}, ValueError, "step_size.*0.0"),
+        ({"step_size": float("nan")}, ValueError, "step_size.*nan"),
+        ({"n_steps": -1}, ValueError, "n_steps.*-1"),
+        ({"n_steps": 1.5}, ValueError, "n_steps.*1.5"),
+        ({"q": [0.0]}, ShapeError, r"position.*\(3,\).*\(1,\)"),
+        ({"p": [0.0, 1.0]}, ShapeError, r"momentum.*\(3,\).*\(2,\)"),
     ],
 )
 def test_what_integrate_refuses(arguments, error, words):
@@ -57,20 +57,20 @@ def test_the_mass_matrix_and_its_inverse_agree():
         h = refhmc.Hamiltonian(MODEL, metric)
         np.testing.assert_allclose(h.mass(q) @ h.grad_p(q, p), p, rtol=1e-12)
         np.testing.assert_allclose(h.grad_q(q, p), -MODEL.gradient(q))
-    with pytest.raises(TypeError, match="metric must be one of refhmc.metrics, got ndarray"):
+    with pytest.raises(TypeError, match="metric.*ndarray"):
         refhmc.Hamiltonian(MODEL, np.eye(3))
 
 
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        ({"kernel": refhmc.NUTS()}, ValueError, "needs the kernel's step_size"),
-        ({"rng": None}, ValueError, "give rng, or both uniforms and one of momentum and normals"),
+        ({"kernel": refhmc.NUTS()}, ValueError, "step_size"),
+        ({"rng": None}, ValueError, "rng.*uniforms.*momentum"),
         ({"uniforms": []}, ValueError, "uniforms must not be empty"),
-        ({"momentum": [1.0]}, ShapeError, r"momentum: expected \(3,\), got \(1,\)"),
-        ({"normals": [1.0]}, ShapeError, r"normals: expected \(3,\), got \(1,\)"),
+        ({"momentum": [1.0]}, ShapeError, r"momentum.*\(3,\).*\(1,\)"),
+        ({"normals": [1.0]}, ShapeError, r"normals.*\(3,\).*\(1,\)"),
         ({"q": [1.0]}, ShapeError, "position"),
-        ({"uniforms": [0.5], "momentum": [3.0, 1.0, 1.0]}, IndexError, "too short"),
+        ({"uniforms": [0.5], "momentum": [3.0, 1.0, 1.0]}, IndexError, "uniforms"),
     ],
 )
 def test_what_transition_refuses(arguments, error, words):

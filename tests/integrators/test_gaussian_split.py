@@ -106,7 +106,7 @@ def test_the_mode():
     gaussian = model_of("gaussian-3")
     np.testing.assert_allclose(GaussianSplit.at_mode(gaussian).mean, gaussian.reference.mean, atol=1e-10)
     saddle = refhmc.Model(1, two_hills, two_hills_gradient, hessian=two_hills_hessian, in_python=FEW_CALLS)
-    with pytest.raises(ValueError, match="no mode of"):
+    with pytest.raises(ValueError, match="mode.*start.*0"):
         GaussianSplit.at_mode(saddle, [0.0])
     assert abs(GaussianSplit.at_mode(saddle, [0.5]).mean[0]) == pytest.approx(1.0, abs=1e-6)
 
@@ -124,9 +124,9 @@ def test_what_cannot_be_is_refused():
     model, split = model_of("logistic"), GaussianSplit(np.zeros(3), np.eye(3))
     assert resolve(None, split)[0] == resolve(None, Yoshida(split))[0] == Identity()
     for metric in (Diagonal(), Dense(), Tridiagonal([1.0, 1.0, 1.0], [0.1, 0.1])):
-        with pytest.raises(MetricError, match="must not be adapted"):
+        with pytest.raises(MetricError, match=f"metric must.*GaussianSplit.*{type(metric).__name__}"):
             refhmc.sample(model, refhmc.HMC(n_steps=2, integrator=split, metric=metric), draws=1, tune=1)
-    with pytest.raises(ValueError, match="constant mass matrix"):
+    with pytest.raises(ValueError, match="metric must be constant.*GaussianSplit.*Fisher"):
         refhmc.HMC(integrator=split, metric=Fisher())
-    with pytest.raises(ShapeError, match=r"expected \(3,\)"):
+    with pytest.raises(ShapeError, match=r"mean.*\(3,\).*\(1,\)"):
         refhmc.sample(model, refhmc.NUTS(integrator=GaussianSplit([0.0], [[1.0]])), draws=1, tune=1)

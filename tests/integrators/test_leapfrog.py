@@ -291,7 +291,7 @@ def test_the_momentum_has_covariance_m(d):
 @pytest.mark.parametrize(("step_size", "n_steps"), [(0.0, 1), (math.nan, 1), (math.inf, 1), (0.1, -1), (0.1, 1.5)])
 def test_refuses_what_is_no_trajectory(step_size, n_steps):
     H, q, p, _ = case("gaussian", "identity", 0)
-    with pytest.raises(ValueError, match="must be"):
+    with pytest.raises(ValueError, match=f"(step_size|n_steps).*{n_steps if step_size == 0.1 else step_size}"):
         refhmc.integrate(H, LEAPFROG, q, p, step_size=step_size, n_steps=n_steps)
 
 

@@ -376,14 +376,14 @@ def test_a_restored_chain_goes_on_as_the_unbroken_one(kernel, integrator):
 
 def test_what_cannot_be_followed_is_refused():
     gaussian = refhmc.models.Gaussian([0.0], [[1.0]])
-    with pytest.raises(TypeError, match=r"give it model.split\(M\)"):
+    with pytest.raises(TypeError, match=r"SymmetricSplit.*split\("):
         refhmc.integrate(refhmc.Hamiltonian(gaussian), SymmetricSplit(), [0.0], [1.0], step_size=0.1, n_steps=1)
-    with pytest.raises(ValueError, match=r"each of 0, ..., 2 once"):
+    with pytest.raises(ValueError, match=r"one_order.*\(0, 1\)"):
         refhmc.integrate(
             refhmc.Hamiltonian(split(3)), RandomizedSplit(one_order=(0, 1)), *start(0), step_size=0.1, n_steps=1
         )
     learns = Diagonal(learn_from="draws and gradients")
-    with pytest.raises(refhmc.errors.MetricError, match="never has the whole gradient"):
+    with pytest.raises(refhmc.errors.MetricError, match="SymmetricSplit.*Diagonal"):
         refhmc.sample(split(3), refhmc.HMC(n_steps=2, integrator=SymmetricSplit(), metric=learns), draws=1, tune=1)
-    with pytest.raises(ValueError, match="constant mass matrix"):
+    with pytest.raises(ValueError, match="metric must be constant.*SymmetricSplit.*SoftAbs"):
         refhmc.HMC(integrator=SymmetricSplit(), metric=refhmc.metrics.SoftAbs())

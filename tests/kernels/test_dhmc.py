@@ -186,7 +186,7 @@ def test_without_a_jump_the_step_is_the_leapfrog():
 @pytest.mark.parametrize("bad", [[0], [0, 0], [0, 2]])
 def test_an_order_is_a_permutation(bad):
     H, q, p, _ = case("grid", 1)
-    with pytest.raises(ValueError, match="permutation of"):
+    with pytest.raises(ValueError, match="order.*permutation"):
         H.step(q, p, 0.5, bad)
     for eps in (0, math.nan, math.inf):
         with pytest.raises(ValueError, match="step_size"):
@@ -568,20 +568,20 @@ def test_without_a_jump_it_samples(sample):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"step_size": -1.0}, "step_size must be positive"),
-        ({"n_steps": 0}, "n_steps must be"),
-        ({"n_steps": 2, "trajectory_length": 1.0}, "not both"),
-        ({"trajectory_length": math.inf}, "trajectory_length must be"),
-        ({"step_jitter": 1.0}, "step_jitter must lie"),
-        ({"length_jitter": -0.1}, "length_jitter must lie"),
-        ({"target_no_flip": 1.0}, "target_no_flip must lie"),
-        ({"metric": Diagonal(learn_from="draws and gradients")}, "has no gradient"),
+        ({"step_size": -1.0}, "step_size.*-1"),
+        ({"n_steps": 0}, "n_steps.*0"),
+        ({"n_steps": 2, "trajectory_length": 1.0}, "n_steps.*trajectory_length"),
+        ({"trajectory_length": math.inf}, "trajectory_length.*inf"),
+        ({"step_jitter": 1.0}, "step_jitter.*1"),
+        ({"length_jitter": -0.1}, "length_jitter.*-0.1"),
+        ({"target_no_flip": 1.0}, "target_no_flip.*1.0"),
+        ({"metric": Diagonal(learn_from="draws and gradients")}, "metric.*learn_from='draws and gradients'"),
     ],
 )
 def test_options_that_cannot_be(options, words):
     with pytest.raises(ValueError, match=words):
         refhmc.DHMC(**options)
-    with pytest.raises(TypeError, match="one at a time"):
+    with pytest.raises(TypeError, match="metric.*Dense"):
         refhmc.DHMC(metric=refhmc.metrics.Dense())
 
 
@@ -706,7 +706,7 @@ def test_a_density_that_is_no_number_is_a_recorded_divergence(sample):
     assert np.all(stats["outcome"][stats["diverging"]] == S.OUTCOMES.index("nan"))
     assert np.isfinite(stats["lp"]).all()
     assert result.draws.max() <= 3
-    with pytest.raises(ValueError, match="not a number"):
+    with pytest.raises(ValueError, match="[lL]og density.*2.8"):
         refhmc.DiscontinuousHamiltonian(model).step([2.8], [3.0], 0.5)
 
 

@@ -73,7 +73,7 @@ def test_an_integer_s_coordinates_are_all_found():
     # Nor need the model say that it jumps; and NaN is no change.
     whole = pair(lambda q: {"n": np.floor(q[..., 1]), "x": np.nan * q})
     assert block_indices(whole, "n").tolist() == [1]
-    with pytest.raises(ValueError, match="variable 'x' .* none of its coordinates"):
+    with pytest.raises(ValueError, match="variable 'x'"):
         block_indices(whole, "x")
     # A function that is written for one position, and not for those far away.
     alone = pair(lambda q: {"n": np.array(int(np.exp(float(q[1]))))}, discontinuous=[1])
@@ -82,23 +82,21 @@ def test_an_integer_s_coordinates_are_all_found():
 
 def test_a_variable_that_no_coordinate_changes_is_named():
     constant = pair(lambda q: {"c": np.ones(q.shape[:-1]), "x": q})
-    with pytest.raises(
-        ValueError, match=r"variable 'c' .* none of its coordinates: name these instead, q\[0\], q\[1\]"
-    ):
+    with pytest.raises(ValueError, match=r"variable 'c'.* q\[0\], q\[1\]"):
         block_indices(constant, "c")
 
 
 @pytest.mark.parametrize(
     ("blocks", "error", "text"),
     [
-        ({}, ValueError, "blocks must map"),
-        ([NUTS()], ValueError, "blocks must map"),
-        ({"x": "nutz"}, ValueError, "block 'x': the kernel must be .* one of the words .*nuts"),
-        ({"x": "auto"}, ValueError, "block 'x': the kernel cannot be 'auto'"),
-        ({(0, 1): NUTS(), range(2): NUTS()}, ValueError, "two blocks are the same"),
-        ({"x": Gibbs({"x": NUTS()})}, TypeError, "block 'x': the kernel must be"),
-        ({"x": NUTS, "v": NUTS()}, TypeError, "block 'x': the kernel must be"),
-        ({"a_b": NUTS(), ("a", "b"): NUTS()}, ValueError, "two blocks have one name"),
+        ({}, ValueError, "blocks must.*{}"),
+        ([NUTS()], ValueError, r"blocks must.*\[NUTS"),
+        ({"x": "nutz"}, ValueError, "block 'x'.*nuts.*'nutz'"),
+        ({"x": "auto"}, ValueError, "block 'x'.*'auto'"),
+        ({(0, 1): NUTS(), range(2): NUTS()}, ValueError, "blocks must.*different coordinates"),
+        ({"x": Gibbs({"x": NUTS()})}, TypeError, "block 'x'.*Gibbs"),
+        ({"x": NUTS, "v": NUTS()}, TypeError, "block 'x'.*class"),
+        ({"a_b": NUTS(), ("a", "b"): NUTS()}, ValueError, "blocks must.*different names.*a_b"),
     ],
 )
 def test_what_is_no_gibbs_kernel(blocks, error, text):
@@ -111,10 +109,10 @@ def test_what_is_no_gibbs_kernel(blocks, error, text):
     [
         ({"v": NUTS()}, r"x\[0\], x\[1\], x\[2\] in no block"),
         ({"v": NUTS(), ("x", "v"): NUTS()}, "v in more than one block"),
-        ({"v": NUTS(), "w": NUTS()}, "has no variable 'w'; it has v, x"),
-        ({"v": NUTS(), (1, 2, 4): NUTS()}, "whole numbers from 0 to 3, got 4"),
-        ({"v": NUTS(), (1, 2, 2): NUTS()}, "a coordinate twice"),
-        ({"v": NUTS(), "x": NUTS(), (): NUTS()}, "at least one coordinate"),
+        ({"v": NUTS(), "w": NUTS()}, "variable 'w'.* v, x"),
+        ({"v": NUTS(), (1, 2, 4): NUTS()}, r"block \(1, 2, 4\).* 0 to 3.* 4"),
+        ({"v": NUTS(), (1, 2, 2): NUTS()}, r"block \(1, 2, 2\).* twice"),
+        ({"v": NUTS(), "x": NUTS(), (): NUTS()}, "block must have at least one coordinate"),
     ],
 )
 def test_blocks_that_are_no_partition(blocks, text):
@@ -124,7 +122,7 @@ def test_blocks_that_are_no_partition(blocks, text):
 
 @pytest.mark.sweep
 def test_refusals_further_on():
-    with pytest.raises(TypeError, match="replay a block's"):
+    with pytest.raises(TypeError, match="Gibbs"):
         refhmc.transition(FUNNEL, Gibbs({"v": NUTS(), "x": NUTS()}), np.zeros(4), rng=np.random.default_rng(0))
     mixture = refhmc.models.GaussianMixture([0.3, -1.2, 2.4])
     blocks = {(0, 1): HMC(step_size=0.1, metric=Fisher()), (2, 3, 4): NUTS()}
@@ -317,7 +315,7 @@ def test_stopped_and_resumed_is_unbroken(stops, unbroken, tmp_path):
         for name, values in unbroken.groups[group].items():
             assert np.array_equal(resumed.groups[group][name], values, equal_nan=True), (group, name)
     assert resumed.attributes["n_gradient_evaluations"] == unbroken.attributes["n_gradient_evaluations"]
-    with pytest.raises(CheckpointError, match="another run"):
+    with pytest.raises(CheckpointError, match="kernel"):
         refhmc.sample(FUNNEL, Gibbs({"x": HMC(metric=Dense(), n_steps=4), "v": NUTS()}), **RUN, **options)
 
 
@@ -429,6 +427,6 @@ def test_a_block_that_jumps_under_a_smooth_kernel_is_warned_of():
     animals = refhmc.models.ClosedPopulation()
     J = tuple(animals.discontinuous.tolist())
     smooth = tuple(i for i in range(animals.dim) if i not in J)
-    with pytest.warns(refhmc.errors.DiscontinuityWarning, match="NUTS follows the gradient"):
+    with pytest.warns(refhmc.errors.DiscontinuityWarning, match="NUTS"):
         kernel = Gibbs({smooth: NUTS(step_size=0.1), J: NUTS(step_size=0.1)})
         refhmc.sample(animals, kernel, draws=2, tune=0, chains=1, random_seed=1, **QUIET)

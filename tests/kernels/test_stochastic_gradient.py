@@ -446,16 +446,16 @@ def test_what_cannot_be_is_refused():
         with pytest.raises(ValueError, match=name):
             refhmc.SGLD(step_size=0.1, **{name: wrong})
     for wrong in (0.5, np.array(0.5), ("a", 1), "ab", (True, 1.0), (np.nan, 1.0), np.ones((2, 2))):
-        with pytest.raises(ValueError, match=r"decay must be \(b, gamma\), two numbers"):
+        with pytest.raises(ValueError, match=r"decay must be \(b, gamma\)"):
             refhmc.SGLD(step_size=0.1, decay=wrong)
-    with pytest.raises(ValueError, match="not both"):
+    with pytest.raises(ValueError, match="decay.*cycle"):
         refhmc.SGLD(step_size=0.1, cycle=3, **DECAY)
     for wrong in (1.0, -0.1):
-        with pytest.raises(ValueError, match="exploration must lie"):
+        with pytest.raises(ValueError, match=f"exploration.*{wrong}"):
             refhmc.SGLD(step_size=0.1, cycle=3, exploration=wrong)
-    with pytest.raises(ValueError, match="give cycle"):
+    with pytest.raises(ValueError, match="exploration.*cycle"):
         refhmc.SGHMC(step_size=0.1, exploration=0.5)
-    with pytest.raises(ValueError, match="SGD has no noise"):
+    with pytest.raises(ValueError, match="exploration.*SGD"):
         refhmc.SGD(step_size=0.1, cycle=3, exploration=0.5)
     with pytest.raises(ValueError, match="momentum"):
         refhmc.SGD(step_size=0.1, momentum=1.0)
@@ -467,5 +467,5 @@ def test_what_cannot_be_is_refused():
             refhmc.SGLD(step_size=0.1, metric=metric)
     assert refhmc.SGLD(step_size=0.1).metric == Identity()
     jumps = refhmc.models.ChangePoint()
-    with pytest.raises(ValueError, match="jumps"):
+    with pytest.raises(ValueError, match=f"'{jumps.name}'.*(jump|discontinuous)"):
         refhmc.sample(jumps, refhmc.SGLD(step_size=0.1), draws=1)

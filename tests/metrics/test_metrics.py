@@ -8,6 +8,7 @@ alpha g.g <= 1e4; dH/dp 1e-14; H 1e-15. The tolerances are 1e-9 for the derivati
 from __future__ import annotations
 
 import functools
+import re
 
 import mpmath
 import numpy as np
@@ -411,7 +412,7 @@ def test_a_missing_derivative_is_named():
         (half, SoftAbs(), "hessian_contraction"),
         (half, DiagonalSoftAbs(), "hessian_contraction"),
     ):
-        words = f"model '{model.name}' has no {missing}, and the metric {type(metric).__name__} needs it"
+        words = f"[mM]odel '{model.name}'.* {missing}\\b.*{type(metric).__name__}"
         with pytest.raises(MissingDerivativeError, match=words):
             refhmc.Hamiltonian(model, metric)
         with pytest.raises(MissingDerivativeError, match=words):
@@ -442,10 +443,10 @@ def indefinite_fisher_derivative(q, data):
                                     refhmc.NUTS(step_size=0.3, metric=Fisher())])  # fmt: skip
 def test_a_metric_that_is_not_positive_definite(kernel, sample):
     """At the start: refused. On the way: a divergence, recorded and never accepted."""
-    with pytest.raises(MetricError, match=r"least eigenvalue is -2.5.*SoftAbs\(\) is positive definite everywhere"):
+    with pytest.raises(MetricError, match=r"Fisher.*-2\.5.*SoftAbs\(\)"):
         refhmc.Hamiltonian(indefinite(), Fisher()).energy([2.0, 0.0], [1.0, 0.0])
     options = {"tune": 0, "chains": 2, "random_seed": 3}
-    with pytest.raises(MetricError, match=r"chain 1.*Fisher is not positive definite.*least eigenvalue is -2.5"):
+    with pytest.raises(MetricError, match=r"[cC]hain 1.*Fisher.*not positive definite.*-2\.5"):
         sample(indefinite(), kernel, draws=10, initvals=[[0.0, 0.0], [2.0, 0.0]], **options)
     result = sample(indefinite(), kernel, draws=400, initvals=[0.0, 0.0], **options)
     stats = result.sample_stats
@@ -471,24 +472,24 @@ NAN, INF = float("nan"), float("inf")
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        *((lambda a=a, m=m: m(alpha=a), "alpha must be positive and finite, got")
+        *((lambda a=a, m=m: m(alpha=a), f"alpha must be.*{re.escape(repr(a))}")
           for a in (0, -1.0, NAN, INF, "1")
           for m in (SoftAbs, DiagonalSoftAbs, OuterProductSoftAbs, DiagonalOuterProductSoftAbs)),
-        *((lambda t=t, m=m: m(tolerance=t), "tolerance must be at least 1e-14, which float64 can still reach")
+        *((lambda t=t, m=m: m(tolerance=t), f"tolerance must be.*1e-14.*{re.escape(repr(t))}")
           for t in (1e-15, 0, -1e-6, NAN, INF, "1e-6")
           for m in (ImplicitMidpoint, GeneralizedLeapfrog, functools.partial(ProjectedTao, omega=1.0))),
-        *((lambda n=n: ImplicitMidpoint(max_iterations=n), "max_iterations must be a whole number of at least 1, got")
+        *((lambda n=n: ImplicitMidpoint(max_iterations=n), f"max_iterations must be.*{re.escape(repr(n))}")
           for n in (0, -1, 2.5, True)),
-        (lambda: ImplicitMidpoint(variant="naive"), r"variant must be one of \('endpoint', 'midpoint'\), got 'naive'"),
-        (lambda: GeneralizedLeapfrog(variant="a"), r"variant must be one of \('cached', 'naive'\), got 'a'"),
-        (lambda: GeneralizedLeapfrog(solver="newton"), "solver must be 'fixed point' or 'anderson', got 'newton'"),
-        *((lambda o=o, m=m: m(omega=o), "omega must be finite and not negative, got")
+        (lambda: ImplicitMidpoint(variant="naive"), r"variant must be.*'endpoint'.*'midpoint'.*'naive'"),
+        (lambda: GeneralizedLeapfrog(variant="a"), r"variant must be.*'cached'.*'naive'.*'a'"),
+        (lambda: GeneralizedLeapfrog(solver="newton"), "solver must be.*'fixed point'.*'anderson'.*'newton'"),
+        *((lambda o=o, m=m: m(omega=o), f"omega must be.*{re.escape(repr(o))}")
           for o in (-1.0, NAN, INF, "1")
           for m in (ExplicitTao, ProjectedTao)),
-        (lambda: refhmc.HMC(metric="soft"), "metric must be an object of refhmc's or one of the words .*; got 'soft'"),
-        (lambda: refhmc.HMC(integrator="mid"), "integrator must be .* auto, .*implicit-midpoint.*; got 'mid'"),
-        (lambda: refhmc.HMC(metric=Fisher(), integrator=Leapfrog()), "the leapfrog needs a constant mass matrix"),
-        (lambda: refhmc.NUTS(metric=SoftAbs(), integrator=Yoshida(Leapfrog())), "neither symplectic nor reversible"),
+        (lambda: refhmc.HMC(metric="soft"), "metric must be.* softabs.*'soft'"),
+        (lambda: refhmc.HMC(integrator="mid"), "integrator must be.* auto, .*implicit-midpoint.*'mid'"),
+        (lambda: refhmc.HMC(metric=Fisher(), integrator=Leapfrog()), "metric must be constant.*[lL]eapfrog.*Fisher"),
+        (lambda: refhmc.NUTS(metric=SoftAbs(), integrator=Yoshida(Leapfrog())), "metric must be constant.*SoftAbs"),
     ],
 )  # fmt: skip
 def test_options_that_cannot_be(make, words):
@@ -499,8 +500,8 @@ def test_options_that_cannot_be(make, words):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Yoshida(Yoshida(ImplicitMidpoint())), "the base of a composition must be an integrator of order 2"),
-        (lambda: Suzuki("leapfrog"), "the base of a composition must be an integrator of order 2, got 'leapfrog'"),
+        (lambda: Yoshida(Yoshida(ImplicitMidpoint())), "base must be.*order 2.*Yoshida"),
+        (lambda: Suzuki("leapfrog"), "base must be.*order 2.*'leapfrog'"),
     ],
 )
 def test_options_of_the_wrong_kind(make, words):

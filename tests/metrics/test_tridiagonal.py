@@ -84,13 +84,13 @@ def test_a_transition_is_that_of_the_dense_metric(kernel):
 def test_bad_bands_are_refused():
     diagonal, beside = bands()
     model = gaussian()
-    with pytest.raises(ValueError, match="both diagonal and off_diagonal"):
+    with pytest.raises(ValueError, match="diagonal and off_diagonal"):
         Tridiagonal(diagonal)
-    with pytest.raises(ShapeError, match=r"off_diagonal: expected \(6,\), got \(7,\)"):
+    with pytest.raises(ShapeError, match=r"off_diagonal.*\(6,\).*\(7,\)"):
         refhmc.Hamiltonian(model, Tridiagonal(diagonal, diagonal))
     with pytest.raises(MetricError, match="least eigenvalue is -"):
         refhmc.Hamiltonian(model, Tridiagonal(diagonal, 10 + beside))
-    with pytest.raises(MetricError, match="diagonal has entries that are not finite"):
+    with pytest.raises(MetricError, match=r"\bdiagonal.*finite"):
         refhmc.Hamiltonian(model, Tridiagonal(np.full(D, np.nan), beside))
     with pytest.raises(MissingDerivativeError, match="fisher_bands"):
         refhmc.Hamiltonian(model, Tridiagonal())
