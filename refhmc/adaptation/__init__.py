@@ -1,1 +1,1 @@
-"""What warm-up learns: the step size, the metric, and in which windows."""
+"""Adaptation in warm-up: step size, metric and trajectory length."""

@@ -1,8 +1,7 @@
-"""What warm-up has learned, for the user: the step size, the metric, HMC's trajectory length, how they came about; and a
-warm-up that begins from it.
+"""The results of warm-up (step size, metric, trajectory length of HMC, and their history), and a warm-up that starts from them.
 
-A step size, and a length, belong to the metric and the integrator with which they were learned: a run takes them with these,
-the metric to within what chance makes of two chains.
+A step size, and a length, belong to the metric and the integrator with which they were learned. A run takes them only if it has
+the same integrator and the same metric, up to the random differences between two chains.
 """
 
 from __future__ import annotations
@@ -31,13 +30,16 @@ OF_METRICS: dict[type, tuple[str, ...]] = {
     LowRank: ("variances", "directions", "eigenvalues"),
 }
 CONSTANT = Identity, *OF_METRICS
-SAME = 1.5  # of a variance: a metric that differs by less asks for no other step size (1.2 times it)
+SAME = 1.5  # factor of a variance: a metric that differs by less hardly changes the step size (by a factor of 1.2)
 
 
 class Adapted(NamedTuple):
-    """Of one chain. ``metric``: with its values, so that a kernel takes it as it is; None where it is somebody else's.
-    ``history`` (windows, 6): the columns ``HISTORY`` of :mod:`refhmc.adaptation.from_pairs`. ``length``, ``jitter``: of HMC's
-    trajectories, where the kernel gives no length; else None and 0. ``integrator``: its name, "" where it is not known."""
+    """Values that one chain has learned in warm-up.
+
+    ``metric`` has its values, so that a kernel can use it; it is None for a user's own metric. ``history`` (windows, 6) has
+    the columns ``HISTORY`` of :mod:`refhmc.adaptation.from_pairs`. ``length`` and ``jitter`` describe HMC's trajectories if
+    the kernel gives no length; otherwise they are None and 0. ``integrator`` is its name, "" if unknown.
+    """
 
     step_size: float
     metric: Any
@@ -48,7 +50,7 @@ class Adapted(NamedTuple):
 
 
 def adapted_of(block: Any) -> Adapted:
-    """As the block stands."""
+    """Return the present values of a block."""
     kind: Any = block.plan.dynamics.metric
     metric: Any = kind if is_known(kind) else None
     if isinstance(kind, Dense):
@@ -68,26 +70,31 @@ def adapted_of(block: Any) -> Adapted:
 
 
 def integrator_of(integrator: Any) -> str:
-    """Its class, and of a composition what it is made of; the same step size serves whatever its solver's options are."""
+    """Return the integrator's class, and for a composition also its base.
+
+    The options of the solver are not included, since they do not change the step size.
+    """
     base, name = getattr(integrator, "base", None), type(integrator).__name__
     return name if base is None else f"{name} of {integrator_of(base)}"
 
 
 def is_known(metric: Any) -> bool:
-    """Whether the metric is one of refhmc's own."""
+    """Return whether the metric is one of refhmc's own."""
     return type(metric) in METRICS.values()
 
 
 def begin_from(block: Any, adapted: Adapted) -> None:
-    """Let the block's metric, if it is learned, its step size, if it is adapted, and its trajectory length, if the kernel gives
-    none, be these. Raises ValueError for those of another metric or integrator, and for numbers that no warm-up learns."""
+    """Set the block's metric (if learned), step size (if adapted) and trajectory length (if the kernel gives none) to these.
+
+    Raises ValueError for those of another metric or integrator, and for invalid numbers.
+    """
     plan, settings = block.plan, block.settings[0]
     length = 1.0 if adapted.length is None else adapted.length
     for name, value in {"step_size": adapted.step_size, "trajectory_length": length}.items():
         if not 0 < value < math.inf:
-            raise ValueError(f"warmup: {name} must be positive and finite; got {value}. Take another result")
+            raise ValueError(f"{name} of warmup must be positive and finite; got {value}. Give another result.")
     if not 0 <= adapted.jitter < 1:
-        raise ValueError(f"warmup: length_jitter must be from 0 to 1; got {adapted.jitter}. Take another result")
+        raise ValueError(f"length_jitter of warmup must lie in [0, 1); got {adapted.jitter}. Give another result.")
     adapts, takes_length = bool(plan.warmup[0].adapt_step), plan.learns_length and adapted.length is not None
     if plan.dynamics.metric.learns:
         take_metric(block, adapted.metric)
@@ -96,7 +103,7 @@ def begin_from(block: Any, adapted: Adapted) -> None:
     if adapts or takes_length:
         check_integrator(integrator_of(plan.dynamics.integrator), adapted.integrator)
     block.progress[0].given = 1
-    settings.max_depth = plan.max_depth  # early trees are limited where no metric is known
+    settings.max_depth = plan.max_depth  # early trees are limited only if no metric is known
     if adapts:
         settings.step_size = adapted.step_size
         continue_dual_averaging(block.dual[0], adapted.step_size)
@@ -107,41 +114,42 @@ def begin_from(block: Any, adapted: Adapted) -> None:
 
 
 def take_metric(block: Any, metric: Any) -> None:
-    """Let the metric that the block learns begin as this. Raises ValueError for one of another kind."""
+    """Set the start of the metric that the block learns. Raises ValueError for a metric of another kind."""
     kind = block.plan.dynamics.metric
     if not isinstance(metric, type(kind)) and not (isinstance(kind, LowRank) and isinstance(metric, Diagonal)):
         raise ValueError(
-            f"warmup: the kernel learns a metric {name_of(kind)}, and what was learned is {name_of(metric)}: take a kernel "
-            "with the metric of the result, or leave out warmup"
+            f"warmup must have the metric that the kernel learns, {name_of(kind)}; got {name_of(metric)}. "
+            "Use a kernel with the metric of the result, or omit warmup."
         )
     vecs, mats = metric.stacks(block.plan.conditional.model, True)
     block.vecs[: len(vecs)], block.mats[: len(mats)] = vecs, mats
 
 
 def check_metric(kind: Any, metric: Any, d: int) -> None:
-    """Raise ValueError unless what was learned under ``metric`` serves the kernel's ``kind``, which learns nothing."""
+    """Raise ValueError unless values learned with ``metric`` are suitable for the kernel's ``kind``, which learns nothing."""
     if is_same(kind, metric, d):
         return
     other = " with other values" if type(kind) is type(metric) else ""
     raise ValueError(
-        f"warmup: the step size was learned under the metric {name_of(metric)}, and the kernel's is {name_of(kind)}{other}, "
-        "for which it may be far off: take a kernel with the metric of the result, or leave out warmup"
+        f"warmup must have the metric of the kernel, {name_of(kind)}; got {name_of(metric)}{other}. Its step size may be far "
+        "from a suitable one. Use a kernel with the metric of the result, or omit warmup."
     )
 
 
 def check_integrator(kinds: str, learned: str) -> None:
-    """Raise ValueError where a step size was ``learned`` by another integrator than the kernel's."""
+    """Raise ValueError if a step size was ``learned`` by another integrator than the kernel's."""
     if learned not in ("", kinds):
         raise ValueError(
-            f"warmup: the step size was learned by the integrator {learned}, and the kernel's is {kinds}, for which it may be "
-            "far off: take a kernel with the integrator of the result, or leave out warmup and take the result's metric, "
-            "metric=result.adapted[0].metric"
+            f"warmup must have the integrator of the kernel, {kinds}; got {learned}. Its step size may be far from a suitable "
+            "one. Use a kernel with the integrator of the result, or omit warmup and use metric=result.adapted[0].metric."
         )
 
 
 def is_same(kind: Any, metric: Any, d: int) -> bool:
-    """Whether both are one metric: of constant ones M^-1 to within the factor ``SAME``, of others their options.
-    Somebody else's metric is not kept, and is taken for the kernel's own."""
+    """Return whether both metrics are the same: constant ones if M^-1 agrees within the factor ``SAME``, others by their options.
+
+    A user's own metric is not stored, and is assumed to be the kernel's.
+    """
     if isinstance(kind, CONSTANT) and isinstance(metric, CONSTANT):
         return change(as_rows(metric, d), as_rows(kind, d)) <= SAME
     if metric is None or type(kind) is not type(metric):
@@ -150,7 +158,7 @@ def is_same(kind: Any, metric: Any, d: int) -> bool:
 
 
 def as_rows(metric: Any, d: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """M^-1 = S^2 + sum_j x_j v_j v_j', constant: S^2 (d,), the rows v_j (k, d) and x (k,)."""
+    """Return a constant metric M^-1 = S^2 + sum_j x_j v_j v_j' as S^2 (d,), the rows v_j (k, d) and x (k,)."""
     if isinstance(metric, LowRank):
         V, eigenvalues = metric.low_rank(d)
         return metric.scales(d), V, eigenvalues - 1
@@ -160,14 +168,16 @@ def as_rows(metric: Any, d: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def name_of(metric: Any) -> str:
-    """Its class, as far as it is kept."""
-    return "(not one of refhmc's)" if metric is None else type(metric).__name__
+    """Return the class of a metric, or a note that it is not stored."""
+    return "(your own)" if metric is None else type(metric).__name__
 
 
 def as_dataset(chains: list[Adapted], numbers: list[int]) -> xarray.Dataset:
-    """A group of the ArviZ object, the chains' ``numbers`` its coordinate: directions in rows, as many as the most that a chain
-    has, NaN where it has fewer. The attribute ``metric`` is its name, "none" of somebody else's; ``options`` has, as JSON,
-    those of a metric that was not learned; ``integrator`` is its class."""
+    """Return a group of the ArviZ object, with the chains' ``numbers`` as its coordinate.
+
+    Directions are rows, padded with NaN to the largest number that a chain has. The attribute ``metric`` is the metric's name,
+    "none" for a user's own. ``options`` has, as JSON, those of a metric that was not learned. ``integrator`` is its class.
+    """
     import xarray as xr
 
     metric = chains[0].metric
@@ -191,12 +201,12 @@ def as_dataset(chains: list[Adapted], numbers: list[int]) -> xarray.Dataset:
     about = {"metric": "none" if metric is None else metric.name, "options": json.dumps(plain)}
     about["integrator"] = chains[0].integrator
     made = xr.Dataset(variables, {"chain": numbers, "quantity": list(HISTORY)}, about)
-    # ArviZ 0.23's to_dataframe asks for the labels of every axis.
+    # ArviZ 0.23's to_dataframe needs labels for every axis.
     return made.assign_coords({axis: np.arange(n) for axis, n in made.sizes.items() if axis not in made.coords})
 
 
 def from_dataset(group: xarray.Dataset) -> list[Adapted]:
-    """The chains of such a group."""
+    """Return the values of the chains in such a group."""
     kind = METRICS.get(group.attrs["metric"])
     names = OF_METRICS.get(kind, ())  # type: ignore[arg-type]
     options = {} if names else json.loads(group.attrs.get("options", "{}"))
@@ -219,14 +229,14 @@ def from_dataset(group: xarray.Dataset) -> list[Adapted]:
 
 
 def positions_of(warmup: Any) -> Any:
-    """The group of a result that has them, raw or ArviZ's; None where there is none."""
+    """Return the group of a result that has its positions, raw or ArviZ's; None if it does not exist."""
     if "unconstrained_posterior" not in groups_of(warmup):
         return None
     return (warmup.groups if isinstance(warmup.groups, dict) else warmup)["unconstrained_posterior"]
 
 
 def shape_of(warmup: Any) -> tuple[int, ...]:
-    """Chains, draws and dimension, of a store without reading it; () where the result has no positions."""
+    """Return the numbers of chains, draws and dimensions, for a store without reading it; () if the result has no positions."""
     group = positions_of(warmup)
     if group is None:
         return ()
@@ -234,10 +244,14 @@ def shape_of(warmup: Any) -> tuple[int, ...]:
 
 
 def ends_of(warmup: Any, chains: int) -> np.ndarray:
-    """The last draws of the chains of a result, (chains, d), over again if there are fewer. Raises ValueError for a result
-    without draws."""
+    """Return the last draws of the chains of a result, (chains, d), repeated if there are fewer.
+
+    Raises ValueError for a result without draws.
+    """
     if not all(shape_of(warmup)[:2] or (0,)):
-        raise ValueError("warmup: the result has no draws, at the last of which chains would begin: give initvals")
+        raise ValueError(
+            "warmup must have draws, from the last of which the chains start; got a result without draws. Give initvals."
+        )
     draws = np.asarray(positions_of(warmup)["q"])
     return draws[np.arange(chains) % len(draws), -1]
 
@@ -246,13 +260,18 @@ def check_dimension(warmup: Any, d: int) -> None:
     """Raise ShapeError for a result of a model of another dimension than ``d``."""
     found = shape_of(warmup)[2:]
     if found and found != (d,):
-        raise ShapeError(f"warmup: the result is of a model of dimension {found[0]}, this one has {d}")
+        raise ShapeError(
+            f"warmup must be the result of a model of dimension {d}; got dimension {found[0]}. Give a result of this model."
+        )
 
 
 def as_stan(kernel: Any) -> Any:
-    """The kernel, or each of its blocks, learning from draws as Stan does, and no trajectory length: ``Diagonal()`` and
-    ``Dense()`` by Stan's rule, and Stan's diagonal for "auto". A metric that the user asks to be learned from gradients, which
-    Stan has none of, ``LowRank()`` among them, stays, with its own windows; so does one that learns nothing."""
+    """Return the kernel, or the Gibbs kernel of such blocks, that learns as Stan does: from draws, and without a trajectory length.
+
+    ``Diagonal()`` and ``Dense()`` use Stan's rule, and "auto" becomes Stan's diagonal. A metric that the user wants to be
+    learned from gradients, which Stan does not do, is not changed and keeps its windows; ``LowRank()`` is one of these.
+    Neither is a metric that learns nothing.
+    """
     if hasattr(kernel, "blocks"):
         return replace(kernel, blocks={block: as_stan(each) for block, each in kernel.blocks.items()})
     if getattr(kernel, "learns_length", False):
@@ -266,7 +285,7 @@ def as_stan(kernel: Any) -> Any:
 
 
 def chains_of(warmup: Any) -> list[Adapted]:
-    """What the chains of a result, as ``raw=True`` or ArviZ's object, have learned. Raises ValueError where there is none."""
+    """Return the values that the chains of a result have learned; the result is raw or ArviZ's. Raises ValueError if it has none."""
     known = getattr(warmup, "adapted", None)
     if known is None and "adaptation" in groups_of(warmup):
         group = warmup["adaptation"]
@@ -274,20 +293,19 @@ def chains_of(warmup: Any) -> list[Adapted]:
     if not known or not all(isinstance(each, Adapted) for each in known):
         raise ValueError(
             why_not(attributes_of(warmup))
-            or 'warmup must be None, "stan", or the result of a run of HMC or NUTS, whose '
-            f"adapted step sizes and metrics it holds; got {warmup!r}"[:400]
+            or f'warmup must be None, "stan", or the result of a run of HMC or NUTS; got {warmup!r}'[:400]
         )
     return known
 
 
 def groups_of(warmup: Any) -> list[str]:
-    """The names of the groups of ArviZ's object, of either version, or of a raw result; none of anything else."""
+    """Return the names of the groups of ArviZ's object, of either version, or of a raw result; an empty list for anything else."""
     groups = getattr(warmup, "groups", ())
     return [str(name).strip("/") for name in (groups() if callable(groups) else groups)]
 
 
 def attributes_of(warmup: Any) -> dict[str, Any]:
-    """Those of the run whose result it is."""
+    """Return the attributes of the run that made the result."""
     about = getattr(warmup, "attributes", None)
     if about is None and "unconstrained_posterior" in groups_of(warmup):
         about = warmup["unconstrained_posterior"].attrs
@@ -295,22 +313,23 @@ def attributes_of(warmup: Any) -> dict[str, Any]:
 
 
 def why_not(about: dict[str, Any]) -> str:
-    """Why the result of a run with these attributes is not taken; "" where they are none of a result."""
+    """Return why the result of a run with these attributes cannot be used; "" if they are not those of a result."""
     if about.get("inference_library") != "refhmc":
         return ""
     if about["backend"] != "numba":
         return (
-            f"warmup: a result of backend={about['backend']!r}, whose chains learn together, is not taken; one of "
-            "backend='numba' is"
+            f"warmup must be a result of backend='numba'; got one of backend={about['backend']!r}, whose chains learn "
+            "together. Omit warmup."
         )
     if json.loads(about["kernel"])["name"] == "Gibbs":
-        return "warmup: a result of Gibbs, each block of which learns for itself, is not taken; one of HMC or NUTS is"
-    return "warmup: the result's warm-up did not end, so that nothing is known of its metric: make it anew"
+        return "warmup must be a result of HMC or NUTS; got one of Gibbs, each block of which learns separately. Omit warmup."
+    return (
+        "warmup must be a result whose warm-up has ended; got one that stopped before. Resume that run, or omit warmup."
+    )
 
 
 def in_words(chains: list[Adapted]) -> str:
-    """What was chosen, why, and what it costs, of all chains in one line; "" where nothing was learned from draws and
-    gradients."""
+    """Return one line on the metric that was chosen, why, and its cost; "" unless it was learned from draws and gradients."""
     notes = [each.history[-1] for each in chains if len(each.history)]
     if not notes:
         return ""
@@ -319,11 +338,11 @@ def in_words(chains: list[Adapted]) -> str:
     ranks = column["rank"]
     if not ranks.any():
         spread = np.max(column["steps_diagonal"])
-        why = f", and correlations cost {spread:.1f} times the steps, less than directions would" if spread > 1 else ""
+        why = f"; correlations cost {spread:.1f} times the steps, less than directions would" if spread > 1 else ""
         return f"metric: diagonal in all chains ({steps}{why})"
     some = f"{ranks.min():.0f} to {ranks.max():.0f}" if ranks.min() < ranks.max() else f"{ranks.max():.0f}"
     return (
-        f"metric: {some} directions beside the diagonal, without which a trajectory would take "
+        f"metric: diagonal and {some} directions ({steps}). Without the directions a trajectory would take "
         f"{np.median(column['steps_diagonal'] / column['steps']):.1f} times the steps; each direction costs 4 d "
-        f"multiplications a step ({steps})"
+        "multiplications per step"
     )

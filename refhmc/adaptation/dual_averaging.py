@@ -6,19 +6,16 @@ With acceptance statistic a_m at iteration m = 1, 2, ...:
     log eps_m = mu - sqrt(m)/gamma h_m
     log eps_bar_m = m^-kappa log eps_m + (1 - m^-kappa) log eps_bar_{m-1}
 
-with gamma = 0.05, t0 = 10, kappa = 0.75 and mu = log(10 eps_0), started anew after each change of the metric from the step
-size that :mod:`refhmc.adaptation.step_size` finds. A step size eps_0 from a result is not sought: mu = log eps_0, and m
-begins at 50, as if so many iterations had met the target, so that few more keep near it. After warm-up the step is
-eps_bar. The size of the jumps of discontinuous
-HMC is adapted to its no-flip rate by the same recursion.
+with gamma = 0.05, t0 = 10, kappa = 0.75 and mu = log(10 eps_0). It restarts after each change of the metric, from the step
+size that :mod:`refhmc.adaptation.step_size` finds. A step size eps_0 from a result is not searched for: mu = log eps_0, and m
+starts at 50, as if that many iterations had met the target, so that a few more stay near it. After warm-up the step size is
+eps_bar. The size of the jumps of discontinuous HMC is adapted to its no-flip rate by the same recursion.
 
-The iterations of an implicit integrator's solver grow with the step. Of the steps whose acceptance is at least 0.95, the one
-with the fewest iterations for a unit of time is the largest, to which dual averaging goes: so on heart and banana with Fisher
-and on the funnel with SoftAbs. From half of it to one and a half no step tried gave more than 6 % more effective draws an
-iteration (``validation/benchmarks/results/riemannian_step.md``). So there is no second criterion, and the
-target takes a step at which solvers hardly fail: 0.98 (of 4,000 draws two seeds lost 37 and 45 of banana's at 0.95, 4 and 15 at
-0.98; 16 and 16 of the funnel's, 3 and 0). For 1,000 gradients the least effective sample size is as it was on heart and banana,
-and 0.60 and 0.67 for 0.70 and 0.78 on the funnel.
+The iterations of an implicit integrator's solver grow with the step size. Among the step sizes whose acceptance is at least
+0.95, the largest needs the fewest iterations per unit of time, and dual averaging converges to it. This was found for heart
+and banana with Fisher and for the funnel with SoftAbs. Step sizes from half to one and a half times that value gave at most
+6 % more effective draws per iteration (``validation/benchmarks/results/riemannian_step.md``). There is therefore no second
+criterion, and the default target is one at which solvers hardly fail, 0.98.
 """
 
 from __future__ import annotations
@@ -30,14 +27,14 @@ from refhmc.core.compiled import jit
 from refhmc.core.records import REAL, record_type
 
 GAMMA, T0, KAPPA = 0.05, 10.0, 0.75
-KNOWN = 50.0  # iterations that a step size from a result stands for
+KNOWN = 50.0  # number of iterations that a step size from a result counts for
 TARGET, RIEMANNIAN_TARGET = 0.8, 0.98
 
 DUAL = record_type({"log_step": REAL, "log_step_bar": REAL, "h_bar": REAL, "mu": REAL, "count": REAL})
 
 
 def target_acceptance(kernel: Any, metric: Any) -> float:
-    """What dual averaging aims at: the kernel's own, or for None that of the metric's kind."""
+    """Return the target of dual averaging: the kernel's own, or for None that of the metric's kind."""
     if kernel.target_accept is not None:
         return kernel.target_accept
     return RIEMANNIAN_TARGET if metric.position_dependent else TARGET
@@ -45,21 +42,21 @@ def target_acceptance(kernel: Any, metric: Any) -> float:
 
 @jit
 def restart_dual_averaging(dual: Any, step_size: float) -> None:
-    """Begin at ``step_size``, aiming at ten times it at first."""
+    """Start at ``step_size``, with ten times that value as the first aim."""
     dual.log_step = dual.log_step_bar = math.log(step_size)
     dual.mu = math.log(10.0 * step_size)
     dual.h_bar = dual.count = 0.0
 
 
 def continue_dual_averaging(dual: Any, step_size: float) -> None:
-    """Begin at a ``step_size`` that is known, and aim at it."""
+    """Start at a known ``step_size``, and aim at it."""
     dual.log_step = dual.log_step_bar = dual.mu = math.log(step_size)
     dual.h_bar, dual.count = 0.0, KNOWN
 
 
 @jit
 def update_dual_averaging(dual: Any, acceptance: float, target: float) -> None:
-    """One step of the recursion above; the new step size is exp(``dual.log_step``)."""
+    """Make one step of the recursion above; the new step size is exp(``dual.log_step``)."""
     dual.count += 1
     m = dual.count
     weight = 1.0 / (m + T0)

@@ -1,11 +1,11 @@
-"""The end of a window in which draws and gradients are kept: the metric of least Fisher divergence takes the place of the last.
+"""End of a window in which draws and gradients are kept: the metric of least Fisher divergence replaces the last one.
 
-This is done between two transitions, outside the compiled loop (:mod:`refhmc.adaptation.fisher_divergence`). Directions
-are looked for where they can pay: where trajectories of NUTS are longer than those of a normal without scales
-(:func:`short`), or the kernel has not told by their length what a better metric would save.
+This happens between two transitions, outside the compiled loop (:mod:`refhmc.adaptation.fisher_divergence`). Directions are
+searched for if they can pay: if trajectories of NUTS are longer than those of a normal with equal scales (:func:`short`),
+or if the lengths of the kernel's trajectories do not show what a better metric would save.
 
-Before the first window M^-1 = diag(1 / |dL/dq|) at the start, since of a normal of standard deviation s, one unit from its
-mean, it is s^2.
+Before the first window M^-1 = diag(1 / |dL/dq|) at the start. For a normal with standard deviation s, this is s^2 one unit from
+its mean.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from refhmc.core.point import GRADIENT
 from refhmc.metrics.euclidean import FIRST_DIRECTION, LOW_RANK
 from refhmc.metrics.low_rank import put_low_rank
 
-# What is noted at the end of each window: iterations and step size so far, steps a trajectory in the window, directions,
-# and the steps of a trajectory in units of those without spread, as predicted, on the diagonal alone and on the metric.
+# Columns of the history, one row per window: iterations and step size so far, steps per trajectory in the window, directions,
+# and the predicted steps of a trajectory, in units of those for equal scales, on the diagonal alone and on the metric.
 HISTORY = ("iteration", "step_size", "n_steps", "rank", "steps_diagonal", "steps")
-SHORT, WIDE = 15.0, 150  # of :func:`short`: its least value, and the dimensions up to which it has that
+SHORT, WIDE = 15.0, 150  # the least value of :func:`short`, and the largest dimension with that value
 EARLY, FIRST_DEPTH, EARLY_DEPTH = 75, 6, 8  # iterations, and how deep trees are before the first metric, and until then
-FEW, LATE = 50, 300  # of so few coordinates directions are always looked for from this iteration on: it costs little
+FEW, LATE = 50, 300  # with at most this many coordinates, directions are always searched for from this iteration on
 FEW_COORDINATES, CORRELATED = 200, 0.5
-CHANCE = 7.0  # times 1/sqrt(n): of n draws of 100 independent coordinates the largest correlation came to 5 to 6.4 times that
+CHANCE = 7.0  # times 1/sqrt(n): the largest correlation of 100 independent coordinates was 5 to 6.4 times 1/sqrt(n)
 PYTHON = 1e4  # multiplications in the time of a gradient in Python
-FLAT = 1e-10  # a gradient that tells no scale: of a coordinate at its mode, where there is rounding alone
-ANOTHER = 4.0  # of a variance: a metric that changed one by this factor asks for another step size
-CONDITION = 1e12  # of a dense metric but for its scales: then M^-1 L^-T L^-1 is one to within 1e-4
+FLAT = 1e-10  # a gradient below this has no information on the scale: the coordinate is at its mode
+ANOTHER = 4.0  # a metric that changes a variance by this factor needs another step size
+CONDITION = 1e12  # largest condition of a dense metric after scaling: then M^-1 L^-T L^-1 is 1 to within 1e-4
 SPREAD, RANK = int(LOW_RANK.vectors["spread"]), int(LOW_RANK.vectors["rank"])
 
 
 def begin_learning(block: Any) -> None:
-    """At the start: the first metric, 1 / |dL/dq|, 1 where that is none, and shallow trees."""
+    """Set the first metric at the start, 1 / |dL/dq|, or 1 if that is not finite, and shallow trees."""
     block.settings[0].max_depth = depth_at(block.plan, 0, False)
     size = np.abs(block.state[GRADIENT])
     with np.errstate(all="ignore"):
@@ -44,7 +44,7 @@ def begin_learning(block: Any) -> None:
 
 
 def learn_if_due(block: Any) -> bool:
-    """Learn the metric of a window that has ended; False if none has."""
+    """Learn the metric of a window that has ended; return False if none has."""
     progress, settings, windows = fields(block.progress), fields(block.settings), block.plan.windows
     due = int(progress["due"])
     if not due:
@@ -71,13 +71,15 @@ def learn_if_due(block: Any) -> bool:
 
 
 def fields(one: np.recarray) -> np.void:
-    """The record of an array of one, which is read and written by name; as an attribute a field takes twenty times as long."""
+    """Return the record of an array of one, whose fields are read by name twenty times faster than as attributes."""
     return one.view(np.ndarray)[0]
 
 
 def allowed_depth(most: int, iteration: int) -> int:
-    """Of a tree of NUTS in warm-up: before the first metric is learned, and for some time after, long trajectories are
-    not worth their gradients, since few draws tell much, wherever they are."""
+    """Return how deep trees of NUTS may be in warm-up, before the first metric is learned and for some time after.
+
+    Long trajectories are not worth their gradients then, since a few draws are informative wherever they are.
+    """
     if iteration < EARLY:
         return min(most, EARLY_DEPTH if iteration else FIRST_DEPTH)
     return most
@@ -88,27 +90,31 @@ def depth_at(plan: Any, iteration: int, given: bool) -> int:
     limit = plan.max_depth if given else allowed_depth(plan.max_depth, 0)
     for k, (learns, _, stop) in enumerate(plan.windows):
         if learns and stop <= iteration and not (given and stop <= EARLY):
-            # No later window would lift the limit where warm-up is short.
+            # In a short warm-up no later window would remove the limit.
             is_last = not plan.windows[k + 1 :, 0].any()
             limit = plan.max_depth if is_last else allowed_depth(plan.max_depth, int(stop))
     return limit
 
 
 def short(d: int) -> float:
-    """Steps of a trajectory from which on a better metric can save much: on a normal of independent coordinates, all of one
-    scale, a step is in proportion to d^-1/4."""
+    """Return the number of steps of a trajectory above which a better metric can save much.
+
+    On a normal with independent coordinates and equal scales, a step is proportional to d^-1/4.
+    """
     return SHORT * max(1.0, (d / WIDE) ** 0.25)
 
 
 def cost_of_gradient(block: Any) -> float:
-    """In multiplications a coordinate, at least: 20, and two for each number of the model's data; as much more where the
-    model runs as Python."""
+    """Return the cost of a gradient in multiplications per coordinate.
+
+    This is at least 20 and two for each number of the model's data, and more if the model runs as Python.
+    """
     model, data = block.plan.conditional.model, block.pointers[0]
     return 20.0 + 2 * data.size / model.dim + (PYTHON / model.dim if model.runs_as_python else 0.0)
 
 
 def are_correlated(draws: np.ndarray) -> bool:
-    """Whether two coordinates of a few are, by more than chance makes of independent ones."""
+    """Return whether two coordinates, if there are only a few, are more correlated than independent ones would be by chance."""
     if not 2 <= draws.shape[1] <= FEW_COORDINATES:
         return False
     x = centred(draws)
@@ -120,7 +126,7 @@ def are_correlated(draws: np.ndarray) -> bool:
 
 
 def inverse_mass_of(block: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """S^2 (d,), the rows v_j = S u_j (k, d) and lambda_j - 1 (k,) of a metric of low rank, or of a dense one."""
+    """Return S^2 (d,), the rows v_j = S u_j (k, d) and lambda_j - 1 (k,) of a metric of low rank, or of a dense one."""
     if block.plan.dynamics.metric.is_dense:
         return rows_of(block.mats[0])
     k = rank_of(block)
@@ -128,14 +134,17 @@ def inverse_mass_of(block: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def rows_of(M_inverse: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The same of a matrix, S^2 its diagonal: eigenvectors of the correlations, which scales far apart do not hide."""
+    """Return the same for a matrix, with S^2 its diagonal and the eigenvectors of the correlations.
+
+    The correlations are used because widely different scales do not disturb them.
+    """
     root = np.sqrt(np.diag(M_inverse))
     e, U = np.linalg.eigh(M_inverse / root / root[:, None])
     return np.diag(M_inverse).copy(), U.T * root, e - 1
 
 
 def change(old: tuple, new: tuple) -> float:
-    """The largest factor between w' M^-1 w of two metrics, either way, w along the axes and the directions of both."""
+    """Return the largest factor between w' M^-1 w of two metrics, in either direction, for w along their axes and directions."""
 
     def forms(W: np.ndarray, of: tuple) -> np.ndarray:
         variances, V, spread = of
@@ -151,12 +160,12 @@ def change(old: tuple, new: tuple) -> float:
 
 
 def rank_of(block: Any) -> int:
-    """Directions of the metric as it is; of a dense one none."""
+    """Return the number of directions of the present metric; 0 for a dense one."""
     return 0 if block.plan.dynamics.metric.is_dense else int(block.vecs[RANK, 0])
 
 
 def put(block: Any, learned: Learned) -> None:
-    """The learned metric into the rows, or the matrices, of the block; where that cannot be, what was there stays."""
+    """Write the learned metric to the rows, or the matrices, of the block; an invalid one is not written."""
     variances, U, eigenvalues = learned.variances, learned.directions, learned.eigenvalues
     if not block.plan.dynamics.metric.is_dense:
         put_low_rank(block.vecs, variances, U * np.sqrt(variances), eigenvalues)
@@ -169,12 +178,12 @@ def put(block: Any, learned: Learned) -> None:
 
 
 def cholesky_factor(learned: Learned) -> np.ndarray:
-    """L, lower, of M^-1 = S (I + U' (Lambda - I) U) S = L L', the rows of U the directions.
+    """Return L, lower, of M^-1 = S (I + U' (Lambda - I) U) S = L L', where the rows of U are the directions.
 
-    M^-1 = A'A with the rows Lambda^1/2 U S and, beside a U that is not square, (I - U'U) S; A = Q R gives L = R'. The sum is
-    not formed, in which the least eigenvalues of a correlation near 1 cancel. M^-1 itself, by which velocities are made, has
-    them to within the rounding of the largest: where Lambda has a condition above 10^12 the least are raised, or momenta of
-    the law that L draws would have another energy.
+    M^-1 = A'A with the rows Lambda^1/2 U S and, if U is not square, (I - U'U) S; A = Q R gives L = R'. The sum is not
+    computed, because the least eigenvalues of a correlation near 1 would cancel in it. M^-1 itself, from which velocities
+    are computed, has them to within the rounding of the largest. If Lambda has a condition above 10^12, the least ones are
+    therefore raised. Otherwise momenta from the distribution that L defines would have another energy.
     """
     U, root, found = learned.directions, np.sqrt(learned.variances), learned.eigenvalues
     A = U * np.sqrt(np.clip(found, found.max(initial=1.0) / CONDITION, CONDITION))[:, None]

@@ -1,22 +1,23 @@
-"""The length of HMC's trajectories, learned in warm-up: the most effective draws a step of the coordinate that has the fewest.
+"""The length of HMC's trajectories, learned in warm-up to maximise the least effective sample size per step.
 
-For a function f of the position, a start q_0 of the stationary law and the state q_l that lies l further on the trajectory,
+For a function f of the position, a start q_0 from the stationary distribution and the state q_l at distance l on the
+trajectory,
 
     R_f(L) = E[min(1, exp(H_0 - H_l)) (f(q_l) - f(q_0))^2] / (2 var f),    l uniform on L (1 - j), ..., L (1 + j)
 
-is 1 - rho, rho the autocorrelation at lag one of HMC of length L and jitter j: half the expected squared jump of f in units of
-its variance (Pasarica and Gelman 2010, Statistica Sinica 20, 343-364). Were all autocorrelations of f powers of rho, as those
-of a normal's coordinates are, a draw would be worth 1 / tau_f independent ones, and in a reversible chain it is worth no more
-(Jensen on the spectrum, where (1 + x) / (1 - x) is convex):
+is 1 - rho, where rho is the autocorrelation at lag one of HMC of length L and jitter j. R_f is half the expected squared
+jump of f in units of its variance (Pasarica and Gelman 2010, Statistica Sinica 20, 343-364). If all autocorrelations of f
+were powers of rho, as those of a normal's coordinates are, a draw would be worth 1 / tau_f independent ones. In a
+reversible chain it is worth at most that (Jensen on the spectrum, where (1 + x) / (1 - x) is convex):
 
     tau_f = (1 + rho) / (1 - rho) = (2 - R_f) / R_f
 
-The functions are u_i, which grows with q_i and is bounded, so that heavy tails leave both moments to be estimated, and |u_i|:
+The functions are |u_i| and u_i, which grows with q_i and is bounded, so that both moments can be estimated with heavy tails:
 
     u_i = x / (1 + |x| / s_i),    x = q_i - c_i
 
-with center c and scale s_i, the mean of |x|. The distance |u_i| sees moves that turn q to its opposite and leave the radius
-where it was. (So do the squares of ChEES, Hoffman, Radul and Sountsov 2021, which have no variance in a heavy tail.) The mean
+with center c and scale s_i, the mean of |x|. The distance |u_i| sees moves that turn q to its opposite without changing the
+radius. (So do the squares of ChEES, Hoffman, Radul and Sountsov 2021, which have no variance in a heavy tail.) The mean
 of n draws of a normal has the standard error s (tau_q / n)^(1/2), their standard deviation s (tau_|q| / (2n))^(1/2). With n(L)
 the mean number of steps of a trajectory, the length is
 
@@ -24,32 +25,26 @@ the mean number of steps of a trajectory, the length is
 
 For a standard normal, with q and q^2 for u and |u|, that is 1.83 without jitter, where tau is 0.6 and 1.1 (at pi/2: 1 and 1).
 
-**Jitter**: j = 1/2, unless the user gives one. On normals whose scales fill 1, ..., r evenly in their logarithm, the best
-length by this criterion, with squares for distances, gives so many draws a length of the largest scale:
+**Jitter** is j = 1/2, unless the user gives one. Consider normals whose scales fill 1, ..., r evenly in their logarithm. The
+best length by this criterion, with squares for distances, gives this many draws per length of the largest scale:
 
     j          0     0.1   0.3   0.5   0.7   0.95
     r = 1      0.93  0.92  0.85  0.74  0.65  0.56
     r = 10     0.07  0.09  0.29  0.41  0.46  0.47
 
-**Where from.** From iteration 25 of warm-up on (an eighth of it, where it is shorter than 200) to its last phase, each
-chain makes trajectories of length L' (1 + j (2u - 1)), L' = max(3/2 L, L + 2 eps), and looks at their states at lengths four an
-octave (:mod:`refhmc.kernels.watched`). At the end of each window, of 25 trajectories or half of all that came before it, L
-becomes the best of such lengths between L' / 4 and L'; var f is the variance over the window, c and s are those of the one
-before (in the first c is its first state, and u = x). So L grows where it is too short, at most to L' in a window, and the
-first windows need not have seen the whole distribution. L stays where the longest of these trajectories has 1,024 steps, and
-is cut there. With a metric that is learned, which makes the variances one, or that depends on the position, which makes the
-curvature about one, L is at least the pi/2 that it begins with: it need not grow again when the metric has set the scale, and
-tau at lag one, a lower bound, may fall short of the slowest scale. After the last window trajectories have the length L and
-the jitter j. Warm-ups of less than 30 iterations learn no length: it is pi/2 without jitter. A chain learns from what it saw
-alone.
+**Procedure.** From iteration 25 of warm-up (or an eighth of it, if it is shorter than 200) to its last phase, each chain
+makes trajectories of length L' (1 + j (2u - 1)), L' = max(3/2 L, L + 2 eps). It records their states at lengths four per
+octave (:mod:`refhmc.kernels.watched`). A window has 25 trajectories, or half as many as came before it. At its end L
+becomes the best of such lengths between L' / 4 and L'. Here var f is the variance over the window, and c and s are those of
+the one before (in the first window c is its first state, and u = x). L therefore grows if it is too short, to at most L'
+per window, and the first windows need not have seen the whole distribution. If the longest of these trajectories has 1,024
+steps, L does not change, and trajectories are cut there.
 
-**Measured** (``validation/benchmarks/results/trajectory_length.md``): the least effective sample size of a coordinate, for a
-gradient of the draws, against that of length pi/2 without jitter, medians of five seeds: standard normals 1.1 (d = 2, 10) and
-1.2 (100); condition 100 on the identity 24 and 29 (d = 10, 100), where it is 2.7 and 1.3 times that of NUTS; logistic
-regression 1.6, with Fisher 1.3; banana with Fisher 0.86, at the same length, so that it is the jitter; funnel with SoftAbs
-4.2. There length 15 turns v to its opposite, so that 4,000 draws are worth 13,859, but v^2 is worth 810 and the least x
-4,407, at 2.2 times the steps: by the least coordinate 3.7 times pi/2, by the criterion 1.3. Warm-up takes 1.1 to 2.2 times
-the gradients of as many draws.
+With a metric that is learned, which makes the variances one, or that depends on the position, which makes the curvature about
+one, L is at least its initial value pi/2. It then need not grow again when the metric has set the scale. Also, tau at lag one,
+which is a lower bound, may underestimate the slowest scale. After the last window trajectories have the length L and the jitter
+j. Warm-ups of less than 30 iterations learn no length: it is pi/2 without jitter. Each chain learns from its own trajectories
+only. Measurements are in ``validation/benchmarks/results/trajectory_length.md``.
 """
 
 from __future__ import annotations
@@ -73,21 +68,21 @@ FIRST, SMALLEST, SHORTEST_TUNE = 25, 25, 30
 LOOK_AHEAD, MORE_STEPS = 1.5, 2
 N_CANDIDATES = 2 * AN_OCTAVE + 1
 FEWEST = 5  # trajectories that have reached a length, for it to count
-LEAST_TAU = 0.05  # an estimate may come out at 0 or below
+LEAST_TAU = 0.05  # an estimate may be 0 or negative
 
-# The length as far as it is known, and the least that it may be; trajectories seen in this window.
+# The present length, and its lower limit; the number of trajectories in this window.
 LENGTH = record_type({"length": REAL, "least": REAL, "count": WHOLE})
 MOMENTS = Layout("center rate mean distance mean_odd scatter_odd mean_even scatter_even")
 moments_of = MOMENTS.rows
 N_SUMS = 5
 # LENGTH; moments (8, d): c, 1/s (0: not known), means of q - c and of |q - c|, means and scatters of u and of |u|; sums
-# (K, 5, d), for each length: w (u_l - u_0)^2, w (|u_l| - |u_0|)^2, and in the first column of a row each how many trajectories
-# reached it, their steps, and the weight of their mean in an average over lengths; the windows.
+# (K, 5, d), for each length: w (u_l - u_0)^2, w (|u_l| - |u_0|)^2, and in the first column of the other rows how many
+# trajectories reached it, their steps, and the weight of their mean in an average over lengths; the windows.
 LEARNER = nb.Tuple((numba.from_dtype(LENGTH), types.MATRIX, types.STACK, types.MATRIX_OF_INTEGERS))
 
 
 def length_windows(tune: int) -> np.ndarray:
-    """(k, 2) integers: first iteration and the one after the last of each window; none where warm-up is too short."""
+    """Return (k, 2) integers: the first iteration of each window and the one after its last; empty if warm-up is too short."""
     if tune < SHORTEST_TUNE:
         return np.zeros((0, 2), np.int64)
     start, end = min(FIRST, tune // 8), warmup_schedule(tune)[-1][1]
@@ -102,7 +97,7 @@ def length_windows(tune: int) -> np.ndarray:
 
 @jit
 def adapt_length(learner: tuple, path: np.ndarray, iteration: int, settings: Any) -> None:
-    """After a draw of warm-up, the ``iteration``-th from 0: look at its trajectory, and set the length of the next one's."""
+    """Use the trajectory of the ``iteration``-th draw of warm-up (from 0), and set the length of the next trajectory."""
     known, moments, sums, windows = learner
     last = windows.shape[0] - 1
     for k in range(last + 1):
@@ -125,13 +120,13 @@ def adapt_length(learner: tuple, path: np.ndarray, iteration: int, settings: Any
 
 @jit
 def bounded(x: float, rate: float) -> float:
-    """u"""
+    """Return u."""
     return x / (1 + rate * abs(x))
 
 
 @jit
 def take_path(known: Any, moments: np.ndarray, sums: np.ndarray, path: np.ndarray) -> None:
-    """The start of a trajectory into the moments, by Welford's recursion; the squared jumps along it into the sums."""
+    """Add the start of a trajectory to the moments, by Welford's recursion, and the squared jumps along it to the sums."""
     m, q0 = moments_of(moments), path[N_LENGTHS, 0]
     known.count += 1
     share = 1.0 / known.count
@@ -161,7 +156,7 @@ def take_path(known: Any, moments: np.ndarray, sums: np.ndarray, path: np.ndarra
 
 @jit
 def begin_window(known: Any, moments: np.ndarray, sums: np.ndarray) -> None:
-    """Center and scale out of the window that is over; the rest begins at zero."""
+    """Set center and scale from the window that has ended, and all other sums to zero."""
     m = moments_of(moments)
     for i in range(moments.shape[1]):
         m.center[i] += m.mean[i]
@@ -171,7 +166,7 @@ def begin_window(known: Any, moments: np.ndarray, sums: np.ndarray) -> None:
 
 @jit
 def best_length(known: Any, moments: np.ndarray, sums: np.ndarray, settings: Any) -> float:
-    """The length of least cost; the one there is where nothing was accepted, or the longest was cut short."""
+    """Return the length of least cost; the present one if nothing was accepted, or if the longest trajectory was cut."""
     best, least = known.length, math.inf
     if steps_of(settings.longest, settings.step_size) == MAX_STEPS:
         return best
@@ -185,7 +180,7 @@ def best_length(known: Any, moments: np.ndarray, sums: np.ndarray, settings: Any
 
 @jit
 def cost_of(length: float, count: int, moments: np.ndarray, sums: np.ndarray, settings: Any) -> float:
-    """n(L) max tau; the average over the lengths L (1 - j) to L (1 + j) gives l_k, a step of their grid, the weight l_k."""
+    """Return n(L) max tau; in the average over the lengths L (1 - j) to L (1 + j), l_k has its grid step, l_k, as its weight."""
     m, j, total, steps, worst = moments_of(moments), settings.length_jitter, 0.0, 0.0, 0.0
     for k in range(N_LENGTHS):
         sums[k, 4, 0] = 0.0

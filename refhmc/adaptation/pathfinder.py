@@ -1,40 +1,42 @@
 """Pathfinder: a normal approximation of a density exp(L(q)), from the path of an optimiser that climbs it.
 
-Zhang, Carpenter, Gelman and Vehtari, "Pathfinder: Parallel quasi-Newton variational inference", JMLR 23 (2022), its single
-path. From a start far out the path comes through where most of the probability is, and goes on to the mode, where in many
-dimensions there is little. There is a normal at each iterate; that of the greatest ELBO, the least KL(normal || density), is
-taken.
+This is the single-path algorithm of Zhang, Carpenter, Gelman and Vehtari, "Pathfinder: Parallel quasi-Newton variational
+inference", JMLR 23 (2022). From a distant start, the path passes the region with most of the probability and continues to the
+mode, where there is little probability in many dimensions. Each iterate defines a normal. The one with the greatest ELBO, that
+is the least KL(normal || density), is used.
 
 **Inverse Hessian.** With s_k = q_k+1 - q_k and y_k = g_k - g_k+1 (g = dL/dq) of the last J = 6 pairs, the columns of S and Y,
 
     Sigma = diag(alpha) + beta gamma beta',     beta = [diag(alpha) Y, S],
     gamma = [[0, -R^-1], [-R^-T, R^-T (E + Y' diag(alpha) Y) R^-1]],     R = triu(S'Y),  E = diag(S'Y)
 
-is what BFGS makes of diag(alpha) by updating it with each pair in turn (Byrd, Nocedal and Schnabel 1994). alpha begins at 1,
-and each pair updates it, too (Gilbert and Lemarechal 1989): 1/alpha becomes the diagonal of the BFGS update, by that pair, of
+is the BFGS update of diag(alpha) with each pair in turn (Byrd, Nocedal and Schnabel 1994). alpha starts at 1, and each pair
+updates it, too (Gilbert and Lemarechal 1989). 1/alpha becomes the diagonal of the BFGS update, by that pair, of
 diag(alpha)^-1 a/b, a multiple that fits y,
 
     1/alpha_i  <-  a / (b alpha_i) + y_i^2 / b - a s_i^2 / (b c alpha_i^2),
     a = y' diag(alpha) y,  b = y's,  c = s' diag(alpha)^-1 s.
 
-A pair without curvature, b <= 1e-12 y'y, is left out.
+A pair without curvature, b <= 1e-12 y'y, is ignored.
 
-**Path.** q_l+1 = q_l + t Sigma_l g_l: L-BFGS, beginning each time with that diagonal. (The paper's L-BFGS has a multiple of the
-identity in its place, so that it keeps two estimates where this has one.) t is found by doubling and bisection (Lewis and
+**Path.** q_l+1 = q_l + t Sigma_l g_l: L-BFGS that starts from that diagonal in each iteration. (The paper's L-BFGS starts
+from a multiple of the identity and therefore needs a second estimate.) t is found by doubling and bisection (Lewis and
 Overton 2013) for
 
     L(q_l+1) >= L(q_l) + 1e-4 t g_l' Sigma_l g_l     and     g_l+1' Sigma_l g_l <= 0.9 g_l' Sigma_l g_l,
 
-from 1, at the first iterate from a step of length 1 or less. A trial where L or its gradient is not finite counts as too far: a
-support may end there, a function overflow. (SciPy's L-BFGS-B, version 1.17, stays at its start then and reports convergence.)
+starting from 1, and at the first iterate from a step of length 1 or less. A trial at which L or its gradient is not finite
+counts as too far, since a support may end there or a function overflow. (SciPy's L-BFGS-B, version 1.17, stays at its start in
+this case and reports convergence.)
 
 **Normal.** N(q_l + Sigma_l g_l, Sigma_l). With diag(alpha)^-1/2 beta = Q P (QR) and C C' = I + P gamma P' (Cholesky),
 
     phi = mean + diag(alpha)^1/2 (z + Q (C - I) Q'z),     log det Sigma = sum_i log alpha_i + 2 sum_j log C_jj
 
-of z standard normal. The ELBO, mean of L(phi) - log normal(phi), is estimated from K = 25 draws, as in Stan. (With the
-paper's 5 the greatest estimate is, on eight schools, one by luck, of a normal that reaches far into the neck.) The path is left
-where 50 normals one after the other are no better than the best so far; the paper goes on to its end, on a funnel far away.
+with z standard normal. The ELBO, mean of L(phi) - log normal(phi), is estimated from K = 25 draws, as in Stan. (With the
+paper's 5, the greatest estimate on eight schools comes by chance from a normal that reaches far into the neck.) The path
+ends after 50 successive normals that are not better than the best so far. The paper continues to the end of the path, which
+is far away on a funnel.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ import numpy as np
 
 HISTORY, DRAWS, PATIENCE, MAX_ITERATIONS = 6, 25, 50, 1000
 CURVATURE, SUFFICIENT, FLATTER = 1e-12, 1e-4, 0.9
-TOLERANCE = 1e-8  # of L: less than the ELBO can tell
+TOLERANCE = 1e-8  # of L: less than the ELBO can resolve
 MAX_TRIALS = 60  # of one step, each half or twice the one before
 
 Evaluate = Callable[[np.ndarray], tuple[float, np.ndarray]]
@@ -62,6 +64,7 @@ class InverseHessian(NamedTuple):
     gamma: np.ndarray
 
     def product(self, v: np.ndarray) -> np.ndarray:
+        """Return Sigma v."""
         return self.alpha * v + self.beta @ (self.gamma @ (self.beta.T @ v))
 
 
@@ -83,18 +86,18 @@ class Normal(NamedTuple):
     C: np.ndarray
 
     def draw(self, z: np.ndarray) -> np.ndarray:
-        """The draws (..., d) made from the standard normals z (..., d)."""
+        """Return the draws (..., d) made from the standard normals z (..., d)."""
         along = z @ self.Q
         return self.mean + np.sqrt(self.alpha) * (z + (along @ self.C.T - along) @ self.Q.T)
 
     def log_density(self, z: np.ndarray) -> np.ndarray:
-        """(...), at the draws made from z."""
+        """Return the log densities, (...), of the draws made from z."""
         log_det = np.sum(np.log(self.alpha)) + 2 * np.sum(np.log(np.diag(self.C)))
         return -0.5 * (log_det + np.sum(z * z, axis=-1) + z.shape[-1] * math.log(2 * math.pi))
 
 
 class Found(NamedTuple):
-    """The normal of the greatest ELBO on a path of so many ``iterates``; None, and ``why``, if there is none."""
+    """The normal with the greatest ELBO on a path of ``iterates``; None, with the reason in ``why``, if there is none."""
 
     normal: Normal | None
     elbo: float
@@ -108,9 +111,9 @@ def pathfinder(
     q: np.ndarray,
     rng: np.random.Generator,
 ) -> Found:
-    """The normal found from the start q (d,), where L and its gradient are finite.
+    """Return the normal found from the start q (d,), where L and its gradient are finite.
 
-    ``rng`` is asked for K d standard normals at each iterate. Whatever the functions raise is raised.
+    ``rng`` draws K d standard normals at each iterate. Exceptions of the functions are not caught.
     """
     best, best_elbo, at, n = None, -math.inf, 0, 0
     for n, iterate in enumerate(path(value_and_gradient, q), 1):
@@ -130,7 +133,7 @@ def pathfinder(
 
 
 def path(value_and_gradient: Evaluate, q: np.ndarray) -> Iterator[Iterate]:
-    """The iterates after the start q (d,): to where L changes no more, no step climbs, or 1,000 are made."""
+    """Yield the iterates after the start q (d,), until L does not change, no step climbs, or 1,000 are made."""
     value, gradient = value_and_gradient(q)
     alpha, pairs = np.ones(len(q)), deque[tuple[np.ndarray, np.ndarray]](maxlen=HISTORY)
     inverse_hessian = factors(alpha, pairs)
@@ -154,8 +157,10 @@ def path(value_and_gradient: Evaluate, q: np.ndarray) -> Iterator[Iterate]:
 def climb(
     value_and_gradient: Evaluate, q: np.ndarray, value: float, gradient: np.ndarray, direction: np.ndarray, t: float
 ) -> tuple[np.ndarray, float, np.ndarray] | None:
-    """q + t direction that meets both conditions, with L and its gradient there, of the first sizes of step from t on by
-    doubling and bisection; None if there is none."""
+    """Return the first q + t direction that meets both conditions, with L and its gradient there; None if there is none.
+
+    The sizes are t, and those that follow by doubling and bisection.
+    """
     slope = gradient @ direction
     if not slope > 0:
         return None
@@ -175,13 +180,13 @@ def climb(
 
 
 def next_diagonal(alpha: np.ndarray, s: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """alpha (d,) after the pair s, y (d,)"""
+    """Return alpha (d,) after the pair s, y (d,)."""
     a, b, c = y @ (alpha * y), y @ s, s @ (s / alpha)
     return 1 / (a / (b * alpha) + y**2 / b - a * (s / alpha) ** 2 / (b * c))
 
 
 def factors(alpha: np.ndarray, pairs: deque[tuple[np.ndarray, np.ndarray]]) -> InverseHessian:
-    """Sigma of diag(alpha) and the pairs (s, y), the oldest first."""
+    """Return Sigma of diag(alpha) and the pairs (s, y), the oldest first."""
     m = len(pairs)
     if m == 0:
         return InverseHessian(alpha, np.zeros((len(alpha), 0)), np.zeros((0, 0)))
@@ -195,7 +200,7 @@ def factors(alpha: np.ndarray, pairs: deque[tuple[np.ndarray, np.ndarray]]) -> I
 
 
 def normal_at(iterate: Iterate) -> Normal | None:
-    """N(q + Sigma g, Sigma), or None where the factors in floating point make no covariance."""
+    """Return N(q + Sigma g, Sigma), or None if rounding errors in the factors leave no valid covariance."""
     q, _, gradient, inverse_hessian = iterate
     alpha, beta, gamma = inverse_hessian
     try:

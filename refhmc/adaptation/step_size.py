@@ -1,5 +1,8 @@
-"""The first step size, and the first size of the jumps of discontinuous HMC, for a metric: doubled or halved until the
-acceptance of a single step, or move, crosses its target (Hoffman and Gelman 2014, Algorithm 4, with 0.8 for their 1/2)."""
+"""The first step size, and the first jump size of discontinuous HMC, for a metric.
+
+Each is doubled or halved until the acceptance of a single step, or move, crosses its target (Hoffman and Gelman 2014,
+Algorithm 4, with 0.8 instead of their 1/2).
+"""
 
 from __future__ import annotations
 
@@ -17,16 +20,16 @@ from refhmc.integrators.step import integrator_step
 from refhmc.metrics.laplace import scale_jumps, views
 
 SEARCH_TARGET, MAX_DOUBLINGS = 0.8, 100
-JUMP_SEARCH_TARGET = 0.5  # a start beside the support's end has half of its jumps turned back, however short they are
+JUMP_SEARCH_TARGET = 0.5  # at the end of the support half of the jumps are turned back, however short they are
 
 
 @jit
 def search_step_size(
     dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, start: float, control: Any
 ) -> float:
-    """Double or halve the step until the acceptance of a single one crosses 0.8, with a fresh momentum each time.
+    """Double or halve the step size until the acceptance of a single step crosses 0.8, with a fresh momentum each time.
 
-    A stop ends the search; the state of the chain is not to be continued from then.
+    A stop ends the search; the state of the chain must not be continued from there.
     """
     points, _, normals, own, _, work = as_workspace(workspace)
     dyn, at = as_dynamics(dynamics), as_points(points)
@@ -52,8 +55,10 @@ def search_step_size(
 
 @jit
 def search_jump_size(model: tuple, z: np.ndarray, work: tuple, start: float, control: Any) -> float:
-    """Double or halve the jumps of the discontinuous coordinates, from the point ``z`` one at a time and both ways, until
-    the average of min(1, exp(change of log density)) crosses 1/2. A stop ends the search."""
+    """Double or halve the jump size until the average of min(1, exp(change of log density)) crosses 1/2.
+
+    Each discontinuous coordinate is moved separately from the point ``z``, in both directions. A stop ends the search.
+    """
     w, q, n, jump, direction = views(work), as_point(z).q, as_work(work).options.n_discontinuous, start, 0
     for _ in range(MAX_DOUBLINGS):
         total = 0.0
@@ -76,5 +81,5 @@ def search_jump_size(model: tuple, z: np.ndarray, work: tuple, start: float, con
 
 @jit
 def set_jump_size(settings: Any, work: tuple) -> None:
-    """The masses of the discontinuous coordinates for the step and the jump size in ``settings``."""
+    """Set the masses of the discontinuous coordinates for the step size and the jump size in ``settings``."""
     scale_jumps(work, settings.jump_size / settings.step_size)

@@ -1,4 +1,4 @@
-"""What warm-up learns from one draw: the step size from its statistics, the metric from its position and gradient."""
+"""Learning from one draw of warm-up: the step size from its statistics, the metric from its position and gradient."""
 
 from __future__ import annotations
 
@@ -19,23 +19,26 @@ from refhmc.core.types import JUMPING, as_points, as_work, as_workspace
 from refhmc.metrics.base import AS_STAN, FROM_GRADIENTS, FROM_PAIRS
 from refhmc.metrics.laplace import take_scales
 
-# Length of warm-up, whether the step is adapted, what the metric learns from, the target of the statistic that the step is
-# adapted to and whether that is the no-flip rate, and the target no-flip rate where the jumps of DHMC are adapted apart (or 0).
+# Length of warm-up, whether the step is adapted, how the metric learns, the target of the statistic that the step is
+# adapted to and whether that is the no-flip rate, and the target no-flip rate if the jumps of DHMC are adapted apart (or 0).
 PLAN = record_type(
     {"tune": WHOLE, "adapt_step": WHOLE, "learns": WHOLE, "target": REAL, "adapt_to_flips": WHOLE, "jump_target": REAL}
 )
-# ``due``: the window, from 1 on, whose metric is to be learned before the next transition, outside the loop; ``restart``: the
-# step size is to be sought anew there. ``steps``: of the trajectories since the metric was last learned.
-# ``given``: warm-up began with a metric, and does not learn another from its first draws.
+# ``due``: the window, from 1 on, whose metric must be learned before the next transition, outside the loop; ``restart``: the
+# step size must be searched for again there. ``steps``: those of the trajectories since the metric was last learned.
+# ``given``: warm-up started with a metric, and does not learn another from its first draws.
 PROGRESS = record_type(
     {"iteration": WHOLE, "in_window": WHOLE, "due": WHOLE, "restart": WHOLE, "steps": REAL, "given": WHOLE}
 )
 
 
 class Adaptation(NamedTuple):
-    """Welford's mean and scatter of the position and, where the metric learns from them, of the gradient; the last
-    positions and gradients themselves, where they are kept, iteration i in row i mod n; dual averaging of the step size
-    and of the jump size; how far warm-up is; its windows, rows (learns the metric, start, stop)."""
+    """State of the adaptation of a chain.
+
+    It has Welford's mean and scatter of the position and, if the metric learns from them, of the gradient. It also has the
+    last positions and gradients, if they are kept, with iteration i in row i mod n. Then follow dual averaging of the step
+    size and of the jump size, the progress of warm-up, its plan, and its windows, rows (learns the metric, start, stop).
+    """
 
     mean: Any
     scatter: Any
@@ -60,6 +63,7 @@ ADAPTATION = nb.Tuple(
 
 @jit_inline
 def as_adaptation(adaptation: tuple) -> Adaptation:
+    """Return the adaptation with named fields."""
     mean, scatter, gradient_scatter, kept, kept_gradients, dual, jump_dual, progress, plan, windows = adaptation
     return Adaptation(mean, scatter, gradient_scatter, kept, kept_gradients, dual, jump_dual, progress, plan, windows)
 
@@ -75,7 +79,7 @@ def adapt(
     stats: Any,
     control: Any,
 ) -> None:
-    """After a draw of warm-up."""
+    """Adapt after a draw of warm-up."""
     mean, scatter, gradient_scatter, kept, kept_gradients, dual, jump_dual, progress, plan, windows = adaptation
     points, _, _, _, _, work = as_workspace(workspace)
     state = as_point(as_points(points).state)
@@ -120,7 +124,7 @@ def adapt(
 
 @jit
 def take_sizes(dynamics: tuple, log_step: float, log_jump: float, settings: Any, work: tuple) -> None:
-    """The step size, and that of the jumps where they are adapted apart from it, out of dual averaging."""
+    """Set the step size, and the jump size if it is adapted separately, from dual averaging."""
     settings.step_size = math.exp(log_step)
     if dynamics[0] == JUMPING:
         settings.jump_size = math.exp(log_jump) if jumps_apart(work) else settings.step_size
@@ -129,7 +133,7 @@ def take_sizes(dynamics: tuple, log_step: float, log_jump: float, settings: Any,
 
 @jit
 def jumps_apart(work: tuple) -> bool:
-    """Whether some coordinates of DHMC jump and some do not."""
+    """Return whether some coordinates of DHMC are discontinuous and some are not."""
     return 0 < as_work(work).options.n_discontinuous < as_work(work).vecs.shape[1]
 
 
@@ -137,7 +141,7 @@ def jumps_apart(work: tuple) -> bool:
 def begin_step_size(
     dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, adaptation: tuple, settings: Any, control: Any
 ) -> None:
-    """A first step size for the metric as it is now, and dual averaging from there."""
+    """Search a first step size for the present metric, and restart dual averaging from it."""
     points, _, _, _, _, work = as_workspace(workspace)
     start, learned = settings.step_size, as_adaptation(adaptation)
     jumping = dynamics[0] == JUMPING and as_work(work).options.n_discontinuous > 0

@@ -1,20 +1,20 @@
-"""Metrics learned from draws, and from draws and gradients: running moments of a window, and the metric that they make.
+"""Metrics learned from draws, or from draws and gradients: running moments of a window, and the metric from them.
 
-**Covariance** (Welford): with n draws of a window, shrunk towards 1/1000 of what the sample itself says of each coordinate,
+**Covariance** (Welford): with n draws of a window, shrunk towards 1/1000 of the sample variance of each coordinate,
 
     n/(n + 5) C + 5/(n + 5) 10^-3 diag(C)
 
-Stan's rule has I for diag(C): both are the same where every variance is 1. With I a variance of 10^-9 is lifted to 10^-5
-(n = 500), and what is left has the condition 10^4; with diag(C) the rule does not see units. (A shrinkage of the
-correlations by Ledoit and Wolf's intensity, some 2/n of them, is least in the Frobenius norm, which does not see small
-eigenvalues: the least one of a correlation of 0.9999 would be lifted tenfold.) A coordinate whose draws are all the same
-keeps what it had. "draws as Stan" is Stan's own rule.
+Stan's rule has I instead of diag(C); both agree if every variance is 1. With I a variance of 10^-9 is raised to 10^-5
+(n = 500), and the remaining condition is 10^4; with diag(C) the rule does not depend on units. (A shrinkage of the
+correlations by Ledoit and Wolf's intensity, about 2/n of them, is least in the Frobenius norm, which does not see small
+eigenvalues: the least one of a correlation of 0.9999 would be raised tenfold.) A coordinate whose draws are all equal
+keeps its variance. ``regularization="stan"`` is Stan's own rule.
 
 **From gradients** (``Diagonal(learn_from="draws and gradients")``, the idea of nutpie): M^-1_ii = sqrt(var q_i / var dL/dq_i),
-the diagonal that brings the Fisher divergence between the scaled target and a standard normal to its minimum. For
-independent normals var q = s^2 and var dL/dq = s^-2 over *any* two draws or more, so it needs no shrinkage. The windows are
-the same, but dual averaging goes on through them without starting anew, since the metric hardly moves at their ends; the
-realised acceptance is then nearer to its target.
+the diagonal that minimises the Fisher divergence between the scaled target and a standard normal. For independent normals
+var q = s^2 and var dL/dq = s^-2 for *any* two or more draws, so that no shrinkage is needed. The windows are the same, but dual
+averaging continues through them without a restart, since the metric hardly changes at their ends. The realised acceptance is
+then closer to its target.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SHRINK_COUNT, SHRINK_TO = 5.0, 1e-3
 
 @jit
 def update_welford(mean: np.ndarray, scatter: np.ndarray, q: np.ndarray, count: int) -> None:
-    """Running mean and scatter; ``count`` includes ``q``. ``scatter`` has one row (the diagonal) or d.
+    """Update running mean and scatter; ``count`` includes ``q``. ``scatter`` has one row (the diagonal) or d.
 
     mean_n = mean_{n-1} + (q - mean_{n-1}) / n,    scatter_n = scatter_{n-1} + (1 - 1/n) (q - mean_{n-1})(q - mean_{n-1})'
     """
@@ -55,7 +55,7 @@ def update_welford(mean: np.ndarray, scatter: np.ndarray, q: np.ndarray, count: 
 
 @jit
 def learn_from_gradients(scatter: Any, gradient_scatter: Any, work: np.ndarray) -> None:
-    """M^-1 = diag sqrt(var q / var dL/dq); a coordinate in which either has not moved keeps what it had."""
+    """Set M^-1 = diag sqrt(var q / var dL/dq); a coordinate in which either is constant keeps its value."""
     w = diagonal(work)
     for i in range(scatter.shape[1]):
         ratio = math.sqrt(scatter[0, i] / gradient_scatter[0, i])
@@ -66,7 +66,7 @@ def learn_from_gradients(scatter: Any, gradient_scatter: Any, work: np.ndarray) 
 
 @jit
 def learn_metric(scatter: np.ndarray, count: int, as_stan: bool, work: np.ndarray) -> None:
-    """The regularised (co)variance of a window becomes M^-1."""
+    """Set M^-1 to the regularised (co)variance of a window."""
     w, is_diagonal = diagonal(work), as_work(work).mats.shape[0] == 0
     keep = count / (count + SHRINK_COUNT)
     add = SHRINK_TO * SHRINK_COUNT / (count + SHRINK_COUNT)

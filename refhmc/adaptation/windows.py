@@ -1,11 +1,12 @@
 """The schedule of warm-up: phases of step size alone, and windows in which the metric is learned (Stan's).
 
-75 iterations of step size alone, then windows of 25, 50, 100, ... in which the metric is learned (the last one stretched to
-fit; for 151 to 199 iterations that is the first, where Stan has a second one of 1 to 49 draws), then 50 of step size
-alone. Below 150 iterations the parts are 15 %, 75 % and 10 %; below 20 only the step size is adapted.
+75 iterations of step size alone are followed by windows of 25, 50, 100, ... in which the metric is learned, and by 50
+iterations of step size alone. The last window is stretched to fit. (For 151 to 199 iterations that is the first one; Stan
+has a second window of 1 to 49 draws there.) Below 150 iterations the parts are 15 %, 75 % and 10 %. Below 20 only the step
+size is adapted.
 
-A metric that is learned from draws and gradients is right, of a normal, after few draws, and begins at once: at iteration 10
-and then whenever warm-up is 3/2 as long, each time from the later half of what there is, the last time 50
+A metric that is learned from draws and gradients is exact for a normal after a few draws, and is learned from iteration 10 on,
+and then whenever warm-up is 3/2 as long. Each window is the later half of the iterations so far. The last one ends 50
 iterations (10 %) before the end.
 """
 
@@ -19,7 +20,7 @@ FIRST_FAST, FIRST_WINDOW, LAST_FAST, FIRST_GROWING = 75, 25, 50, 10
 
 
 def warmup_schedule(tune: int) -> list[tuple[str, int, int]]:
-    """Phases ``(kind, start, stop)`` covering 0 .. tune: "fast" adapts the step size, "slow" the metric as well.
+    """Return phases ``(kind, start, stop)`` covering 0 .. tune: "fast" adapts the step size, "slow" the metric as well.
 
     Each slow phase ends with a new metric. Defined for every ``tune >= 0``.
     """
@@ -42,7 +43,7 @@ def warmup_schedule(tune: int) -> list[tuple[str, int, int]]:
 
 
 def growing_windows(tune: int) -> list[tuple[str, int, int]]:
-    """Phases ``(kind, start, stop)``: those of kind "slow" overlap, each the later half of what there is at its end."""
+    """Return phases ``(kind, start, stop)``; "slow" ones overlap, each the later half of the iterations up to its end."""
     last = min(LAST_FAST, int(0.1 * tune))
     if tune < 20:
         return [("fast", 0, tune)] if tune else []
@@ -56,8 +57,10 @@ def growing_windows(tune: int) -> list[tuple[str, int, int]]:
 
 
 def schedule_array(tune: int, learns: int) -> np.ndarray:
-    """(k, 3) integers for the core: learns the metric (1) or not, start, stop; ``learns``: from what
-    (:mod:`refhmc.metrics.base`)."""
+    """Return (k, 3) integers for the core: learns the metric (1) or not, start, stop.
+
+    ``learns`` is how the metric learns (:mod:`refhmc.metrics.base`).
+    """
     if learns == NOTHING:
         phases = [("fast", 0, tune)] if tune else []
     else:

@@ -1,1 +1,1 @@
-"""A model, a metric and an integrator put together: the Hamiltonian, trajectories."""
+"""A model, a metric and an integrator combined: the Hamiltonian and its trajectories."""

@@ -1,6 +1,6 @@
-"""Model, metric and integrator put together as the compiled core takes them: pointers, work, options.
+"""Combine model, metric and integrator for the compiled core: pointers, workspaces, options.
 
-Each combination that has a meaning works; one that has none is refused here, with the reason.
+Invalid combinations are rejected here, with the reason.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 
 class Dynamics(NamedTuple):
-    """``model`` and ``pointers``: ``types.MODEL`` and ``types.DYNAMICS``. Of ``vecs`` and ``mats`` each chain has a copy.
+    """A model, a metric and an integrator, as the compiled core needs them.
 
-    ``rows``: those that the integrator has for itself, as they are at first.
+    ``model`` and ``pointers`` are ``types.MODEL`` and ``types.DYNAMICS``. Each chain has a copy of ``vecs`` and ``mats``.
+    ``rows`` are the initial rows of the integrator.
     """
 
     metric: Any
@@ -42,14 +43,14 @@ class Dynamics(NamedTuple):
     point_rows: int
 
     def compile(self, model_name: str) -> None:
-        """Compile, or load from the cache, all that the pointers point at."""
+        """Compile all functions behind the pointers, or load them from the cache."""
         self.compile_metric(model_name)
         _, refresh, step, _ = self.pointers
         compiled.compile_pointer(refresh, types.REFRESH.signature, "the momentum draw")
         compiled.compile_pointer(step, types.STEP.signature, f"the integrator {type(self.integrator).__name__}")
 
     def compile_metric(self, model_name: str) -> None:
-        """The same for the model and the metric alone."""
+        """Compile the functions of the model and the metric only, or load them from the cache."""
         titles = (
             "the model",
             "the metric of the model",
@@ -62,22 +63,27 @@ class Dynamics(NamedTuple):
             compiled.compile_pointer(function, pointer.signature, f"the metric {type(self.metric).__name__}")
 
     def work(self) -> tuple:
-        """Work of one's own, ``types.WORK``."""
+        """Return new workspaces, ``types.WORK``."""
         return self.vecs.copy(), self.mats.copy(), self.options[0], one(CACHE)[0], one(COUNTERS)[0], one(STATUS)[0]
 
     def own(self) -> np.ndarray:
-        """Rows for the integrator."""
+        """Return new rows for the integrator."""
         return self.rows.copy()
 
 
 def make_dynamics(model: Model, metric: Any, integrator: Any) -> Dynamics:
-    """Raises MetricError or ShapeError for a metric that cannot be, MissingDerivativeError for what the model lacks, TypeError
-    for a metric or an integrator of somebody's own whose options or rows cannot be."""
+    """Return the dynamics of a model.
+
+    Raises MetricError or ShapeError for an invalid metric, MissingDerivativeError for a function that the model does not
+    have, and TypeError for a user's metric or integrator with invalid options or rows.
+    """
     metric, integrator = resolve(metric, integrator)
     part = getattr(integrator, "base", integrator)
     follows_parts = getattr(part, "follows_parts", False)
     functions = model.core.tuple_for_changes if follows_parts else model.core.tuple_for(metric)
-    vecs, mats = metric.stacks(model, getattr(part, "constant_metric", False))  # large: after what the model may lack
+    vecs, mats = metric.stacks(
+        model, getattr(part, "constant_metric", False)
+    )  # large, hence after the checks of the model
     options = options_of(metric, integrator)
     rows = np.zeros((part.layout.n_vectors, model.dim))
     if hasattr(part, "rows_for"):
@@ -86,12 +92,13 @@ def make_dynamics(model: Model, metric: Any, integrator: Any) -> Dynamics:
         options.drawn_parts = part.drawn_parts(model)
         if metric.learns in (FROM_GRADIENTS, FROM_PAIRS):
             raise MetricError(
-                f"{type(part).__name__} never has the whole gradient: {type(metric).__name__} cannot learn from it"
+                f"metric must not learn from gradients with {type(part).__name__}, which never has the whole gradient; "
+                f"got {type(metric).__name__}. Use Diagonal()."
             )
     if options.reversal_tolerance[0] > 0 and not CHECK.vectors.items() <= part.layout.vectors.items():
         raise TypeError(
-            f"the rows of {type(part).__name__}, whose steps are checked, must come after those of the check: "
-            "Layout(..., after=refhmc.integrators.base.CHECK)"
+            f"layout of {type(part).__name__} must begin with the rows of the reversibility check. "
+            "Use Layout(..., after=refhmc.integrators.base.CHECK)."
         )
     return Dynamics(
         metric,
@@ -112,10 +119,13 @@ def make_dynamics(model: Model, metric: Any, integrator: Any) -> Dynamics:
 
 
 def make_minibatch_dynamics(model: Model, metric: Any) -> Dynamics:
-    """For the kernels that follow minibatches: no integrator moves them, and a point has rows for the order of the parts."""
+    """Return the dynamics for the stochastic-gradient kernels, which have no integrator.
+
+    A point has rows for the order of the parts.
+    """
     if len(model.discontinuous):
         raise ValueError(
-            f"model {model.name!r} jumps: minibatches are followed by their gradients, which do not see jumps"
+            f"Model {model.name!r} has discontinuous coordinates, which stochastic-gradient kernels cannot move. Use DHMC."
         )
     dynamics, parts = make_dynamics(model, metric, Leapfrog()), getattr(model, "parts", ())
     dynamics.options.drawn_parts = len(parts)
@@ -123,7 +133,7 @@ def make_minibatch_dynamics(model: Model, metric: Any) -> Dynamics:
 
 
 def make_discontinuous_dynamics(model: Model, metric: Any) -> Dynamics:
-    """Those of :class:`refhmc.DHMC`. Raises MetricError or ShapeError for variances that cannot be."""
+    """Return the dynamics of :class:`refhmc.DHMC`. Raises MetricError or ShapeError for invalid variances."""
     metric, integrator = Diagonal() if metric is None else metric, Discontinuous()
     J, d = model.discontinuous, model.dim
     variances = metric.inverse_mass(d)
@@ -143,12 +153,13 @@ def make_discontinuous_dynamics(model: Model, metric: Any) -> Dynamics:
 
 
 def options_of(metric: Any, integrator: Any) -> np.recarray:
-    """The record of options."""
+    """Return the record of options."""
     options = one(OPTIONS)
     for name, value in {**metric.options(), **integrator.options()}.items():
         if name not in (OPTIONS.names or ()):
             raise TypeError(
-                f"{type(metric).__name__} or {type(integrator).__name__} says an option {name!r} that there is not"
+                f"options of {type(metric).__name__} and {type(integrator).__name__} must have known names; got {name!r}. "
+                f"The names are {', '.join(OPTIONS.names or ())}."
             )
         options[name] = value
     parts = getattr(integrator, "parts", (1.0,))

@@ -1,18 +1,17 @@
-"""Two bindings of one text.
+"""Two ways to bind the source code of a kernel to a model.
 
-The text of a kernel calls the metric, the step and the model through what it is handed. **By pointer** it is handed typed
-pointers: it is compiled once, for every model. **Fused** it is handed the functions themselves: it is compiled for this
-kernel, integrator, metric, model and dimension, and LLVM sees through all of them. The pointers that the loops call stay as
-they are: a fused transition, or step, has the signature of one by pointer and reads no more than the data out of the pointers
-it is given.
+A kernel calls the metric, the step and the model through its arguments. **By pointer**, these are typed pointers, and the
+kernel is compiled once for all models. **Fused**, they are the functions themselves. The kernel is then compiled for this
+kernel, integrator, metric, model and dimension, and LLVM can optimise across all of them. The pointers that the loops call
+do not change: a fused transition, or step, has the signature of one by pointer and reads only the data from its pointers.
 
-A kernel on a diagonal metric with the leapfrog, whose steps cost less than a call through a pointer, is always handed these
-two, and the model by pointer: this is compiled once, too.
+A kernel on a diagonal metric with the leapfrog, whose steps cost less than a call through a pointer, always has these two fused
+and the model by pointer. This is also compiled only once.
 
-The arithmetic is the same text in the same order. Only sums that may be reordered (:func:`refhmc.core.compiled.jit_sum`,
-``jit_products``) may be rounded otherwise when LLVM compiles them in another place. Where neither the metric nor the model has
-any of these in the force, trajectories are those by pointer bit for bit; the energy has one, p . v, so that its last bits may
-differ, and by them what depends on it: an adapted step size, rarely a decision. Otherwise draws may differ in the last bits.
+The arithmetic is the same code in the same order. Only sums that may be reordered (:func:`refhmc.core.compiled.jit_sum`,
+``jit_products``) may be rounded differently when LLVM compiles them in another context. If neither the metric nor the model has
+such sums in the force, trajectories are identical to those by pointer. The energy has one, p . v, so that its last bits may
+differ, and with them an adapted step size and, rarely, a decision. Otherwise draws may differ in the last bits.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ if TYPE_CHECKING:
     from refhmc.models.base import Model
 
 
-KEPT = functools.lru_cache(maxsize=256)  # of the process
+KEPT = functools.lru_cache(maxsize=256)  # per process
 
 
 @KEPT
 def fused_transition(transition: Callable, dynamics: tuple, functions: tuple, d: int) -> Any:
-    """A transition with the dynamics, the model's four ``functions`` and its dimension known."""
+    """Return a transition for which the dynamics, the model's four ``functions`` and its dimension are known."""
     value_and_gradient, metric, hessian_contraction, change = functions
     rows, matrices = of_width(d), of_width(d, 2)
 
@@ -57,7 +56,7 @@ def fused_transition(transition: Callable, dynamics: tuple, functions: tuple, d:
 
 @KEPT
 def transition_with(transition: Callable, dynamics: tuple) -> Any:
-    """A transition with the dynamics known, and the model by pointer."""
+    """Return a transition for which the dynamics are known, with the model by pointer."""
 
     def with_dynamics(
         _: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any, stats: Any, control: Any
@@ -69,7 +68,7 @@ def transition_with(transition: Callable, dynamics: tuple) -> Any:
 
 @KEPT
 def fused_step(step: Callable, metric: tuple, functions: tuple, d: int) -> Any:
-    """An integrator's step with the metric, the model's four ``functions`` and its dimension known."""
+    """Return an integrator's step for which the metric, the model's four ``functions`` and its dimension are known."""
     value_and_gradient, metric_of_model, hessian_contraction, change = functions
     rows, matrices = of_width(d), of_width(d, 2)
 
@@ -83,38 +82,45 @@ def fused_step(step: Callable, metric: tuple, functions: tuple, d: int) -> Any:
 
 
 def with_fused_step(dynamics: Dynamics, model: Model) -> Dynamics:
-    """A model's dynamics whose step is fused. Raises what :func:`functions_to_fuse` does."""
+    """Return a model's dynamics with a fused step. Raises the errors of :func:`functions_to_fuse`."""
     kind, refresh, step, metric = dynamics.pointers
     fused = fused_step(step, metric, functions_to_fuse(model, dynamics), model.dim)
     return dynamics._replace(pointers=(kind, refresh, fused, metric))
 
 
 def bound(function: Callable, *known: Any) -> Any:
-    """``function``, which closes over what is in ``known``; kept on disk if it can be said what these functions are."""
+    """Return ``function``, compiled, which closes over the objects in ``known``.
+
+    It is cached on disk if these objects can be identified.
+    """
     return jit_bound(function, [each for each in flat(known) if callable(each)], identity_of(known))
 
 
 def functions_to_fuse(model: Model, dynamics: Dynamics) -> tuple:
-    """The four functions of a model's tuple. Raises ModelError where they are called back as Python, ShapeError for a metric
-    whose rows are not as wide as the model: fused code does not look."""
+    """Return the four functions of a model's tuple.
+
+    Raises ModelError if they run as Python, and ShapeError for a metric whose rows do not have the width of the model,
+    which fused code does not check.
+    """
     pointers, d = dynamics.model, model.dim
     for name, stack, shape in (("vecs", dynamics.vecs, (d,)), ("mats", dynamics.mats, (d, d))):
         if stack.shape[1:] != shape:
             wanted = ", ".join(map(str, ("k", *shape)))
             raise ShapeError(
-                f"fuse=True: {name} of the metric {type(dynamics.metric).__name__} must have the shape ({wanted}) "
-                f"of a model of dimension {d}, has {stack.shape}"
+                f"{name} of the metric {type(dynamics.metric).__name__} must have shape ({wanted}) for a model of dimension "
+                f"{d} and fuse=True; got {stack.shape}."
             )
     why = model.runs_as_python
     if pointers[1] is python_value_and_gradient:
-        why = why or "one of its derivatives cannot be compiled"
+        why = why or "because one of its derivatives cannot be compiled"
     if why and not numba.config.DISABLE_JIT:
         raise ModelError(
-            f"fuse=True: model {model.name!r} runs as Python, {why}: there is nothing to compile into the kernel"
+            f"fuse must be False for model {model.name!r}, which runs as Python ({why}). "
+            "Only compiled functions can be fused with the kernel."
         )
     return pointers[1:]
 
 
 def flat(known: Any) -> list:
-    """What is in nested tuples."""
+    """Return the elements of nested tuples."""
     return [part for each in known for part in flat(each)] if isinstance(known, tuple) else [known]

@@ -1,4 +1,4 @@
-"""A whole trajectory of an integrator, as the kernels make it: to plot, to teach, to hold another one against."""
+"""A whole trajectory of an integrator, as the kernels make it, for plots, teaching and comparisons with other programs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,33 @@ from refhmc.integrators.step import integrator_step
 
 
 class Trajectory(NamedTuple):
-    """Positions and momenta (n_steps + 1, d), energies (n_steps + 1,), and what the implicit solves did.
+    """A trajectory of an integrator, with its energies and counts.
 
-    ``converged`` and ``iterations`` are (n_steps,): of an explicit integrator True and 0. A step whose solve failed, or that
-    met a metric that is not finite and positive definite, ends the trajectory: it and those after it have ``converged``
-    False and NaN for their states. ``evaluations`` counts gradients, the one at the start included, or where the
-    metric depends on the position (or the method is implicit) evaluations of dH/dq.
-    ``metric_evaluations`` and ``gradient_evaluations`` count those parts by themselves.
+    Parameters
+    ----------
+    q : ndarray, shape (n_steps + 1, d)
+        Positions, including the start.
+    p : ndarray, shape (n_steps + 1, d)
+        Momenta, including the start.
+    energy : ndarray, shape (n_steps + 1,)
+        Energies.
+    converged : ndarray of bool, shape (n_steps,)
+        Whether each step was made; True for an explicit integrator. The trajectory ends at a step whose solve fails, or which
+        meets a metric that is not finite and positive definite. This step and the later ones have False here, and NaN as their
+        states.
+    iterations : ndarray of int, shape (n_steps,)
+        Iterations of the solver per step; 0 for an explicit integrator.
+    evaluations : int
+        Number of gradients, including that at the start. If the metric depends on the position or the method is implicit,
+        number of evaluations of dH/dq.
+    gradient_evaluations : int, default 0
+        Number of gradients.
+    metric_evaluations : int, default 0
+        Number of evaluations of the metric.
+
+    See Also
+    --------
+    integrate : Returns it.
     """
 
     q: np.ndarray
@@ -51,7 +71,10 @@ def follow(
     states: np.ndarray,
     history: np.ndarray,
 ) -> None:
-    """Fill ``states`` (n + 1, 2, d) and ``history``, rows (energy, iterations, whether there is no state), from row 1 on."""
+    """Fill ``states`` (n + 1, 2, d) and ``history`` from row 1 on.
+
+    A row of ``history`` has the energy, the iterations, and whether the state is missing.
+    """
     _, _, _, cache, counters, status = as_work(work)
     point, done = as_point(z), 0
     for n in range(1, states.shape[0]):
@@ -79,12 +102,13 @@ def with_the_leapfrog(
     states: np.ndarray,
     history: np.ndarray,
 ) -> None:
-    """The same with the diagonal leapfrog, whose step costs less than a call through a pointer."""
+    """Follow a trajectory of the diagonal leapfrog, whose step costs less than a call through a pointer."""
     kind, refresh, _, metric = dynamics
     follow_part((kind, refresh, leapfrog_diagonal, metric), model, z, eps, work, own, states, history)
 
 
 def signature() -> Any:
+    """Return the signature of :func:`follow`."""
     return nb.void(
         types.DYNAMICS, types.MODEL, types.MATRIX, nb.float64, types.WORK, types.MATRIX, types.STACK, types.MATRIX
     )
@@ -104,15 +128,58 @@ def integrate(
     n_steps: int,
     fuse: bool = False,
 ) -> Trajectory:
-    """Follow ``integrator`` for ``n_steps`` steps of ``step_size`` (negative: backwards) from (q, p).
+    """Follow a trajectory of an integrator.
 
-    ``fuse``: compile the step for this model and metric, as :func:`refhmc.sample` does the kernel.
+    The steps continue if the energy is not finite, and such energies are in the result.
 
-    The steps go on where the energy is not finite; such energies are in the result. Raises ShapeError on shapes,
-    ValueError for a step that is zero or not finite or a negative number of steps.
+    Parameters
+    ----------
+    H : Hamiltonian
+        The Hamiltonian.
+    integrator : object
+        An integrator of `refhmc.integrators`, or your own.
+    q : array_like, shape (d,)
+        Position at the start.
+    p : array_like, shape (d,)
+        Momentum at the start.
+    step_size : float
+        Step size; negative for a trajectory backward in time.
+    n_steps : int
+        Number of steps, 0 or more.
+    fuse : bool, default False
+        Compile the step for this model and metric, as ``refhmc.Numba(fuse=True)`` does for a kernel.
+
+    Returns
+    -------
+    Trajectory
+        Positions, momenta and energies, and the work of the solver.
+
+    Raises
+    ------
+    ValueError
+        If `step_size` is zero or not finite, or `n_steps` is negative.
+    refhmc.errors.ShapeError
+        If `q` or `p` has another shape.
+    refhmc.errors.MetricError
+        If the metric is not positive definite at the start.
+
+    See Also
+    --------
+    Hamiltonian : The Hamiltonian.
+    transition : One transition of a kernel.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> H = refhmc.Hamiltonian(refhmc.models.Gaussian([0.0], [[1.0]]))
+    >>> path = refhmc.integrate(H, refhmc.integrators.Leapfrog(), [1.0], [0.0], step_size=0.1, n_steps=100)
+    >>> path.q.shape, path.evaluations
+    ((101, 1), 101)
+    >>> bool(abs(path.energy - path.energy[0]).max() < 0.002)
+    True
     """
     if not is_number(step_size) or not math.isfinite(step_size) or step_size == 0:
-        raise ValueError(f"step_size must be finite and not zero, got {step_size!r}")
+        raise ValueError(f"step_size must be finite and not zero; got {step_size!r}.")
     model, n = H.model, whole_number("n_steps", n_steps, 0)
     q, p = model._position(q), H._momentum(p)
     energy, _, _ = H._evaluate(q, p)  # raises where there is no metric

@@ -24,11 +24,11 @@ CHECK = Layout(f"start[2] end[{POINT_ROWS}]")
 class Integrator(Protocol):
     """Protocol of an integrator, refhmc's or a user's (``docs/how_to_add.md``).
 
-    The claims are those of :mod:`refhmc.integrators`. ``pointer(metric)`` returns the compiled step for a metric, of the signature
-    ``types.STEP``. ``layout`` has the integrator's own rows, which begin with :data:`CHECK` if its steps are to be checked.
-    ``options`` returns entries of the record of that name. Optional attributes are ``constant_metric = True`` (only M^-1 is
-    needed), ``fixed_metric`` (the metric must not be adapted), ``point_rows``, and ``rows_for(model, metric)``, which returns the
-    initial rows.
+    The claims are those of :mod:`refhmc.integrators`. ``pointer(metric)`` returns the compiled step for a metric, of the
+    signature ``types.STEP``. ``layout`` has the integrator's own rows, which begin with :data:`CHECK` if its steps are to
+    be checked. ``options`` returns entries of the record of that name. Optional attributes are ``constant_metric = True``
+    (only M^-1 is needed), ``fixed_metric`` (the metric must not be adapted), ``point_rows``, and ``rows_for(model,
+    metric)``, which returns the initial rows.
     """
 
     order: int

@@ -113,8 +113,8 @@ class Suzuki(Composition):
 
         (c_1, ..., c_5) = (u, u, 1 - 4u, u, u),      u = 1 / (4 - 4^(1/3))
 
-    They satisfy sum c_k = 1 and sum c_k^3 = 0. The steps and the error are smaller than those of ``Yoshida``. The composition has
-    order 4. It is symplectic, reversible and exact if its base is.
+    They satisfy sum c_k = 1 and sum c_k^3 = 0. The steps and the error are smaller than those of ``Yoshida``. The
+    composition has order 4. It is symplectic, reversible and exact if its base is.
 
     Parameters
     ----------

@@ -33,8 +33,8 @@ def resolve(metric: Any, integrator: Any) -> tuple:
 def default_metric(integrator: Any) -> Any:
     """Return the metric for "auto".
 
-    This is a metric of low rank, which starts diagonal and learns those directions that pay. It is ``Diagonal()`` for an integrator
-    that never has the whole gradient, and ``Identity()`` for one that contains the metric.
+    This is a metric of low rank, which starts diagonal and learns those directions that pay. It is ``Diagonal()`` for an
+    integrator that never has the whole gradient, and ``Identity()`` for one that contains the metric.
     """
     if getattr(integrator, "fixed_metric", False):
         return Identity()

@@ -9,11 +9,11 @@
     q_I <- q_I + eps/2 M_I^-1 p_I
     p_I <- p_I + eps/2 dL/dq_I
 
-Algorithms 3 and 4 of Gram-Hansen's notes with their errata (sign(p_j) in the new momentum; the gradient is at the whole
-of q), after Nishimura, Dunson and Lu (2020). Each move of J keeps H exactly, whatever lies between q and q*. So does the step if
-L is constant except for jumps. The map keeps volume. For a given order, the same map with reversed momentum and reversed order
-is its inverse. A random order whose distribution is the same in both directions therefore makes a reversible kernel. Outside the
-support dU = inf, a reflection. Without a discontinuous coordinate this is the leapfrog.
+Algorithms 3 and 4 of Gram-Hansen's notes with their errata (sign(p_j) in the new momentum; the gradient is at the whole of
+q), after Nishimura, Dunson and Lu (2020). Each move of J keeps H exactly, whatever lies between q and q*. So does the step
+if L is constant except for jumps. The map keeps volume. For a given order, the same map with reversed momentum and reversed
+order is its inverse. A random order whose distribution is the same in both directions therefore makes a reversible kernel.
+Outside the support dU = inf, a reflection. Without a discontinuous coordinate this is the leapfrog.
 
 A move asks the model for L(q*) - L(q), or for L(q*) if the model has only the full density.
 """
@@ -97,10 +97,8 @@ def step(H: Any, q: Array, p: Array, eps: Array, order: Array) -> tuple[Array, A
     p : array, shape (..., d)
         Momenta after the step.
 
-    References
-    ----------
-    Gram-Hansen, notes on HMC and discontinuous HMC, Algorithms 3 and 4. Errata: the new momentum has the factor sign(p_j), and the
-    gradient is taken at the whole of q.
+    References ---------- Gram-Hansen, notes on HMC and discontinuous HMC, Algorithms 3 and 4. Errata: the new momentum has
+    the factor sign(p_j), and the gradient is taken at the whole of q.
     """
     p = kicked(H, q, p, eps / 2)
     q = drifted(H, q, p, eps / 2)
@@ -110,14 +108,14 @@ def step(H: Any, q: Array, p: Array, eps: Array, order: Array) -> tuple[Array, A
 
 
 def kicked(H: Any, q: Array, p: Array, h: Array) -> Array:
-    """Return p_I + h dL/dq_I, or the same array if there are no smooth coordinates."""
+    """Return p_I + h dL/dq_I, or the same array if all coordinates are discontinuous."""
     if len(H.model.discontinuous) == q.shape[-1]:
         return p
     return p + h * batched.namespace(q).where(H.jumps(q), 0.0, H.model.gradient(q))
 
 
 def drifted(H: Any, q: Array, p: Array, h: Array) -> Array:
-    """Return q_I + h M_I^-1 p_I, or the same array if there are no smooth coordinates."""
+    """Return q_I + h M_I^-1 p_I, or the same array if all coordinates are discontinuous."""
     if len(H.model.discontinuous) == q.shape[-1]:
         return q
     return q + h * batched.namespace(q).where(H.jumps(q), 0.0, H.inverse_mass(q) * p)
@@ -151,7 +149,10 @@ def jumped(
 
 @jit
 def density_change(model: tuple, z: np.ndarray, j: int, new_value: float, work: tuple) -> float:
-    """Return L(q with q_j = new_value) - L(q) at the point ``z``, whose log density must be up to date; for j = -1, L minus that."""
+    """Return L(q with q_j = new_value) - L(q) at the point ``z``, whose own log density must be up to date.
+
+    For j = -1, return L minus that log density.
+    """
     f, point = as_model(model), as_point(z)
     as_work(work).counters.densities += 1
     return f.change(point.q, f.data, j, new_value, point.log_density[0])

@@ -53,9 +53,9 @@ class ExplicitTao:
 
         one step:   A(eps/2) B(eps/2) C(eps) B(eps/2) A(eps/2)
 
-    On the doubled space the method is of order 2, symplectic and reversible. A trajectory starts from x = q, y = p, and the copies
-    are dropped at its end. This map (q, p) -> (q', p') neither keeps volume nor is reversible, so that a chain is approximate and
-    ``exact`` is False. It costs four evaluations of (dH/dp, dH/dq) per step.
+    On the doubled space the method is of order 2, symplectic and reversible. A trajectory starts from x = q, y = p, and the
+    copies are dropped at its end. This map (q, p) -> (q', p') neither keeps volume nor is reversible, so that a chain is
+    approximate and ``exact`` is False. It costs four evaluations of (dH/dp, dH/dq) per step.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ def tao(
     work: tuple,
     own: np.ndarray,
 ) -> bool:
-    """Make one step on the doubled phase space; return False if there is no metric."""
+    """Make one step on the doubled phase space; return False if the metric cannot be factorised."""
     h = 0.5 * eps
     if not flow(model, metric, h, q, y, x, p, work, own):
         return False

@@ -119,7 +119,9 @@ class GaussianSplit:
             raise MetricError("precision must be symmetric; got a matrix that differs from its transpose.")
         least = np.linalg.eigvalsh(J)[0]
         if not least > 0:
-            raise MetricError(f"precision must be positive definite; got a matrix whose least eigenvalue is {least:.6g}.")
+            raise MetricError(
+                f"precision must be positive definite; got a matrix whose least eigenvalue is {least:.6g}."
+            )
 
     @classmethod
     def at_mode(cls, model: Any, start: Any = None) -> GaussianSplit:

@@ -49,8 +49,8 @@ class GeneralizedLeapfrog(Implicit):
         q' = q + eps/2 (dH/dp(q, p+) + dH/dp(q', p+))                implicit in q'
         p' = p+ - eps/2 dH/dq(q', p+)                                explicit
 
-    The method is of order 2, symplectic and reversible to the tolerance of the solver. A chain is exact if the reversibility check
-    is on. The method conserves every invariant q'Ap. On a constant metric it is the leapfrog.
+    The method is of order 2, symplectic and reversible to the tolerance of the solver. A chain is exact if the
+    reversibility check is on. The method conserves every invariant q'Ap. On a constant metric it is the leapfrog.
 
     Parameters
     ----------

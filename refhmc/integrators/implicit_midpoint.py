@@ -44,9 +44,9 @@ class ImplicitMidpoint(Implicit):
 
         z' = z + eps f((z + z')/2),        z = (q, p),    f = (dH/dp, -dH/dq)
 
-    The method is of order 2, symplectic and reversible to the tolerance of the solver. A chain is exact if the reversibility check
-    is on. The method conserves every quadratic invariant. On a Gaussian with a constant metric no proposal is rejected, whatever
-    the step size.
+    The method is of order 2, symplectic and reversible to the tolerance of the solver. A chain is exact if the
+    reversibility check is on. The method conserves every quadratic invariant. On a Gaussian with a constant metric no
+    proposal is rejected, whatever the step size.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ def step_by_midpoint(
 
 @jit_part
 def vector_field(model: tuple, metric: tuple, m: np.ndarray, work: tuple, own: np.ndarray) -> bool:
-    """Write dH/dp and dH/dq at the point ``m`` (2, d) to ``own``; return False if there is no metric."""
+    """Write dH/dp and dH/dq at the point ``m`` (2, d) to ``own``; return False if the metric cannot be factorised."""
     if not factorise(model, metric, m[0], work):
         return False
     velocity_and_force(model, metric, m[1], 1.0, 1.0, work, rows(own).v, rows(own).dH_dq)

@@ -40,8 +40,8 @@ class Leapfrog:
         q <- q + eps M^-1 p
         p <- p + eps/2 dL/dq(q)
 
-    The method is of order 2, symplectic, reversible under p -> -p, explicit and exact. It costs one gradient per step, since the
-    gradient of the last kick is that of the next step's first kick.
+    The method is of order 2, symplectic, reversible under p -> -p, explicit and exact. It costs one gradient per step,
+    since the gradient of the last kick is that of the next step's first kick.
 
     See Also
     --------

@@ -21,8 +21,8 @@ class NaiveSplit(Leapfrog):
 
         p <- p - eps/2 sum_m dU_m/dq;     q <- q + eps M^-1 p;     p <- p - eps/2 sum_m dU_m/dq
 
-    The method is the leapfrog: of order 2, symplectic, reversible, explicit and exact. It costs M partial gradients per step, and
-    only one part of the data is in memory at a time.
+    The method is the leapfrog: of order 2, symplectic, reversible, explicit and exact. It costs M partial gradients per
+    step, and only one part of the data is in memory at a time.
 
     See Also
     --------

@@ -1,8 +1,8 @@
 """Common code of the integrators that follow the parts of a split model: partial gradients, and the energy at the end.
 
-With H = sum_m U_m(q) + K(p), the kick of part m is p <- p - h dU_m/dq. The last partial gradient is kept with its position. If a
-method needs it again at the same position, as at the end of one step and the beginning of the next, it is not evaluated again.
-It is a function of part and position only, so that the draws do not depend on whether it was kept.
+With H = sum_m U_m(q) + K(p), the kick of part m is p <- p - h dU_m/dq. The last partial gradient is kept with its position.
+If a method needs it again at the same position, as at the end of one step and the beginning of the next, it is not
+evaluated again. It is a function of part and position only, so that the draws do not depend on whether it was kept.
 """
 
 from __future__ import annotations
@@ -60,9 +60,7 @@ class FollowsParts:
             If the model is not split.
         """
         if not hasattr(model, "parts"):
-            raise TypeError(
-                f"model must be split for {type(self).__name__}; got {model!r}. Use model.split(M)."
-            )
+            raise TypeError(f"model must be split for {type(self).__name__}; got {model!r}. Use model.split(M).")
         return np.zeros((KNOWN.n_vectors, model.dim))
 
     def drawn_parts(self, model: Any) -> int:
@@ -91,7 +89,7 @@ class FollowsParts:
         Returns
         -------
         int or None
-            Number of the part, from 0, or None if there is no such part.
+            Number of the part, from 0, or None if they share none.
         """
         return 0 if M == 1 else None
 

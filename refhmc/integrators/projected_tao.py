@@ -5,9 +5,9 @@ mu = (mu_q, mu_p) that, applied before and after, maps the diagonal x = q, y = p
 
     (q', p', q', p') = Phi((q, p, q, p) + S mu) + S mu,        S mu = (mu_q, mu_p, -mu_q, -mu_p)
 
-This is the symmetric projection of Hairer (2000) and, for extended phase spaces, of Jayawardana and Ohsawa (2023). Phi preserves
-dq^dp + dx^dy, which the shifts change by 2 dmu_q^dmu_p at both ends, so that (q, p) -> (q', p') is symplectic. The same mu
-solves the reverse step, so that the map is reversible. Order 2.
+This is the symmetric projection of Hairer (2000) and, for extended phase spaces, of Jayawardana and Ohsawa (2023). Phi
+preserves dq^dp + dx^dy, which the shifts change by 2 dmu_q^dmu_p at both ends, so that (q, p) -> (q', p') is symplectic.
+The same mu solves the reverse step, so that the map is reversible. Order 2.
 
 The equation is solved for mu, starting from 0, by x -> x - B F(x). Here F(mu) = D Phi(z + S mu) + 2 mu is the difference of the
 two copies afterwards, with D(q, p, x, y) = (q - x, p - y). B is the inverse of its derivative at eps = 0 with the binding's
@@ -51,8 +51,8 @@ class ProjectedTao(Implicit):
 
         (q', p', q', p') = Phi((q, p, q, p) + S mu) + S mu,        S mu = (mu_q, mu_p, -mu_q, -mu_p)
 
-    The method is of order 2, symplectic and reversible to the tolerance of the solver. A chain is exact if the reversibility check
-    is on.
+    The method is of order 2, symplectic and reversible to the tolerance of the solver. A chain is exact if the
+    reversibility check is on.
 
     Parameters
     ----------

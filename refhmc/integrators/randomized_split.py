@@ -41,9 +41,9 @@ class RandomizedSplit(FollowsParts):
 
         for m = s_1, ..., s_M:    p <- p - eps/2 dU_m/dq;    q <- q + eps/M M^-1 p;    p <- p - eps/2 dU_m/dq
 
-    The method is of order 1, symplectic and explicit. The map of one order is not reversible: its inverse has the reversed order.
-    Each trajectory draws an order, and the reversed one has the same probability, so that the kernel is exact. The metric is
-    Euclidean. The cost is 2 M partial gradients per step, or one for M = 1.
+    The method is of order 1, symplectic and explicit. The map of one order is not reversible: its inverse has the reversed
+    order. Each trajectory draws an order, and the reversed one has the same probability, so that the kernel is exact. The
+    metric is Euclidean. The cost is 2 M partial gradients per step, or one for M = 1.
 
     Parameters
     ----------

@@ -3,9 +3,9 @@
 A step may be composed of several of the same symmetric method, with sizes c_1 eps, c_2 eps, ... that add up to eps: order
 4 from order 2 (:mod:`refhmc.integrators.composition`).
 
-**The reverse step** of an implicit step z -> z' has to arrive at z. Since z is known, the solve need not be followed to its end.
-For the midpoint rule let m = (z + z')/2, h = (z' - z)/2 and g(u) = eps/2 (f(m + u) - f(m)). In terms of u, the midpoint's
-distance from m, the two iterations are
+**The reverse step** of an implicit step z -> z' has to arrive at z. Since z is known, the solve need not be followed to its
+end. For the midpoint rule let m = (z + z')/2, h = (z' - z)/2 and g(u) = eps/2 (f(m + u) - f(m)). In terms of u, the
+midpoint's distance from m, the two iterations are
 
     forward:   u <- g(u)   from u = -h,          reverse:   u <- -g(u)   from u = h.
 
@@ -16,17 +16,17 @@ iterate was farther from z than the first; two iterations have reduced the dista
 as the forward iteration, of which twice the length is within the iterations allowed. This is the criterion of
 :mod:`refhmc.numerics.fixed_point`, "a known end". If it does not hold, the reverse iteration continues, and its end decides.
 
-The assumption is that the last rate continues. Then the reverse iteration converges to z within the iterations allowed, and the
-full reverse step would confirm the step. The accepted steps, and so the draws, are then those of a check that is always followed
-to its end. This assumption is not proved but was measured. Of 185,813 solved steps near the edge of solvability, with tolerances
-1e-4 to 1e-12, the full check rejected 10,421. The early stop was used for 44,365, and the full check rejected none of these.
-Each part of the criterion is needed. There are 319 errors without the condition that no iterate is farther from z than the
-first, 583 without the number of iterations and its bound, and 51 with a half instead of a quarter in two iterations.
-(``tests/integrators/test_reversibility.py`` repeats the comparison.)
+The assumption is that the last rate continues. Then the reverse iteration converges to z within the iterations allowed, and
+the full reverse step would confirm the step. The accepted steps, and so the draws, are then those of a check that is always
+followed to its end. This assumption is not proved but was measured. The full check rejected 10,421 of 185,813 solved steps near
+the edge of solvability, with tolerances 1e-4 to 1e-12. The early stop was used for 44,365, and the full check
+rejected none of these. Each part of the criterion is needed. There are 319 errors without the condition that no iterate is
+farther from z than the first, 583 without the number of iterations and its bound, and 51 with a half instead of a quarter
+in two iterations. (``tests/integrators/test_reversibility.py`` repeats the comparison.)
 
 The reverse steps of other methods are followed to the end. Anderson's acceleration is not a function of one iterate, and does
-not keep mirror images: 1 of 473 early stops was wrong. The generalised leapfrog ends with an explicit step that multiplies the
-solver's error: 15 of 1,531 were wrong.
+not keep mirror images. In a test 1 of 473 early stops was wrong. The generalised leapfrog ends with an explicit step that
+multiplies the solver's error. In a test 15 of 1,531 were wrong.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ def integrator_step(dynamics: tuple, model: tuple, z: np.ndarray, eps: float, wo
 def checked_step(dynamics: tuple, model: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
     """Make a step z -> z' that is used only if the reverse step from z' returns to z.
 
-    An implicit equation may have several solutions, and the reverse step may find another one. A step that returns may lie near one
-    that does not. There are two signs of this: the reverse step misses z by more than a tolerance (the map multiplies the solver's
-    error), or the two solves took different numbers of iterations (at the solution both contract in the same way). In these cases
-    the step is made once more, from the end of the reverse step, and has to return to z', as if the chain were at z'. Plain
-    iteration may stop the reverse step early, as the module's docstring explains.
+    An implicit equation may have several solutions, and the reverse step may find another one. A step that returns may lie
+    near one that does not. There are two signs of this: the reverse step misses z by more than a tolerance (the map
+    multiplies the solver's error), or the two solves took different numbers of iterations (at the solution both contract in
+    the same way). In these cases the step is made once more, from the end of the reverse step, and has to return to z', as
+    if the chain were at z'. Plain iteration may stop the reverse step early, as the module's docstring explains.
     """
     dyn, w = as_dynamics(dynamics), rows(own)
     _, _, options, _, counters, status = as_work(work)
@@ -102,7 +102,7 @@ def checked_step(dynamics: tuple, model: tuple, z: np.ndarray, eps: float, work:
 def goes_to(
     target: np.ndarray, dynamics: tuple, model: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray
 ) -> bool:
-    """Move ``z`` by a step of ``eps``; return whether it arrives at the (q, p) of ``target`` to within the reversal threshold."""
+    """Move ``z`` by a step of ``eps``; return whether it arrives at the (q, p) of ``target`` within the reversal tolerance."""
     dyn = as_dynamics(dynamics)
     _, _, options, _, _, status = as_work(work)
     energy = dyn.step(model, dyn.metric, z, eps, work, own)

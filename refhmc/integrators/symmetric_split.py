@@ -37,9 +37,9 @@ class SymmetricSplit(FollowsParts):
         for m = 1, ..., M:     p <- p - eps/2 dU_m/dq;     if m < M:   q <- q + eps/D M^-1 p
         for m = M, ..., 1:     p <- p - eps/2 dU_m/dq;     if m > 1:   q <- q + eps/D M^-1 p
 
-    The method is of order 2, symplectic, reversible under p -> -p, explicit and exact. With one part it is the leapfrog. The metric
-    is Euclidean. The cost is 2 M - 2 partial gradients per step, or one for M = 1. The algorithm as printed has 2 M, but kicks at
-    the same position share their gradient.
+    The method is of order 2, symplectic, reversible under p -> -p, explicit and exact. With one part it is the leapfrog.
+    The metric is Euclidean. The cost is 2 M - 2 partial gradients per step, or one for M = 1. The algorithm as printed has
+    2 M, but kicks at the same position share their gradient.
 
     See Also
     --------

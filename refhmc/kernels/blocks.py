@@ -134,7 +134,7 @@ def block_indices(model: Model, block: Any) -> np.ndarray:
 
 
 def coordinates_of(model: Model, name: str) -> list[int]:
-    """Return the coordinates called ``name`` or ``name[k]``, or else those on which a constrained variable of that name depends.
+    """Return the coordinates called ``name`` or ``name[k]``, or else those on which a constrained variable ``name`` depends.
 
     The latter are found by moving one coordinate at a time. Raises ValueError if the model does not have the name, or if no
     coordinate changes the variable.
@@ -175,7 +175,7 @@ def coordinates_of(model: Model, name: str) -> list[int]:
 
 
 def changed_by(model: Model, name: str, q: np.ndarray, which: np.ndarray, moves: np.ndarray) -> np.ndarray:
-    """Return whether a constrained variable changes if one coordinate of ``q`` (d,) is moved; (d,), False except for ``which``."""
+    """Return whether moving each coordinate of ``q`` (d,) changes a constrained variable; (d,), False except for ``which``."""
     positions = np.repeat(q[None], len(which) + 1, axis=0)
     positions[np.arange(len(which)), which] += moves
     with np.errstate(all="ignore"):

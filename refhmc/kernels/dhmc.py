@@ -57,17 +57,17 @@ class DHMC:
         (q*, p*) = n steps from (q, p), each with the coordinates of J in a fresh random order
         q <- q*  with probability  min(1, exp(H(q, p) - H(q*, p*)))
 
-    If all coordinates are discontinuous, the energy is exact and every proposal is accepted. If none is, this is HMC. In warm-up
-    the step size is adapted to the no-flip rate of the moves of J. If some coordinates are smooth, it is adapted to the acceptance
-    rate instead, and the factor that all masses m_j have in common is adapted to the no-flip rate.
+    If all coordinates are discontinuous, the energy is exact and every proposal is accepted. If none is, this is HMC. In
+    warm-up the step size is adapted to the no-flip rate of the moves of J. If some coordinates are smooth, it is adapted to
+    the acceptance rate instead, and the factor that all masses m_j have in common is adapted to the no-flip rate.
 
     Parameters
     ----------
     step_size : float, optional
         Step size. By default it is adapted in warm-up, together with the common factor of the masses.
     n_steps : int, optional
-        Number of steps per trajectory. Give `n_steps` or `trajectory_length`, not both. If neither is given, a trajectory has 20
-        steps.
+        Number of steps per trajectory. Give `n_steps` or `trajectory_length`, not both. If neither is given, a trajectory
+        has 20 steps.
     trajectory_length : float, optional
         Length of a trajectory, ``n_steps * step_size``. The number of steps is rounded to a whole number from 1 to 1,024.
     step_jitter : float, default 0.2
@@ -111,12 +111,12 @@ class DHMC:
     Examples
     --------
     >>> import refhmc
-    >>> kernel = refhmc.DHMC(step_size=0.5, n_steps=5)
+    >>> kernel = refhmc.DHMC(n_steps=5)
     >>> result = refhmc.sample(
-    ...     refhmc.models.ChangePoint(), kernel, draws=50, tune=0, random_seed=1, progressbar=False, raw=True
+    ...     refhmc.models.ChangePoint(), kernel, draws=100, tune=200, random_seed=1, progressbar=False, raw=True
     ... )
-    >>> result.draws.shape[:2]
-    (4, 50)
+    >>> result.draws.shape
+    (4, 100, 3)
     >>> bool((result.sample_stats["no_flip_rate"] <= 1).all())
     True
     """

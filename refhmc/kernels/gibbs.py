@@ -2,7 +2,7 @@
 
     for each block b, in the order given:   q_b <- one transition of b's kernel on the density of q_b given the rest
 
-Each transition keeps the conditional of its block, hence the joint distribution, and so does their sequence. A draw is the
+Each transition keeps the conditional of its block and therefore the joint distribution. So does their sequence. A draw is the
 position after all blocks. (The alternation is not reversible as a whole, and need not be.)
 
 Each block has its own metric, integrator and adaptation. The step size is adapted by dual averaging of the block's own
@@ -38,8 +38,9 @@ class Gibbs:
         for each block b, in the order given:
             q_b <- one transition of b's kernel on the density of q_b given the rest
 
-    Each transition keeps the conditional distribution of its block, hence the joint distribution, and so does their sequence.
-    The alternation is not reversible as a whole, and need not be. Each block has its own metric, integrator and adaptation.
+    Each transition keeps the conditional distribution of its block and therefore the joint distribution. So does their
+    sequence. The alternation is not reversible as a whole, and need not be. Each block has its own metric, integrator and
+    adaptation.
 
     Parameters
     ----------
@@ -53,7 +54,7 @@ class Gibbs:
     Raises
     ------
     ValueError
-        If there are no blocks, if two blocks are equal or have one name, or if a word is unknown. When the kernel is first
+        If `blocks` is empty, if two blocks are equal or have one name, or if a word is unknown. When the kernel is first
         used with a model, also if the model does not have a name or index, or if the blocks overlap or leave a coordinate out.
     TypeError
         If the kernel of a block is not a kernel of one transition.
@@ -65,20 +66,18 @@ class Gibbs:
     end, for example ``step_size_x``. The names of a block of several variables are joined (``step_size_beta_sigma_phi``). A
     block of indices has its place as its name (``step_size_block0``).
 
-    References
-    ----------
-    Brofos and Lederman (2021), section 4.4, alternate in this way between the latent series of a stochastic-volatility model and
-    its parameters.
+    References ---------- Brofos and Lederman (2021), section 4.4, alternate in this way between the latent series of a
+    stochastic-volatility model and its parameters.
 
     Examples
     --------
     >>> import refhmc
     >>> kernel = refhmc.Gibbs({"v": refhmc.HMC(n_steps=3), "x": refhmc.NUTS()})
     >>> result = refhmc.sample(
-    ...     refhmc.models.Funnel(2), kernel, draws=50, tune=50, random_seed=1, progressbar=False, raw=True
+    ...     refhmc.models.Funnel(2), kernel, draws=100, tune=100, random_seed=1, progressbar=False, raw=True
     ... )
     >>> result.posterior["x"].shape
-    (4, 50, 2)
+    (4, 100, 2)
     >>> int(result.sample_stats["n_steps_v"].max())
     3
     """

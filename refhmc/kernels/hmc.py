@@ -89,12 +89,10 @@ class HMC:
     NUTS : Chooses the length of each trajectory by itself.
     DHMC : For densities with jumps.
 
-    Notes
-    -----
-    To draw the number of steps uniformly from 1, ..., L, give ``trajectory_length=step_size * (L + 1) / 2`` and
-    ``length_jitter=L / (L + 1)``. The program of Brofos and Lederman (2021) does this by default, but not in the runs of their
-    tables. The programs of Betancourt (2013) and of Cobb et al. (2019) use a fixed number of steps. Betancourt's program jitters
-    the step size by 5 %.
+    Notes ----- To draw the number of steps uniformly from 1, ..., L, give ``trajectory_length=step_size * (L + 1) / 2`` and
+    ``length_jitter=L / (L + 1)``. The program of Brofos and Lederman (2021) does this by default, but not in the runs of
+    their tables. The programs of Betancourt (2013) and of Cobb et al. (2019) use a fixed number of steps. Betancourt's
+    program jitters the step size by 5 %.
 
     References
     ----------
@@ -105,12 +103,11 @@ class HMC:
     Examples
     --------
     >>> import refhmc
+    >>> model = refhmc.models.Gaussian([0.0, 0.0], [[1.0, 0.5], [0.5, 2.0]])
     >>> kernel = refhmc.HMC(step_size=0.5, n_steps=5)
-    >>> result = refhmc.sample(
-    ...     refhmc.models.Funnel(2), kernel, draws=50, tune=0, random_seed=1, progressbar=False, raw=True
-    ... )
-    >>> result.posterior["v"].shape
-    (4, 50)
+    >>> result = refhmc.sample(model, kernel, draws=100, tune=0, random_seed=1, progressbar=False, raw=True)
+    >>> result.draws.shape
+    (4, 100, 2)
     >>> int(result.sample_stats["n_steps"].max())
     5
     """

@@ -217,14 +217,16 @@ LARGEST_LOG_WEIGHT = 700.0
 class NUTS:
     """The No-U-Turn sampler, which chooses the length of each trajectory.
 
-    From (q, p), p ~ N(0, M), a trajectory is doubled, forward or backward in time at random, until it turns back on itself. With
-    rho the sum of the momenta of the states z_a, ..., z_b and v their velocities M^-1 p (or G(q)^-1 p), an interval turns if::
+    From (q, p), p ~ N(0, M), a trajectory is doubled, forward or backward in time at random, until it turns back on itself.
+    With rho the sum of the momenta of the states z_a, ..., z_b and v their velocities M^-1 p (or G(q)^-1 p), an interval
+    turns if::
 
         rho . v_a <= 0   or   rho . v_b <= 0
 
-    Two halves are joined unless the whole turns, the first half turns with the first state of the second, or the second half
-    turns with the last state of the first. The next state is drawn from the trajectory with multinomial weights exp(-H). The new
-    half replaces the candidate with probability min(1, W_new / W_old). The transition leaves exp(-H) exactly invariant.
+    Two halves are joined unless the whole turns, the first half turns with the first state of the second, or the second
+    half turns with the last state of the first. The next state is drawn from the trajectory with multinomial weights
+    exp(-H). The new half replaces the candidate with probability min(1, W_new / W_old). The transition leaves exp(-H)
+    exactly invariant.
 
     Parameters
     ----------
@@ -263,12 +265,11 @@ class NUTS:
     Examples
     --------
     >>> import refhmc
+    >>> model = refhmc.models.Gaussian([0.0, 0.0], [[1.0, 0.5], [0.5, 2.0]])
     >>> kernel = refhmc.NUTS(max_treedepth=4)
-    >>> result = refhmc.sample(
-    ...     refhmc.models.Funnel(2), kernel, draws=50, tune=50, random_seed=1, progressbar=False, raw=True
-    ... )
-    >>> result.posterior["v"].shape
-    (4, 50)
+    >>> result = refhmc.sample(model, kernel, draws=100, tune=100, random_seed=1, progressbar=False, raw=True)
+    >>> result.draws.shape
+    (4, 100, 2)
     >>> bool(result.sample_stats["n_steps"].max() <= 15)
     True
     """
@@ -364,7 +365,7 @@ def is_turning(first: np.ndarray, second: np.ndarray, v_last: np.ndarray) -> boo
 
 @jit_sum
 def states_are_turning(first: np.ndarray, z: np.ndarray) -> bool:
-    """Return :func:`is_turning` for the first state of the interval ``first`` and the state ``z``; its three parts are the same."""
+    """Return :func:`is_turning` for the first state of ``first`` and the state ``z``, for which its three parts are equal."""
     a, point = as_interval(first), as_point(z)
     whole_a = whole_b = 0.0
     for i in range(z.shape[1]):
@@ -406,8 +407,9 @@ def reverse(rows: np.ndarray) -> None:
 def add_leaf(tree: np.ndarray, leaf: int, z: np.ndarray) -> bool:
     """Add leaf ``z`` and join intervals of the same size, 1, 2, 4, ...; return False if a union of two turns.
 
-    The completed intervals that wait for another of their size are in ``tree[0], tree[1], ...``. Their number is the number of
-    ones in the binary digits of ``leaf``, and each join is a carry in leaf + 1. Only the first rows of a single state are filled.
+    The completed intervals that wait for another of their size are in ``tree[0], tree[1], ...``. Their number is the number
+    of ones in the binary digits of ``leaf``, and each join is a carry in leaf + 1. Only the first rows of a single state
+    are filled.
     """
     point = as_point(z)
     top, digits = 0, leaf
@@ -454,9 +456,9 @@ def build_subtree(
 ) -> tuple[int, float, float, int]:
     """Build a subtree of 2^depth states from the point ``z``, which moves to its far end.
 
-    ``tree[0]`` becomes the subtree's interval and ``candidate`` its candidate; the totals in ``trajectory`` are updated. Return
-    the outcome, the weight, the candidate's energy and the candidate's index, which starts at 1. The outcome is ``ACCEPTED`` for
-    a valid subtree and ``REJECTED`` for one that turns.
+    ``tree[0]`` becomes the subtree's interval and ``candidate`` its candidate; the totals in ``trajectory`` are updated.
+    Return the outcome, the weight, the candidate's energy and the candidate's index, which starts at 1. The outcome is
+    ``ACCEPTED`` for a valid subtree and ``REJECTED`` for one that turns.
     """
     _, tree, _, own, trajectory, work = as_workspace(workspace)
     outcome, weight, chosen_energy, chosen = S.ACCEPTED, 0.0, H0, 0

@@ -26,10 +26,10 @@ class Kernel(Protocol):
 
     A kernel with ``blocks``, a mapping from blocks to such kernels, needs nothing else (:mod:`refhmc.kernels.blocks`).
 
-    ``transition`` is the compiled function of the signature ``types.TRANSITION``. ``settings`` returns entries of the record of
-    that name. ``statistics`` has the names of those of :mod:`refhmc.core.sample_stats` that the kernel fills in. A ``step_size``
-    of None is adapted to ``target_accept``. A kernel may have ``exact = False`` and an ``approximation``, the reason, which
-    becomes a warning in the result.
+    ``transition`` is the compiled function of the signature ``types.TRANSITION``. ``settings`` returns entries of the
+    record of that name. ``statistics`` has the names of those of :mod:`refhmc.core.sample_stats` that the kernel fills in.
+    A ``step_size`` of None is adapted to ``target_accept``. A kernel may have ``exact = False`` and an ``approximation``,
+    the reason, which becomes a warning in the result.
     """
 
     step_size: float | None

@@ -282,7 +282,7 @@ class SGD(StochasticGradient):
     >>> import refhmc
     >>> kernel = refhmc.SGD(step_size=0.01, n_steps=100)
     >>> result = refhmc.sample(
-    ...     refhmc.models.Gaussian([1.0], [[1.0]]), kernel, draws=20, tune=0, random_seed=1, progressbar=False, raw=True
+    ...     refhmc.models.Gaussian([1.0], [[1.0]]), kernel, draws=100, tune=0, random_seed=1, progressbar=False, raw=True
     ... )
     >>> bool(abs(result.draws[:, -1] - 1).max() < 1e-3)
     True
@@ -292,8 +292,8 @@ class SGD(StochasticGradient):
     momentum: float = 0.0
     squared_by = 1.0
     approximation = (
-        "SGD is an optimiser. Its draws are iterates that vary with the noise of the minibatches, and their distribution is not "
-        "the posterior. Use HMC or NUTS for the posterior."
+        "SGD is an optimiser. Its draws are iterates that vary with the noise of the minibatches, and their distribution is "
+        "not the posterior. Use HMC or NUTS for the posterior."
     )
 
     def __post_init__(self) -> None:
@@ -364,10 +364,10 @@ class SGLD(StochasticGradient):
     >>> import refhmc
     >>> kernel = refhmc.SGLD(step_size=0.1, n_steps=10)
     >>> result = refhmc.sample(
-    ...     refhmc.models.Gaussian([1.0], [[1.0]]), kernel, draws=50, tune=10, random_seed=1, progressbar=False, raw=True
+    ...     refhmc.models.Gaussian([1.0], [[1.0]]), kernel, draws=100, tune=10, random_seed=1, progressbar=False, raw=True
     ... )
     >>> result.draws.shape
-    (4, 50, 1)
+    (4, 100, 1)
     >>> kernel.exact
     False
     """
@@ -393,10 +393,10 @@ class SGHMC(StochasticGradient):
 
         v <- (1 - alpha) v + eta g(q) + N(0, 2 (alpha - beta) eta),        q <- q + v
 
-    Here ``g(q) = n dL_m/dq`` for one of the n parts L_m of a split model, or dL/dq if the model is not split. Every update is
-    accepted, so that the stationary distribution is not the posterior. On a Gaussian with precision A, with full batches, M = I,
-    beta = 0 and a constant step, the covariance of the draws is ``A^-1 (I - eps^2 A / (2 (2 - alpha)))^-1``. The noise of
-    minibatches increases it. The momentum is drawn once, before the first update.
+    Here ``g(q) = n dL_m/dq`` for one of the n parts L_m of a split model, or dL/dq if the model is not split. Every update
+    is accepted, so that the stationary distribution is not the posterior. On a Gaussian with precision A, with full
+    batches, M = I, beta = 0 and a constant step, the covariance of the draws is ``A^-1 (I - eps^2 A / (2 (2 -
+    alpha)))^-1``. The noise of minibatches increases it. The momentum is drawn once, before the first update.
 
     Parameters
     ----------
@@ -443,10 +443,10 @@ class SGHMC(StochasticGradient):
     >>> import refhmc
     >>> kernel = refhmc.SGHMC(step_size=0.1, n_steps=10, friction=0.2)
     >>> result = refhmc.sample(
-    ...     refhmc.models.Gaussian([1.0], [[1.0]]), kernel, draws=50, tune=10, random_seed=1, progressbar=False, raw=True
+    ...     refhmc.models.Gaussian([1.0], [[1.0]]), kernel, draws=100, tune=10, random_seed=1, progressbar=False, raw=True
     ... )
     >>> result.draws.shape
-    (4, 50, 1)
+    (4, 100, 1)
     >>> kernel.exact
     False
     """

@@ -58,9 +58,9 @@ def watch_start(path: np.ndarray, q: np.ndarray) -> None:
 
 @jit
 def watch(path: np.ndarray, settings: Any, q: np.ndarray, drop: float, done: int, k: int) -> int:
-    """Keep the position after ``done`` steps, with H0 - H = ``drop``, for the lengths from the k-th on with at most that many steps.
+    """Keep the position after ``done`` steps, with H0 - H = ``drop``, for the lengths from the k-th on that it has reached.
 
-    Return the first length that has more.
+    Return the first length that needs more steps.
     """
     while k < N_LENGTHS and steps_of(watched_length(settings.longest, k), settings.step_size) <= done:
         there = as_watched(path[k])

@@ -41,9 +41,10 @@ NOTHING, FROM_DRAWS, AS_STAN, FROM_GRADIENTS, FROM_PAIRS = range(5)
 class Metric(Protocol):
     """Protocol of a metric, refhmc's or a user's (``docs/how_to_add.md``).
 
-    ``reads`` has the model's functions for the pointers ``metric`` and ``hessian_contraction``. ``geometry`` has the four compiled
-    functions of :mod:`refhmc.core.types`, and ``refresh`` is the compiled momentum draw. ``stacks`` returns ``vecs`` and ``mats``
-    for a model; ``leapfrog`` is True if the integrator needs only M^-1. ``options`` returns entries of the record of that name.
+    ``reads`` has the model's functions for the pointers ``metric`` and ``hessian_contraction``. ``geometry`` has the four
+    compiled functions of :mod:`refhmc.core.types`, and ``refresh`` is the compiled momentum draw. ``stacks`` returns
+    ``vecs`` and ``mats`` for a model; ``leapfrog`` is True if the integrator needs only M^-1. ``options`` returns entries
+    of the record of that name.
     """
 
     position_dependent: bool
@@ -200,7 +201,7 @@ class HamiltonianOnArrays:
         Returns
         -------
         array, shape (..., d)
-            v = G(q)^-1 p.
+            The velocities G(q)^-1 p.
         """
 
     @abstractmethod
@@ -261,7 +262,7 @@ class HamiltonianOnArrays:
         Returns
         -------
         array, shape (..., d)
-            -dphi/dq.
+            The derivative -dphi/dq.
         """
 
     @abstractmethod
@@ -278,7 +279,7 @@ class HamiltonianOnArrays:
         Returns
         -------
         array, shape (..., d)
-            -dtau/dq.
+            The derivative -dtau/dq.
         """
 
     @abstractmethod
@@ -329,9 +330,9 @@ class HamiltonianOnArrays:
         Returns
         -------
         velocity : array, shape (..., d)
-            dH/dp.
+            The derivative dH/dp.
         force : array, shape (..., d)
-            -dH/dq.
+            The derivative -dH/dq.
         """
         return self.inverse_product(q, p), self.potential_force(q) + self.kinetic_force(q, p)
 
@@ -346,7 +347,7 @@ class HamiltonianOnArrays:
         Returns
         -------
         array, shape (..., 2d)
-            dz/dt = (dH/dp, -dH/dq).
+            The derivative (dH/dp, -dH/dq).
         """
         return batched.join(*self.velocity_and_force(*batched.split(z)))
 
@@ -362,8 +363,8 @@ views = SHARED.views
 def factorise(model: tuple, metric: tuple, q: np.ndarray, work: tuple) -> bool:
     """Factorise the metric at ``q``, unless it is already factorised there; return False, and note the reason, if this fails.
 
-    DIVERGED: the metric is finite and not positive definite (the metric's own ``factorise`` notes this). NAN: it is not finite, or
-    rounding hides whether it is positive definite.
+    DIVERGED: the metric is finite and not positive definite (the metric's own ``factorise`` notes this). NAN: it is not
+    finite, or rounding hides whether it is positive definite.
     """
     vecs, mats, _, cache, counters, status = as_work(work)
     position = views(work).position
@@ -439,7 +440,10 @@ def half_log_det(work: tuple) -> float:
 
 @jit
 def energy(model: tuple, metric: tuple, z: np.ndarray, work: tuple) -> float:
-    """Return H = phi + tau of the point ``z`` and set its other rows from its position and momentum; NaN if there is no metric."""
+    """Return H = phi + tau of the point ``z``, and set its other rows from its position and momentum.
+
+    The energy is NaN if the metric cannot be factorised.
+    """
     point, status = as_point(z), as_work(work).status
     if not factorise(model, metric, point.q, work):
         return math.nan

@@ -129,7 +129,10 @@ class FisherOnArrays(HamiltonianOnArrays):
 
 @jit
 def factorise(model: tuple, work: tuple) -> bool:
-    """Compute G at the metric's position and its factors; return False, with DIVERGED noted if G is indefinite, if it has none."""
+    """Compute G at the metric's position and its factors; return False if it has none.
+
+    DIVERGED is noted if G is indefinite.
+    """
     vecs, mats, _, cache, _, status = as_work(work)
     f, w = as_model(model), views(work)
     f.metric(w.position, f.data, w.G)

@@ -130,7 +130,7 @@ class LaplaceOnArrays(NamedTuple):
         Returns
         -------
         array, shape (..., d)
-            p_i / M_i of the smooth and sign(p_j) / m_j of the discontinuous coordinates.
+            Velocities p_i / M_i of the smooth and sign(p_j) / m_j of the discontinuous coordinates.
         """
         W = self.inverse_mass(q)
         return batched.namespace(q).where(self.jumps(q), batched.namespace(q).copysign(W, p), W * p)
@@ -161,7 +161,7 @@ class LaplaceOnArrays(NamedTuple):
         q : array, shape (..., d)
             Positions.
         normals : array, shape (..., d)
-            Standard normal random numbers z. Those of discontinuous coordinates are turned into
+            Standard normal random numbers z. The momentum of a discontinuous coordinate is
             ``m_j sign(z) (-log P(|Z| > |z|))``.
 
         Returns

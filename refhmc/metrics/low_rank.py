@@ -130,7 +130,8 @@ class LowRank(Euclidean):
         ValueError
             If only some of the three values are given.
         refhmc.errors.ShapeError, refhmc.errors.MetricError
-            If the values do not fit the dimension, if the directions are not orthonormal, or if the eigenvalues are not positive.
+            If the values do not fit the dimension, if the directions are not orthonormal, or if the eigenvalues are not
+            positive.
         """
         if self.directions is None and self.eigenvalues is None:
             return np.zeros((0, dim)), np.zeros(0)

@@ -244,7 +244,10 @@ def slopes(s: float, options: Any) -> tuple[float, float, float]:
 
 @jit
 def part_across(g: np.ndarray, p: np.ndarray, r: np.ndarray) -> float:
-    """Return gamma = g.p / s, and write the part of p across g to ``r``; computed twice, so that g.r is zero to the rounding of r."""
+    """Return gamma = g.p / s, and write the part of p across g to ``r``.
+
+    This is computed twice, so that g.r is zero to the rounding of r.
+    """
     s = dot(g, g)
     gamma = dot(g, p) / s if s > 0 else 0.0
     for i in range(p.shape[0]):

@@ -9,8 +9,8 @@
 
 The precision matrix of an autoregression has this form. M therefore imitates the precision of the target, as a Euclidean
 metric given by M^-1 imitates its covariance. Constant means constant during a transition. With bands from the model
-(``fisher_bands``) M is computed again at the start of each transition. It then comes from values that the transition itself does
-not change, such as the parameters of a conditional in Gibbs sampling. (log det M is then constant too, and dropped.)
+(``fisher_bands``) M is computed again at the start of each transition. It then comes from values that the transition itself
+does not change, such as the parameters of a conditional in Gibbs sampling. (log det M is then constant too, and dropped.)
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ class Tridiagonal(Euclidean):
 
     def __post_init__(self) -> None:
         if (self.diagonal is None) != (self.off_diagonal is None):
-            raise ValueError("diagonal and off_diagonal must both be given, or neither; got only one. Give the other, too.")
+            raise ValueError(
+                "diagonal and off_diagonal must both be given, or neither; got only one. Give the other, too."
+            )
 
     @property
     def reads(self) -> tuple:
@@ -151,7 +153,8 @@ class Tridiagonal(Euclidean):
         least = eigvalsh_tridiagonal(diagonal, beside, select="i", select_range=(0, 0))[0]
         if not least > 0:
             raise MetricError(
-                f"diagonal and off_diagonal must make a positive definite matrix; got one whose least eigenvalue is {least:.6g}."
+                "diagonal and off_diagonal must make a positive definite matrix; got one whose least eigenvalue is "
+                f"{least:.6g}."
             )
         bands[0], bands[1, : dim - 1] = diagonal, beside
         return bands
@@ -207,7 +210,10 @@ def factorise_bands(bands: np.ndarray, r: np.ndarray, l: np.ndarray) -> bool:  #
 
 @jit
 def make_bands(model: tuple, q: np.ndarray, work: tuple) -> bool:
-    """Compute and factorise the model's bands at ``q``, if the metric reads them; return False if they are not positive definite."""
+    """Compute and factorise the model's bands at ``q``, if the metric reads them.
+
+    Return False if they are not positive definite.
+    """
     _, _, options, _, counters, _ = as_work(work)
     if options.reads_bands == 0:
         return True

@@ -309,9 +309,7 @@ class Misshapen(Fisher):
         return tuple(stacks)
 
 
-@pytest.mark.parametrize(
-    ("which", "said"), [(0, r"vecs.*\(k, 2\).*\(\d+, 3\)"), (1, r"mats.*\(k, 2, 2\).* 2, 3\)")]
-)
+@pytest.mark.parametrize(("which", "said"), [(0, r"vecs.*\(k, 2\).*\(\d+, 3\)"), (1, r"mats.*\(k, 2, 2\).* 2, 3\)")])
 def test_a_metric_whose_rows_have_another_width_is_refused(which, said):
     """Fused code takes the width for granted."""
     kernel = refhmc.HMC(step_size=0.1, n_steps=2, metric=Misshapen(which))
