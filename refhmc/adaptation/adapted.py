@@ -146,7 +146,7 @@ def check_integrator(kinds: str, learned: str) -> None:
 
 
 def is_same(kind: Any, metric: Any, d: int) -> bool:
-    """Return whether both metrics are the same: constant ones if M^-1 agrees within the factor ``SAME``, others by their options.
+    """Return whether both metrics are the same: constant ones if M^-1 agrees within the factor ``SAME``, others by options.
 
     A user's own metric is not stored, and is assumed to be the kernel's.
     """
@@ -266,11 +266,11 @@ def check_dimension(warmup: Any, d: int) -> None:
 
 
 def as_stan(kernel: Any) -> Any:
-    """Return the kernel, or the Gibbs kernel of such blocks, that learns as Stan does: from draws, and without a trajectory length.
+    """Return the kernel, or the Gibbs kernel of such blocks, that learns as Stan does, from draws and without a length.
 
-    ``Diagonal()`` and ``Dense()`` use Stan's rule, and "auto" becomes Stan's diagonal. A metric that the user wants to be
-    learned from gradients, which Stan does not do, is not changed and keeps its windows; ``LowRank()`` is one of these.
-    Neither is a metric that learns nothing.
+    ``Diagonal()`` and ``Dense()`` use Stan's rule, and "auto" becomes Stan's diagonal. A metric that the user wants to be learned
+    from gradients, which Stan does not do, is not changed and keeps its windows; ``LowRank()`` is one of these. Neither is a metric
+    that learns nothing.
     """
     if hasattr(kernel, "blocks"):
         return replace(kernel, blocks={block: as_stan(each) for block, each in kernel.blocks.items()})
@@ -285,7 +285,7 @@ def as_stan(kernel: Any) -> Any:
 
 
 def chains_of(warmup: Any) -> list[Adapted]:
-    """Return the values that the chains of a result have learned; the result is raw or ArviZ's. Raises ValueError if it has none."""
+    """Return the values that the chains of a result, raw or ArviZ's, have learned. Raises ValueError if it has none."""
     known = getattr(warmup, "adapted", None)
     if known is None and "adaptation" in groups_of(warmup):
         group = warmup["adaptation"]
@@ -299,7 +299,7 @@ def chains_of(warmup: Any) -> list[Adapted]:
 
 
 def groups_of(warmup: Any) -> list[str]:
-    """Return the names of the groups of ArviZ's object, of either version, or of a raw result; an empty list for anything else."""
+    """Return the names of the groups of ArviZ's object, of either version, or of a raw result; [] for anything else."""
     groups = getattr(warmup, "groups", ())
     return [str(name).strip("/") for name in (groups() if callable(groups) else groups)]
 

@@ -60,7 +60,7 @@ class Learned(NamedTuple):
 def least_divergence(
     draws: np.ndarray, scores: np.ndarray, before: np.ndarray, most: int | None, looks: bool, gradient: float = 20.0
 ) -> Learned:
-    """Return the metric of ``draws`` and ``scores`` (n, d) with at most ``most`` directions, and none unless it ``looks`` for them.
+    """Return the metric of ``draws`` and ``scores`` (n, d) with at most ``most`` directions, or none if ``looks`` is False.
 
     ``most=None`` keeps all of them, whatever their cost. ``gradient`` is the cost of one, in multiplications per coordinate. A
     coordinate in which draws or scores do not vary keeps its variance of ``before``.

@@ -144,7 +144,7 @@ def rows_of(M_inverse: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def change(old: tuple, new: tuple) -> float:
-    """Return the largest factor between w' M^-1 w of two metrics, in either direction, for w along their axes and directions."""
+    """Return the largest factor between w' M^-1 w of two metrics, either way, for w along their axes and directions."""
 
     def forms(W: np.ndarray, of: tuple) -> np.ndarray:
         variances, V, spread = of

@@ -180,7 +180,10 @@ def best_length(known: Any, moments: np.ndarray, sums: np.ndarray, settings: Any
 
 @jit
 def cost_of(length: float, count: int, moments: np.ndarray, sums: np.ndarray, settings: Any) -> float:
-    """Return n(L) max tau; in the average over the lengths L (1 - j) to L (1 + j), l_k has its grid step, l_k, as its weight."""
+    """Return n(L) max tau.
+
+    In the average over the lengths L (1 - j) to L (1 + j) the weight of l_k is its grid step, which is proportional to l_k.
+    """
     m, j, total, steps, worst = moments_of(moments), settings.length_jitter, 0.0, 0.0, 0.0
     for k in range(N_LENGTHS):
         sums[k, 4, 0] = 0.0

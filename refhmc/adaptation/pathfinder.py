@@ -2,8 +2,8 @@
 
 This is the single-path algorithm of Zhang, Carpenter, Gelman and Vehtari, "Pathfinder: Parallel quasi-Newton variational
 inference", JMLR 23 (2022). From a distant start, the path passes the region with most of the probability and continues to the
-mode, where there is little probability in many dimensions. Each iterate defines a normal. The one with the greatest ELBO, that
-is the least KL(normal || density), is used.
+mode. In many dimensions there is little probability near the mode. Each iterate defines a normal. The one with the greatest
+ELBO, that is the least KL(normal || density), is used.
 
 **Inverse Hessian.** With s_k = q_k+1 - q_k and y_k = g_k - g_k+1 (g = dL/dq) of the last J = 6 pairs, the columns of S and Y,
 

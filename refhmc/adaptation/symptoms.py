@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 FROZEN, RUNAWAY, FLAT, UNRESOLVED, FAR = 0.125, 1e6, 1e-12, 0.5, 1e3
-# Hopeless at once; if a far better point is known; after the last iteration of warm-up; and no more than suspicious.
+# Hopeless immediately; if a far better point is known; after the last iteration of warm-up; and only suspicious.
 HOPELESS, IF_BETTER_IS_KNOWN, AT_THE_END, SUSPICIOUS = range(4)
 FEWEST = 50  # iterations of the shortest warm-up after which chains are looked at
 WHAT_TO_DO = (
@@ -34,7 +34,7 @@ WHAT_TO_DO = (
 
 
 class Symptom(NamedTuple):
-    """What is wrong with a chain, in words, and whether it is hopeless."""
+    """A description of the problem of a chain, and whether it is hopeless."""
 
     severity: int
     text: str

@@ -64,7 +64,7 @@ def test_the_windows_grow(tune):
 def test_word_and_none_are_the_same():
     assert refhmc.NUTS(metric="auto") == refhmc.NUTS()
     assert refhmc.HMC(metric="auto", n_steps=3) == refhmc.HMC(n_steps=3)
-    with pytest.raises(ValueError, match=r"metric must be .* one of the words auto, .*diagonal, .*; got 'diag'"):
+    with pytest.raises(ValueError, match=r"metric must be.* auto, .*diagonal, .*'diag'"):
         refhmc.NUTS(metric="diag")
 
 
@@ -342,15 +342,15 @@ def test_a_metric_that_is_given_is_the_same_in_a_file(metric, tmp_path):
 @pytest.mark.parametrize(
     ("kernel", "words"),
     [
-        (refhmc.NUTS(metric=Identity()), "learned under the metric LowRank, and the kernel's is Identity, .* take"),
-        (refhmc.NUTS(metric=Diagonal(1.0)), "metric LowRank, and the kernel's is Diagonal"),
-        (refhmc.NUTS(metric=Dense(np.eye(5))), "metric LowRank, and the kernel's is Dense"),
-        (refhmc.NUTS(metric=LowRank(np.ones(5))), "metric LowRank, and the kernel's is LowRank with other values"),
-        (refhmc.HMC(metric=SoftAbs(), trajectory_length=1.0), "metric LowRank, and the kernel's is SoftAbs"),
+        (refhmc.NUTS(metric=Identity()), "Identity; got LowRank"),
+        (refhmc.NUTS(metric=Diagonal(1.0)), "Diagonal; got LowRank"),
+        (refhmc.NUTS(metric=Dense(np.eye(5))), "Dense; got LowRank"),
+        (refhmc.NUTS(metric=LowRank(np.ones(5))), "LowRank; got LowRank with other values"),
+        (refhmc.HMC(metric=SoftAbs(), trajectory_length=1.0), "SoftAbs; got LowRank"),
     ],
 )
 def test_a_step_size_of_another_metric_is_refused(learned, kernel, words):
-    with pytest.raises(ValueError, match=f"warmup: the step size was .*{words}"):
+    with pytest.raises(ValueError, match=f"warmup must have the metric.*{words}.*[sS]tep size"):
         refhmc.sample(learned_model(), kernel, warmup=learned, **QUIET)
 
 
@@ -361,9 +361,7 @@ def test_a_step_size_of_another_integrator_is_refused(learned, integrator, name,
     model, metric = learned_model(), learned.adapted[0].metric
     learned.to_arviz().to_netcdf(tmp_path / "result.nc")
     for warmup in (learned, read_tree(tmp_path / "result.nc")):
-        with pytest.raises(
-            ValueError, match=f"learned by the integrator Leapfrog, and the kernel's is {name}, .* take"
-        ):
+        with pytest.raises(ValueError, match=f"warmup must have the integrator.*{name}; got Leapfrog"):
             refhmc.sample(
                 model, refhmc.HMC(metric=metric, integrator=integrator, trajectory_length=1.0), warmup=warmup, **QUIET
             )
@@ -390,9 +388,9 @@ def test_a_step_size_goes_with_its_metric_however_that_is_written(learned):
 
 def test_another_softabs_is_refused(riemannian):
     model = refhmc.models.Funnel()
-    with pytest.raises(ValueError, match="metric SoftAbs, and the kernel's is SoftAbs with other values"):
+    with pytest.raises(ValueError, match="warmup.*metric.*SoftAbs; got SoftAbs with other values"):
         refhmc.sample(model, refhmc.HMC(metric=SoftAbs(2.0)), warmup=riemannian, **QUIET)
-    with pytest.raises(ValueError, match="learns a metric LowRank, and what was learned is SoftAbs: take"):
+    with pytest.raises(ValueError, match="warmup.*metric.*learns, LowRank; got SoftAbs"):
         refhmc.sample(model, refhmc.NUTS(), warmup=riemannian, **QUIET)
 
 
@@ -400,7 +398,7 @@ def test_a_result_without_draws_begins_where_it_is_told():
     model, options = gaussian(3, 4.0), {"chains": 2, "random_seed": 2, **QUIET}
     empty = refhmc.sample(model, tune=30, draws=0, **options)
     for warmup in (empty, empty.to_arviz()):
-        with pytest.raises(ValueError, match="warmup: the result has no draws, .* give initvals"):
+        with pytest.raises(ValueError, match="warmup must have draws.*initvals"):
             refhmc.sample(model, warmup=warmup, **options)
         again = refhmc.sample(model, warmup=warmup, tune=0, draws=5, initvals=np.zeros(3), **options)
         assert again.adapted[0].step_size == empty.adapted[0].step_size
@@ -410,13 +408,13 @@ def test_a_result_without_draws_begins_where_it_is_told():
 @pytest.mark.parametrize(
     ("kernel", "options", "words"),
     [
-        (None, {"max_seconds": 0.2, "tune": 10**7}, "warm-up did not end"),
+        (None, {"max_seconds": 0.2, "tune": 10**7}, "warm-up has ended"),
         swept(
             refhmc.Gibbs({(0, 1): refhmc.NUTS(), (2,): refhmc.NUTS()}),
             {"tune": 20},
-            "a result of Gibbs, .* is not taken",
+            "Gibbs",
         ),
-        (None, {"tune": 20, "backend": "arrays"}, "a result of backend='arrays', .* is not taken"),
+        (None, {"tune": 20, "backend": "arrays"}, "backend='arrays'"),
     ],
 )
 def test_why_a_result_is_not_taken(kernel, options, words, raw):
@@ -424,23 +422,21 @@ def test_why_a_result_is_not_taken(kernel, options, words, raw):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", refhmc.errors.SamplingWarning)
         result = refhmc.sample(model, kernel, raw=raw, **{**common, **options})
-    with pytest.raises(ValueError, match=f"^warmup: .*{words}"):
+    with pytest.raises(ValueError, match=f"^warmup must.*{words}"):
         refhmc.sample(model, warmup=result, **common)
 
 
 def test_what_cannot_be_taken_over_is_said(learned):
     model = learned_model()
     for wrong in (3, "Stan", refhmc.models.Banana(), {}):
-        with pytest.raises(ValueError, match='warmup must be None, "stan", or the result'):
+        with pytest.raises(ValueError, match='warmup must be None, "stan"'):
             refhmc.sample(model, warmup=wrong, **QUIET)
-    with pytest.raises(ValueError, match="learns a metric Dense, and what was learned is LowRank"):
+    with pytest.raises(ValueError, match="warmup.*metric.*learns, Dense; got LowRank"):
         refhmc.sample(model, refhmc.NUTS(metric=Dense()), warmup=learned, **QUIET)
     for given in ({}, {"initvals": np.zeros(2)}):
-        with pytest.raises(
-            refhmc.errors.ShapeError, match="warmup: the result is of a model of dimension 5, this one has 2"
-        ):
+        with pytest.raises(refhmc.errors.ShapeError, match="warmup must.*dimension 2.*dimension 5"):
             refhmc.sample(refhmc.models.Banana(), warmup=learned, **given, **QUIET)
-    with pytest.raises(ValueError, match="warmup.*backend='numba'"):
+    with pytest.raises(ValueError, match="warmup.*backend.*numba"):
         refhmc.sample(model, warmup=learned, backend="arrays", **QUIET)
 
 
@@ -475,7 +471,7 @@ def test_in_a_block_the_metric_is_diagonal():
     plan = make_plan(model, refhmc.Gibbs({"v": refhmc.NUTS(), "x": refhmc.HMC(n_steps=3)}), 100)
     assert all(isinstance(block.dynamics.metric, Diagonal) for block in plan.blocks)
     for metric in (LowRank(), Dense(learn_from="draws and gradients")):
-        with pytest.raises(ValueError, match="block x: .* learns from draws and gradients of one density"):
+        with pytest.raises(ValueError, match="[bB]lock '?x.*draws and gradients"):
             make_plan(model, refhmc.Gibbs({"v": refhmc.NUTS(), "x": refhmc.HMC(n_steps=3, metric=metric)}), 100)
 
 
@@ -484,7 +480,7 @@ def test_many_chains_at_once_learn_a_diagonal():
     model, options = gaussian(3, 4.0), {"backend": "arrays", "draws": 120, "tune": 60, "random_seed": 1, **QUIET}
     auto = refhmc.sample(model, refhmc.NUTS(), **options)
     assert np.array_equal(auto.draws, refhmc.sample(model, refhmc.NUTS(metric=Diagonal()), **options).draws)
-    with pytest.raises(ValueError, match="LowRank is learned from draws and gradients by backend='numba'"):
+    with pytest.raises(ValueError, match="LowRank.*backend='numba'"):
         refhmc.sample(model, refhmc.NUTS(metric=LowRank()), **options)
     given = refhmc.sample(model, refhmc.NUTS(metric=low_rank_metric(3)), **options)
     assert given.draws.shape == (4, 120, 3)
@@ -496,24 +492,24 @@ def test_many_chains_at_once_learn_a_diagonal():
         (
             (np.ones(3), np.eye(4)[:2], np.ones(2)),
             refhmc.errors.ShapeError,
-            r"expected \(k, 3\) and \(k,\), got \(2, 4\)",
+            r"directions.*\(k, 3\) and \(k,\).*\(2, 4\)",
         ),
-        ((np.ones(3), np.eye(3)[:2], np.ones(1)), refhmc.errors.ShapeError, r"got \(2, 3\) and \(1,\)"),
+        ((np.ones(3), np.eye(3)[:2], np.ones(1)), refhmc.errors.ShapeError, r"eigenvalues.*\(2, 3\) and \(1,\)"),
         (
             (np.ones(3), np.ones((1, 3)), np.ones(1)),
             refhmc.errors.MetricError,
-            "must be orthonormal rows; .* off by up to 2",
+            "directions must be orthonormal.* 2",
         ),
         (
             (np.ones(3), np.eye(3)[:1], np.zeros(1)),
             refhmc.errors.MetricError,
-            "eigenvalues must be positive and finite",
+            r"eigenvalues must.* 0\.0",
         ),
-        ((np.ones(3), np.eye(3)[:1], np.full(1, np.nan)), refhmc.errors.MetricError, "eigenvalues must be positive"),
-        ((-np.ones(3), np.eye(3)[:1], np.ones(1)), refhmc.errors.MetricError, "variances must be positive"),
-        ((np.ones(3), "a", [2.0]), refhmc.errors.MetricError, "directions must be real numbers, got 'a'"),
-        ((np.ones(3), np.eye(3)[:1], "b"), refhmc.errors.MetricError, "eigenvalues must be real numbers, got 'b'"),
-        ((None, np.eye(3)[:1], np.ones(1)), ValueError, "give variances, directions and eigenvalues, or none"),
+        ((np.ones(3), np.eye(3)[:1], np.full(1, np.nan)), refhmc.errors.MetricError, "eigenvalues must.* nan"),
+        ((-np.ones(3), np.eye(3)[:1], np.ones(1)), refhmc.errors.MetricError, r"variances must.* -1\.0"),
+        ((np.ones(3), "a", [2.0]), refhmc.errors.MetricError, "directions must.*'a'"),
+        ((np.ones(3), np.eye(3)[:1], "b"), refhmc.errors.MetricError, "eigenvalues must.*'b'"),
+        ((None, np.eye(3)[:1], np.ones(1)), ValueError, "variances, directions and eigenvalues"),
     ],
 )
 def test_values_that_cannot_be(values, error, words):

@@ -58,5 +58,5 @@ def test_the_realised_acceptance_is_near_its_target(sample):
 
 
 def test_another_word_is_refused():
-    with pytest.raises(ValueError, match="learn_from must be 'draws' or 'draws and gradients'.* got 'gradients'"):
+    with pytest.raises(ValueError, match="learn_from must be.*'draws and gradients'.*'gradients'"):
         refhmc.metrics.Diagonal(learn_from="gradients")

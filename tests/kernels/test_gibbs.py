@@ -91,7 +91,7 @@ def test_a_variable_that_no_coordinate_changes_is_named():
     [
         ({}, ValueError, "blocks must.*{}"),
         ([NUTS()], ValueError, r"blocks must.*\[NUTS"),
-        ({"x": "nutz"}, ValueError, "block 'x'.*nuts.*'nutz'"),
+        ({"x": "nutz"}, ValueError, "block 'x'.* nuts.*'nutz'"),
         ({"x": "auto"}, ValueError, "block 'x'.*'auto'"),
         ({(0, 1): NUTS(), range(2): NUTS()}, ValueError, "blocks must.*different coordinates"),
         ({"x": Gibbs({"x": NUTS()})}, TypeError, "block 'x'.*Gibbs"),
