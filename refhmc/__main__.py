@@ -1,4 +1,4 @@
-"""``python -m refhmc`` is the command ``refhmc``."""
+"""Run the command line as ``python -m refhmc``."""
 
 import sys
 

@@ -1,8 +1,8 @@
-"""The command line: ``refhmc sample``, ``resume``, ``report``, ``models``, ``check``, ``oracle``, ``vectors``, ``selftest``,
-``warmup``, ``info``.
+"""The command line.
 
-Exit status: 0 done, 1 failed, also where --max-seconds ran out in warm-up, 2 usage, 130 interrupted by Ctrl-C or SIGTERM (what
-was drawn is still summarised and written).
+The commands are ``sample``, ``resume``, ``report``, ``models``, ``check``, ``oracle``, ``vectors``, ``selftest``, ``warmup``
+and ``info``. The exit status is 0 on success, 1 on failure, 2 for wrong usage, and 130 after Ctrl-C or SIGTERM. A run that
+reaches --max-seconds during warm-up also returns 1. An interrupted run still writes and summarises the draws so far.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from refhmc.sampling.result import Result
 
 INTERRUPTED = 130
-NEEDED = ("step_size",)  # what a kernel may need that has an option here
+NEEDED = ("step_size",)  # required arguments of kernels that have an option here
 OF_A_KERNEL = (
     "step_size",
     "n_steps",
@@ -48,12 +48,12 @@ OF_A_KERNEL = (
     "noise_estimate",
     "evaluate_lp",
 )
-FEWEST = 4  # draws of a chain that a summary needs
-SUMMARISED = 1000  # coordinates that a summary is made of: ArviZ takes a millisecond for each
+FEWEST = 4  # draws per chain that a summary needs
+SUMMARISED = 1000  # largest dimension with a summary: ArviZ takes a millisecond per coordinate
 
 
 class Word(str):
-    """``NAME`` or ``NAME:option=value,option=value``: the name, and the options of what is called so."""
+    """A ``NAME`` or ``NAME:option=value,option=value`` of the command line: the name, with its options."""
 
     options: dict[str, Any]
 
@@ -61,32 +61,40 @@ class Word(str):
         name, _, rest = text.partition(":")
         word = super().__new__(cls, name)
         word.options = {}
-        for each in filter(None, re.split(r",(?=\s*[\w-]+=)", rest)):  # a list has commas, too
+        for each in filter(None, re.split(r",(?=\s*[\w-]+=)", rest)):  # do not split at the commas of a list
             option, equals, value = each.partition("=")
             if not equals:
-                raise argparse.ArgumentTypeError(f"{text!r}: {each!r} is not option=value")
+                raise argparse.ArgumentTypeError(
+                    f"each option must have the form NAME:option=value; got {each!r} in {text!r}."
+                )
             try:
                 word.options[option.strip().replace("-", "_")] = ast.literal_eval(value.strip())
             except (ValueError, SyntaxError):
-                word.options[option.strip().replace("-", "_")] = value.strip()  # a word
+                word.options[option.strip().replace("-", "_")] = value.strip()
         return word
 
     def made(self, known: Registry, **more: Any) -> Any:
-        """The object. Raises ValueError for an option that it has not, and for one that it cannot do without."""
+        """Return the object with this name and these options.
+
+        Raises ValueError if an option is unknown, or if a required one is missing.
+        """
         kind, given = known[self], {**self.options, **more}
         for option in given:
             if option not in options_of(kind):
-                raise ValueError(f"{self} has no option {option!r}; it has {', '.join(options_of(kind)) or 'none'}")
+                raise ValueError(
+                    f"{self} has no option {option!r}. Its options: {', '.join(options_of(kind)) or 'none'}."
+                )
         for option in required(kind):
             if option not in given:
-                raise ValueError(f"{self} needs {option}: {self}:{option}=...")
+                raise ValueError(f"{self} needs the option {option}. Write {self}:{option}=VALUE.")
         return kind(**given)
 
 
 class Names:
-    """The names in a registry, asked for when one is given: the parser of every command imports no compiled code.
+    """The names in a registry, loaded only when a name is looked up, so that the parser imports no compiled code.
 
-    Of those that need no argument but ``needed``, which have options of their own; ``beside`` them other words.
+    Includes the objects without required arguments other than `needed`, which have options of their own, and the extra
+    words `beside`.
     """
 
     def __init__(self, known: Callable[[], Registry], *needed: str, beside: tuple[str, ...] = ()) -> None:
@@ -98,7 +106,7 @@ class Names:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Parse ``arguments`` (default: the command's own) and run; returns the exit status."""
+    """Parse `arguments` (default: ``sys.argv``), run the command and return the exit status."""
     status = 0
     try:
         with sigterm_as_ctrl_c():
@@ -110,8 +118,8 @@ def main(arguments: list[str] | None = None) -> int:
                     sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output went away, which is no fault
-        with contextlib.suppress(OSError, ValueError):  # what is left to print goes nowhere, so that the end is quiet
+    except BrokenPipeError:  # the reader of the output has exited, for example `head`
+        with contextlib.suppress(OSError, ValueError):  # discard the remaining output
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, TypeError, RuntimeError, OSError, MemoryError, ImportError) as error:
         print(f"refhmc: {type(error).__name__}: {error}", file=sys.stderr)
@@ -120,7 +128,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of ``refhmc``."""
+    """Return the argument parser of ``refhmc``."""
     import refhmc
     from refhmc.check.protocol.commands import add_commands
     from refhmc.check.selftest import run as run_selftest
@@ -130,83 +138,114 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"refhmc {refhmc.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    sample = commands.add_parser("sample", help="draw from a built-in model and compare with the known truth")
+    sample = commands.add_parser("sample", help="sample a model and compare the draws with its known moments")
+    sample.add_argument("model", metavar="MODEL", help="name from `refhmc models`, or FILE.py:NAME of a refhmc.Model")
     sample.add_argument(
-        "model", metavar="MODEL", help="a name from `refhmc models`, or FILE.py:NAME, a refhmc.Model there"
+        "--widths", metavar="N,N,...", help="widths of the hidden layers of a network (default: 100,100)"
     )
     sample.add_argument(
-        "--widths", metavar="N,N,...", help="of a network: widths of its hidden layers; default: 100,100"
-    )
-    sample.add_argument(
-        "--split", type=int, metavar="M", help="follow the data in M parts; see --integrator symmetric-split"
+        "--split",
+        type=int,
+        metavar="M",
+        help="split the data into M parts, for example for --integrator symmetric-split",
     )
     for option, known, default in (
-        ("kernel", Names(lambda: refhmc.kernels.KERNELS, *NEEDED), "nuts, or dhmc where a coordinate jumps"),
-        ("metric", Names(lambda: refhmc.metrics.METRICS, beside=(AUTO,)), "auto: low-rank, directions where they pay"),
-        ("integrator", Names(lambda: refhmc.integrators.INTEGRATORS, "omega", "base"), "what suits the metric"),
+        ("kernel", Names(lambda: refhmc.kernels.KERNELS, *NEEDED), "nuts, or dhmc for discontinuous coordinates"),
+        (
+            "metric",
+            Names(lambda: refhmc.metrics.METRICS, beside=(AUTO,)),
+            "auto: low-rank, with directions if they pay",
+        ),
+        ("integrator", Names(lambda: refhmc.integrators.INTEGRATORS, "omega", "base"), "depends on the metric"),
     ):
-        text = f"one of %(choices)s, with any of its options in Python: NAME:option=value,...; default: {default}"
+        text = f"one of %(choices)s; append its Python options as NAME:option=value,... (default: {default})"
         sample.add_argument(f"--{option}", choices=known, type=Word, metavar="NAME", help=text)
-    sample.add_argument("--alpha", type=float, help="sharpness of a SoftAbs metric")
-    sample.add_argument("--tolerance", type=float, help="of an implicit integrator's solver; default 1e-6")
-    sample.add_argument("--step-size", type=float, help="default: adapted; SGD, SGLD, SGHMC need one")
+    sample.add_argument("--alpha", type=float, help="softening parameter of a SoftAbs metric")
+    sample.add_argument("--tolerance", type=float, help="solver tolerance of an implicit integrator (default: 1e-6)")
+    sample.add_argument("--step-size", type=float, help="step size (default: adapted; required for sgd, sgld, sghmc)")
     sample.add_argument(
-        "--n-steps", type=int, help="HMC, DHMC: steps of a trajectory; SGD, SGLD, SGHMC: updates of a draw"
+        "--n-steps", type=int, help="steps per trajectory (hmc, dhmc) or updates per draw (sgd, sgld, sghmc)"
     )
-    sample.add_argument("--trajectory-length", type=float, help="HMC, DHMC: in the place of --n-steps")
-    sample.add_argument("--step-jitter", type=float, metavar="SHARE", help="HMC, DHMC: of the step, less than 1")
-    sample.add_argument("--length-jitter", type=float, metavar="SHARE", help="HMC, DHMC: of the steps, less than 1")
-    sample.add_argument("--max-treedepth", type=int, help="NUTS: trajectories of at most 2^this steps; default: 10")
-    sample.add_argument("--target-accept", type=float)
+    sample.add_argument("--trajectory-length", type=float, help="trajectory length, instead of --n-steps (hmc, dhmc)")
+    sample.add_argument("--step-jitter", type=float, metavar="SHARE", help="step-size jitter, in [0, 1) (hmc, dhmc)")
     sample.add_argument(
-        "--warmup", metavar="stan|FILE.nc", help="Stan's warm-up, or what an earlier run has learned, from its --out"
+        "--length-jitter",
+        type=float,
+        metavar="SHARE",
+        help="jitter of the steps, in [0, 1) (hmc, dhmc)",
     )
-    baselines = sample.add_argument_group("stochastic gradients", "the minibatches are the parts of --split")
+    sample.add_argument(
+        "--max-treedepth", type=int, help="maximum tree depth of nuts: at most 2^DEPTH steps (default: 10)"
+    )
+    sample.add_argument("--target-accept", type=float, help="target acceptance rate of the step-size adaptation")
+    sample.add_argument(
+        "--warmup",
+        metavar="stan|FILE.nc",
+        help="Stan's warm-up, or the adaptation of an earlier run, read from its --out file",
+    )
+    baselines = sample.add_argument_group("stochastic gradients", "The minibatches are the parts of --split.")
     baselines.add_argument(
-        "--decay", type=offset_and_power, metavar="B,GAMMA", help="steps that decay as (1 + t/B)^-GAMMA, t in updates"
+        "--decay", type=offset_and_power, metavar="B,GAMMA", help="decaying steps, (1 + t/B)^-GAMMA after t updates"
     )
-    baselines.add_argument("--cycle", type=int, metavar="T", help="cyclic steps, T updates to a cycle")
+    baselines.add_argument("--cycle", type=int, metavar="T", help="cyclic steps with T updates per cycle")
     baselines.add_argument(
-        "--exploration", type=float, metavar="BETA", help="share of a cycle without noise; default: 0"
+        "--exploration", type=float, metavar="BETA", help="share of each cycle without noise (default: 0)"
     )
-    baselines.add_argument("--momentum", type=float, metavar="MU", help="of SGD; default: 0")
-    baselines.add_argument("--friction", type=float, metavar="ALPHA", help="of SGHMC; default: 0.1")
+    baselines.add_argument("--momentum", type=float, metavar="MU", help="momentum of sgd (default: 0)")
+    baselines.add_argument("--friction", type=float, metavar="ALPHA", help="friction of sghmc (default: 0.1)")
     baselines.add_argument(
-        "--noise-estimate", type=float, metavar="BETA", help="of SGHMC: the minibatches' own noise; default: 0"
+        "--noise-estimate",
+        type=float,
+        metavar="BETA",
+        help="estimated gradient noise, for sghmc (default: 0)",
     )
     baselines.add_argument(
-        "--evaluate-lp", action="store_true", default=None, help="the log density at each draw: a pass more"
+        "--evaluate-lp",
+        action="store_true",
+        default=None,
+        help="evaluate the log density at each draw",
     )
-    sample.add_argument("--draws", type=int, default=1000)
-    sample.add_argument("--tune", type=int, default=1000)
-    sample.add_argument("--chains", type=int, default=4)
-    sample.add_argument("--cores", type=int)
-    sample.add_argument("--seed", type=int)
-    sample.add_argument("--init", default="uniform", metavar="NAME", help="where chains begin: uniform, or pathfinder")
+    sample.add_argument("--draws", type=int, default=1000, help="draws per chain (default: %(default)s)")
+    sample.add_argument("--tune", type=int, default=1000, help="warm-up iterations per chain (default: %(default)s)")
+    sample.add_argument("--chains", type=int, default=4, help="number of chains (default: %(default)s)")
+    sample.add_argument("--cores", type=int, help="number of threads (default: one per processor)")
+    sample.add_argument("--seed", type=int, help="random seed (default: a new one for each run)")
+    sample.add_argument(
+        "--init",
+        default="uniform",
+        metavar="NAME",
+        help="uniform or pathfinder (default: %(default)s)",
+    )
     sample.add_argument(
         "--initvals",
         type=initial_values,
         metavar="JSON",
-        help='start: values by name, {"mu": 1.0}, or a position, [1.0]',
+        help='initial values by name, {"mu": 1.0}, or a position, [1.0]',
     )
-    sample.add_argument("--max-seconds", type=float)
-    sample.add_argument("--checkpoint", type=path_given, metavar="DIR", help="save the run there, or go on with it")
+    sample.add_argument("--max-seconds", type=float, help="stop after this time and keep the draws so far")
+    sample.add_argument("--checkpoint", type=path_given, metavar="DIR", help="save or continue a run in DIR")
     sample.add_argument(
-        "--store", type=path_given, metavar="DIR", help="draws go there as they come (Zarr), also a checkpoint"
+        "--store", type=path_given, metavar="DIR", help="write draws to DIR (Zarr) during the run; also a checkpoint"
     )
-    sample.add_argument("--save-warmup", action="store_true", help="keep warm-up in the result")
-    sample.add_argument("--no-preflight", action="store_true", help="do not check the derivatives before sampling")
-    sample.add_argument("--backend", default="numba", help="numba; arrays or cupy: many chains at once")
-    sample.add_argument("--own-step-sizes", action="store_true", help="of many chains at once: one for each chain")
-    sample.add_argument("--streamed", action="store_true", help="of cupy and --split: data moved for each evaluation")
-    sample.add_argument("--fuse", action="store_true", help="compile the kernel for this model: for long runs")
+    sample.add_argument("--save-warmup", action="store_true", help="keep the warm-up iterations in the result")
+    sample.add_argument("--no-preflight", action="store_true", help="skip the check of the derivatives before sampling")
+    sample.add_argument("--backend", default="numba", help="numba, arrays or cupy (default: %(default)s)")
+    sample.add_argument("--own-step-sizes", action="store_true", help="one step size per chain (backends arrays, cupy)")
+    sample.add_argument(
+        "--streamed",
+        action="store_true",
+        help="copy split data to the GPU part by part (backend cupy)",
+    )
+    sample.add_argument(
+        "--fuse", action="store_true", help="compile the kernel for this model, for long runs (backend numba)"
+    )
     sample.add_argument("--out", type=path_given, metavar="FILE.nc", help="write the ArviZ result as netCDF")
     sample.add_argument(
         "--generate",
         type=groups_to_generate,
         metavar="GROUP,...",
-        help="what else --out writes: all, none, or log_likelihood, posterior_predictive, prior, prior_predictive; default: "
-        "all that fit into 1 GiB",
+        help="groups added to --out: all, none, or some of log_likelihood, posterior_predictive, prior, prior_predictive "
+        "(default: all that fit into 1 GiB)",
     )
     sample.add_argument(
         "--plot", type=path_given, metavar="FILE.png", help="write a picture, also .pdf, .svg (needs matplotlib)"
@@ -218,19 +257,19 @@ def build_parser() -> argparse.ArgumentParser:
     sample.add_argument("--json", action="store_true", help="print one JSON object: attributes, summary, warnings")
     sample.set_defaults(run=run_sample)
 
-    resume = commands.add_parser("resume", help="go on with a run that --checkpoint or --store has saved")
-    resume.add_argument("folder", type=path_given)
-    resume.add_argument("model", nargs="?", help="as it was; needed where it is not a built-in one with its defaults")
-    resume.add_argument("--widths", metavar="N,N,...", help="of a network, as they were")
-    resume.add_argument("--split", type=int, metavar="M", help="of data in parts, as it was")
-    resume.add_argument("--warmup", metavar="stan|FILE.nc", help="as it was")
+    resume = commands.add_parser("resume", help="continue a run saved by --checkpoint or --store")
+    resume.add_argument("folder", type=path_given, help="folder of --checkpoint or --store")
+    resume.add_argument("model", nargs="?", help="model of the run, unless it is a built-in one with defaults")
+    resume.add_argument("--widths", metavar="N,N,...", help="--widths of the run")
+    resume.add_argument("--split", type=int, metavar="M", help="--split of the run")
+    resume.add_argument("--warmup", metavar="stan|FILE.nc", help="--warmup of the run")
+    resume.add_argument("--draws", type=int, help="total number of draws per chain (default: --draws of the run)")
+    resume.add_argument("--recover", action="store_true", help="sample chains with damaged files again")
     resume.add_argument(
-        "--draws", type=int, help="of each chain, from the beginning; default: as many as were asked for"
+        "--force", action="store_true", help="continue although the code or package versions have changed"
     )
-    resume.add_argument("--recover", action="store_true", help="draw chains whose files are damaged again")
-    resume.add_argument("--force", action="store_true", help="though code or versions have changed since")
-    resume.add_argument("--cores", type=int)
-    resume.add_argument("--max-seconds", type=float)
+    resume.add_argument("--cores", type=int, help="number of threads (default: one per processor)")
+    resume.add_argument("--max-seconds", type=float, help="stop after this time and keep the draws so far")
     resume.add_argument("--out", type=path_given, metavar="FILE.nc", help="write the ArviZ result as netCDF")
     resume.add_argument(
         "--plot", type=path_given, metavar="FILE.png", help="write a picture, also .pdf, .svg (needs matplotlib)"
@@ -242,20 +281,26 @@ def build_parser() -> argparse.ArgumentParser:
     resume.add_argument("--json", action="store_true", help="print one JSON object: attributes, summary, warnings")
     resume.set_defaults(run=run_resume)
 
-    report = commands.add_parser("report", help="a page in HTML about a run: its warnings, summary, pictures")
+    report = commands.add_parser("report", help="write an HTML report of a run: warnings, summary, plots")
     report.add_argument(
         "result",
         metavar="RESULT_OR_MODEL",
-        help="a file of --out; or a model as of `refhmc sample`, which is sampled with its recommended kernel",
+        help="file of --out, or a model as for `refhmc sample`, which is sampled with its recommended kernel",
     )
-    report.add_argument("--out", type=path_given, metavar="FILE.html", help="default: beside the file, or MODEL.html")
     report.add_argument(
-        "--model", help="of a file: for the known truth, where it is not a built-in one with its defaults"
+        "--out",
+        type=path_given,
+        metavar="FILE.html",
+        help="default: next to the result, or MODEL.html",
     )
-    report.add_argument("--draws", type=int, default=1000, help="of a model")
-    report.add_argument("--tune", type=int, default=1000, help="of a model")
-    report.add_argument("--chains", type=int, default=4, help="of a model")
-    report.add_argument("--seed", type=int, help="of a model")
+    report.add_argument(
+        "--model",
+        help="model of the file, for its known moments, unless it is a built-in one with defaults",
+    )
+    report.add_argument("--draws", type=int, default=1000, help="draws per chain (default: %(default)s)")
+    report.add_argument("--tune", type=int, default=1000, help="warm-up iterations per chain (default: %(default)s)")
+    report.add_argument("--chains", type=int, default=4, help="number of chains (default: %(default)s)")
+    report.add_argument("--seed", type=int, help="random seed (default: a new one for each run)")
     report.add_argument("--quiet", action="store_true", help="no progress")
     report.set_defaults(run=run_report)
 
@@ -263,11 +308,11 @@ def build_parser() -> argparse.ArgumentParser:
     models.set_defaults(run=run_models)
     add_commands(commands)
     add_vectors_command(commands)
-    selftest = commands.add_parser("selftest", help="the proof of refhmc once more, on this machine")
+    selftest = commands.add_parser("selftest", help="run the correctness checks of refhmc on this machine")
     selftest.set_defaults(run=lambda options: run_selftest())
     warmup = commands.add_parser("warmup", help="compile and cache everything now")
     warmup.set_defaults(run=run_warmup)
-    info = commands.add_parser("info", help="versions, cache directory, processors")
+    info = commands.add_parser("info", help="show versions, cache directory and processors")
     info.set_defaults(run=run_info)
     return parser
 
@@ -283,7 +328,7 @@ def backend_of(options: Any) -> Any:
 
 
 def run_sample(options: Any) -> int:
-    """``refhmc sample``: sample, write files, say what was compiled, print the summary beside the truth."""
+    """Run ``refhmc sample``."""
     import refhmc
 
     model = _model(options.model, options.widths)
@@ -291,11 +336,11 @@ def run_sample(options: Any) -> int:
         model = model.split(options.split)
     kernel = make_kernel(options, model)
     if options.generate is not None and options.out is None:
-        raise ValueError("--generate says what --out writes: give --out FILE.nc, too")
+        raise ValueError("--generate selects groups of the --out file; got no --out. Add --out FILE.nc.")
     if options.generate and options.store is not None:
         raise ValueError(
-            "--generate makes groups in memory, which --store spares: give --checkpoint DIR in place of --store DIR, or leave "
-            "--generate out, and make them in Python by refhmc.generate(model, the result that --out has written)"
+            "--generate must not be used with --store, because it computes the groups in memory. Use --checkpoint DIR "
+            "instead of --store DIR, or omit --generate and call refhmc.generate(model, result) in Python."
         )
     return deliver(
         options,
@@ -326,7 +371,7 @@ def run_sample(options: Any) -> int:
 
 
 def run_resume(options: Any) -> int:
-    """``refhmc resume``: go on with a run, or give it more draws; then as ``refhmc sample``."""
+    """Run ``refhmc resume``: continue a run or extend it, then report as ``refhmc sample`` does."""
     import refhmc
     from refhmc.models.recommended import Recommended
     from refhmc.sampling.resume import model_of
@@ -355,7 +400,7 @@ def run_resume(options: Any) -> int:
 
 
 def run_report(options: Any) -> int:
-    """``refhmc report``: the page of a file, or of a model that is sampled."""
+    """Run ``refhmc report``: write the report of a file, or of a model that is sampled first."""
     import warnings
 
     import refhmc
@@ -363,7 +408,8 @@ def run_report(options: Any) -> int:
     given = pathlib.Path(options.result)
     if given.is_dir():
         raise ValueError(
-            f"{given} is a folder: refhmc resume {given} --draws N --report FILE.html, N as many as it has"
+            f"RESULT_OR_MODEL must be a file or a model; got the folder {given}. For a saved run of N draws per chain, use "
+            f"refhmc resume {given} --draws N --report FILE.html."
         )
     if given.is_file() and given.suffix != ".py":
         result: Any = given
@@ -375,7 +421,7 @@ def run_report(options: Any) -> int:
         out = options.out or pathlib.Path(f"{options.result.rpartition(':')[2]}.html")
         check_writable(out, renamed=True)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", refhmc.errors.SamplingWarning)  # they stand in the report
+            warnings.simplefilter("ignore", refhmc.errors.SamplingWarning)  # the report lists them
             result = refhmc.sample(
                 model,
                 draws=options.draws,
@@ -386,20 +432,20 @@ def run_report(options: Any) -> int:
                 save_warmup=True,
                 raw=True,
             )
-    print(f"report written to {refhmc.plot.report(result, out, model)}")
+    print(f"Report written to {refhmc.plot.report(result, out, model)}")
     return 0
 
 
 def deliver(options: Any, model: Model, advice: Recommended, draw: Callable[[], Result]) -> int:
-    """Draw, write ``--out``, ``--plot`` and ``--report``, print; the status to end with.
+    """Draw, write ``--out``, ``--plot`` and ``--report``, print the results and return the exit status.
 
-    Of a run that ends by an exception, a second Ctrl-C too, the draws are written and summarised before it is raised.
+    If the run ends with an exception, a second Ctrl-C included, write and summarise the draws so far before raising it.
     """
     import warnings
 
     import refhmc
 
-    for path in (options.out, options.plot, options.report):  # what cannot be is said before the run
+    for path in (options.out, options.plot, options.report):  # fail before the run, not after it
         if path is not None:
             check_writable(path, renamed=path is not options.plot)
     if options.plot is not None or options.report is not None:
@@ -417,7 +463,7 @@ def deliver(options: Any, model: Model, advice: Recommended, draw: Callable[[], 
         result, failure = partial, error
     if options.out is not None and getattr(options, "generate", None) is not False:
         result.warnings.extend(not_generated(model, result))
-    try:  # files first: nobody may be left to read what is printed
+    try:  # write files first: printing may fail
         if options.out is not None:
             write_netcdf(result, options.out)
         if options.plot is not None:
@@ -429,7 +475,7 @@ def deliver(options: Any, model: Model, advice: Recommended, draw: Callable[[], 
             print_json(model, result)
         else:
             print_result(model, result, advice)
-    for what, path in (("result", options.out), ("picture", options.plot), ("report", options.report)):
+    for what, path in (("Result", options.out), ("Plot", options.plot), ("Report", options.report)):
         if path is not None and not options.json:
             print(f"{what} written to {path}")
     if failure is not None:
@@ -437,49 +483,55 @@ def deliver(options: Any, model: Model, advice: Recommended, draw: Callable[[], 
     if result.attributes["stopped_by"] == "interrupt":
         return INTERRUPTED
     if not any(result.attributes["draws_per_chain"]) and options.draws != 0:
-        print("refhmc: there are no draws: --max-seconds ran out in warm-up", file=sys.stderr)
+        print(
+            "refhmc: No draws: --max-seconds ended the run during warm-up. Increase --max-seconds or reduce --tune.",
+            file=sys.stderr,
+        )
         return 1
     return 0
 
 
 def not_generated(model: Model, result: Result) -> list[str]:
-    """Of a run into a store: that the groups which --out would have without it are left out. Nothing of another run."""
+    """Return a warning that names the groups left out of ``--out`` because of ``--store``, if there are any."""
     made = ", ".join([*model.generated.made, *model.generated.data])
     if "store" not in result.attributes or not made:
         return []
     return [
-        f"--out has not the groups {made}: with --store they are not made. --checkpoint DIR in its place makes them, or in "
-        "Python refhmc.generate(model, result)."
+        f"The --out file lacks the groups {made}, because they are not computed with --store. Use --checkpoint DIR instead, "
+        "or call refhmc.generate(model, result) in Python."
     ]
 
 
 def check_writable(path: pathlib.Path, renamed: bool) -> None:
-    """Raise ValueError unless a file can be written there. ``renamed``: into the place of one that may be there."""
+    """Raise ValueError unless a file can be written at `path`.
+
+    `renamed`: whether the file is written under a temporary name and then renamed.
+    """
     folder = path.resolve().parent
     if not folder.is_dir():
-        raise ValueError(f"{path}: there is no directory {folder}")
+        raise ValueError(f"{path} must be in an existing directory; {folder} does not exist. Create it first.")
     if path.is_dir():
-        raise ValueError(f"{path} is a directory: give the name of a file")
+        raise ValueError(f"{path} is a directory. Give the name of a file.")
     try:
         if path.is_file() and not renamed:
             path.open("ab").close()
         elif renamed or not path.exists():
             tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        raise ValueError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise ValueError(f"{path} cannot be written: {error.strerror or error}.") from error
 
 
 def format_of(path: pathlib.Path) -> str:
-    """That of a picture by the name of its file, PNG where it has no suffix. Raises ValueError, ImportError."""
+    """Return the picture format that a file name selects (default PNG). Raises ValueError or ImportError."""
     known = import_matplotlib("matplotlib.backend_bases").FigureCanvasBase.get_supported_filetypes()
     suffix = path.suffix[1:].lower() or "png"
     if suffix not in known:
-        raise ValueError(f"--plot {path}: there is no format {suffix!r}; there are {', '.join(sorted(known))}")
+        raise ValueError(f"--plot must end with a known format ({', '.join(sorted(known))}); got {suffix!r} in {path}.")
     return suffix
 
 
 def print_result(model: Model, result: Result, advice: Recommended) -> None:
-    """What was compiled, what was drawn, the summary beside the truth, the warnings."""
+    """Print compilation times, the run, the summary next to the known moments, and the warnings."""
     from refhmc.cli.regression import fit_to_data
     from refhmc.plot.predictive import regression_data
     from refhmc.sampling.progress import count
@@ -496,9 +548,10 @@ def print_result(model: Model, result: Result, advice: Recommended) -> None:
         of_metric = ", ".join(f"{name}={value}" for name, value in advice.metric_options)
         on = [f"on {advice.metric}" + (f" ({of_metric})" if of_metric else "")] if advice.metric else []
         chosen = " with ".join([" ".join([advice.kernel, *on]), *(f"{name}={value}" for name, value in advice.options)])
-        taken = f"{chosen}, since" if advice.kernel else "nuts, though"
+        taken = f"{chosen}, because" if advice.kernel else "nuts, although"
         print(
-            f"kernel: {taken} {advice.why}" + (" (--kernel nuts for NUTS)" if advice.kernel not in ("", "nuts") else "")
+            f"Kernel: {taken} {advice.why}"
+            + (" (use --kernel nuts for NUTS)" if advice.kernel not in ("", "nuts") else "")
         )
     if attributes.get("adaptation"):
         print(attributes["adaptation"])
@@ -510,8 +563,10 @@ def print_result(model: Model, result: Result, advice: Recommended) -> None:
 
 
 def print_json(model: Model, result: Result) -> None:
-    """One object: ``attributes`` as in the result, ``warnings``, and ``summary``, variable -> ArviZ's columns, null where there
-    are too few draws for it."""
+    """Print one JSON object with ``attributes``, ``warnings`` and ``summary``.
+
+    ``summary`` maps each variable to ArviZ's columns; it is null if there are too few draws.
+    """
     import json
 
     from refhmc.sampling.result import summary_table
@@ -522,7 +577,7 @@ def print_json(model: Model, result: Result) -> None:
 
 
 def make_kernel(options: Any, model: Model) -> Any:
-    """The kernel that --kernel and its options name; ValueError for an option that has no use."""
+    """Return the kernel that --kernel and its options select. Raises ValueError for an option without effect."""
     import refhmc
 
     known, advice = refhmc.kernels.KERNELS, advice_taken(options, model)
@@ -541,57 +596,60 @@ def make_kernel(options: Any, model: Model) -> Any:
     for key in given:
         takers = [name for name in known.made_with(*NEEDED) if key in options_of(known[name])]
         if kind.name not in takers:
-            belongs = f"belongs to --kernel {' and '.join(takers)}" if takers else "is no option of a kernel"
-            raise ValueError(f"--{key.replace('_', '-')} {belongs}")
+            belongs = f"belongs to --kernel {' and '.join(takers)}" if takers else "is not an option of any kernel"
+            raise ValueError(f"--{key.replace('_', '-')} {belongs}; got --kernel {kind.name}.")
     for key in required(kind):
         if key not in given:
-            raise ValueError(f"--kernel {kind.name} needs --{key.replace('_', '-')}")
+            raise ValueError(f"--kernel {kind.name} needs --{key.replace('_', '-')}.")
     return kind(**given)
 
 
 def initial_values(text: str) -> Any:
-    """What ``initvals`` takes, from JSON."""
+    """Parse the JSON value of ``--initvals``."""
     import json
 
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise argparse.ArgumentTypeError(f"no JSON, {error}: {text!r}") from None
+        raise argparse.ArgumentTypeError(f"must be JSON; got {text!r} ({error}).") from None
 
 
 def learned(warmup: str | None) -> Any:
-    """What ``warmup`` takes: "stan", or the result in a netCDF file. Raises ValueError for a file that is not there."""
+    """Return the value of ``warmup``: "stan", or the result in a netCDF file.
+
+    Raises ValueError if the file does not exist.
+    """
     if warmup is None or warmup == "stan":
         return warmup
     if not pathlib.Path(warmup).is_file():
-        raise ValueError(f"--warmup is stan, or a file of --out; there is no file {warmup!r}")
+        raise ValueError(f"--warmup must be stan or a file written by --out; the file {warmup!r} does not exist.")
     from refhmc.core.arviz import read_tree
 
     return read_tree(pathlib.Path(warmup))
 
 
 def path_given(text: str) -> pathlib.Path:
-    """A file or a folder: "" would be the folder that one stands in."""
+    """Return a path. Rejects the empty string, which would be the current directory."""
     if not text:
-        raise argparse.ArgumentTypeError("no path is given: it is empty")
+        raise argparse.ArgumentTypeError("must be a path; got an empty string.")
     return pathlib.Path(text)
 
 
 def groups_to_generate(text: str) -> bool | list[str]:
-    """True of "all", False of "none", else names."""
+    """Return True for "all", False for "none", and otherwise the list of names."""
     return {"all": True, "none": False}.get(text.strip(), [each.strip() for each in text.split(",")])
 
 
 def offset_and_power(text: str) -> tuple[float, ...]:
-    """(b, gamma) of "100,0.55"."""
+    """Return (b, gamma) from a string such as "100,0.55"."""
     numbers = tuple(float(each) for each in text.split(","))
     if len(numbers) != 2:
-        raise argparse.ArgumentTypeError(f"two numbers with a comma between them, got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be two numbers separated by a comma; got {text!r}.")
     return numbers
 
 
 def advice_taken(options: Any, model: Model) -> Recommended:
-    """What the model recommends, where neither --kernel, --metric nor one of the options that it is about says otherwise."""
+    """Return the model's recommendation, unless --kernel, --metric or an option that it sets is given."""
     from refhmc.models.recommended import Recommended
 
     if options.kernel is not None or options.metric is not None or model.recommended is None:
@@ -601,9 +659,9 @@ def advice_taken(options: Any, model: Model) -> Recommended:
 
 
 def metric_and_integrator(options: Any, named: str | None) -> tuple:
-    """The objects that --metric, --alpha, --integrator and --tolerance name, ``None`` for the kernel's own.
+    """Return the metric and integrator that the options select, or None for the kernel's defaults.
 
-    ValueError for an option that has no use.
+    Raises ValueError for an option without effect.
     """
     import refhmc
     from refhmc.integrators.defaults import resolve
@@ -611,52 +669,52 @@ def metric_and_integrator(options: Any, named: str | None) -> tuple:
     metrics, word = refhmc.metrics.METRICS, named if isinstance(named, Word) else Word(named or "low-rank")
     alpha = {} if options.alpha is None else {"alpha": options.alpha}
     if alpha and "alpha" not in options_of(metrics[word]):
-        raise ValueError(f"--alpha belongs to the SoftAbs metrics, not to {metrics[word].name}")
+        raise ValueError(f"--alpha belongs to the SoftAbs metrics; got --metric {metrics[word].name}.")
     metric = None if named is None else word.made(metrics, **alpha)
     tolerance = {} if options.tolerance is None else {"tolerance": options.tolerance}
     if options.integrator is None and not tolerance:
         return metric, None
     name, integrators = options.integrator or Word(resolve(metric, None)[1].name), refhmc.integrators.INTEGRATORS
-    if "base" in name.options:  # of a composition: a word, too
+    if "base" in name.options:  # the base of a composition is itself NAME or NAME:option=value
         base = Word(str(name.options["base"]))
         if base not in Names(lambda: integrators, "omega"):
-            raise ValueError(f"--integrator {name}: there is no integrator {base!r} to be its base")
+            raise ValueError(f"--integrator {name}: base must be the name of an integrator; got {base!r}.")
         name.options["base"] = integrator_named(base, integrators, tolerance)
         return metric, name.made(integrators)
     return metric, integrator_named(name, integrators, tolerance)
 
 
 def integrator_named(word: Word, integrators: Registry, tolerance: dict[str, float]) -> Any:
-    """The object, with ``tolerance`` if that is given. Raises ValueError."""
+    """Return the integrator, with `tolerance` if it is given. Raises ValueError if it is not implicit."""
     if tolerance and not getattr(integrators[word], "implicit", False):
-        raise ValueError("--tolerance belongs to the implicit integrators")
+        raise ValueError(f"--tolerance belongs to the implicit integrators; got --integrator {word}.")
     return word.made(integrators, **tolerance)
 
 
 def run_models(options: Any) -> int:
-    """``refhmc models``: name, dimension, what is known about it."""
+    """Run ``refhmc models``: print name, dimension and source of the reference values of each model."""
     import refhmc
 
     for name, make in (refhmc.models.by_name() | refhmc.models.networks_by_name()).items():
         model = make()
-        known = model.reference.source if model.reference is not None else "no reference"
+        known = model.reference.source if model.reference is not None else "no reference values"
         print(f"{name:24s} d = {model.dim:<4d} {known}")
     return 0
 
 
 def run_warmup(options: Any) -> int:
-    """``refhmc warmup``: compile the core and every built-in model."""
+    """Run ``refhmc warmup``: compile the core and every built-in model."""
     from refhmc.cli.precompile import compile_everything
     from refhmc.core.compile_cache import cache_directory
 
     for done, total, title, seconds in compile_everything():
         print(f"[{done}/{total}] {title}: {seconds:.1f} s", flush=True)
-    print(f"kept in {cache_directory() or 'this process only'}")
+    print(f"Cached in {cache_directory() or 'this process only'}")
     return 0
 
 
 def run_info(options: Any) -> int:
-    """``refhmc info``: what a bug report needs."""
+    """Run ``refhmc info``: print what a bug report needs."""
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
@@ -670,26 +728,26 @@ def run_info(options: Any) -> int:
         except PackageNotFoundError:
             print(f"{package} not installed")
     print(f"processors {os.cpu_count()}")
-    print(f"compiled code {cache_directory() or 'is not kept'}")
+    print(f"compile cache {cache_directory() or 'none'}")
     return 0
 
 
 def model_of_file(path: pathlib.Path, name: str) -> Model:
-    """The ``refhmc.Model`` of that name in a Python file, or what the function of that name returns.
+    """Return the model called `name` in a Python file, or the model that the function of that name returns.
 
-    As in ``python FILE.py``, its folder is first in ``sys.path`` while it runs. Raises ValueError, with the line, for whatever
-    the file raises.
+    As with ``python FILE.py``, the file's folder is first in ``sys.path`` while it runs. Any exception that the file raises
+    becomes a ValueError with the line number.
     """
     import importlib.util
 
     import refhmc
 
     if not path.is_file():
-        raise ValueError(f"MODEL: there is no file {path}")
+        raise ValueError(f"MODEL must name an existing file; {path} does not exist.")
     module_name = name_of_module(path)
     spec = importlib.util.spec_from_file_location(module_name, path)
     module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
-    sys.modules[module_name] = module  # where functions of the file are found by name
+    sys.modules[module_name] = module  # so that pickle finds its functions by name
     sys.path.insert(0, str(path.resolve().parent))
     try:
         spec.loader.exec_module(module)  # type: ignore[union-attr]
@@ -700,29 +758,31 @@ def model_of_file(path: pathlib.Path, name: str) -> Model:
         said = next(iter(str(error).splitlines()), "")
         raise ValueError(f"MODEL: {path}{line_in(path, error)}: {type(error).__name__}: {said}") from error
     finally:
-        with contextlib.suppress(ValueError):  # the file may have taken it away
+        with contextlib.suppress(ValueError):  # the file may have removed it
             sys.path.remove(str(path.resolve().parent))
     if not there:
-        raise ValueError(f"MODEL: {path} has no {name!r}")
+        raise ValueError(f"MODEL must be the name of an object in {path}; {name!r} is not defined there.")
     if not isinstance(found, refhmc.Model):
-        raise ValueError(f"MODEL: {name} of {path} is no refhmc.Model, and returns none: {type(found).__name__}")
+        raise ValueError(
+            f"{path}:{name} is neither a refhmc.Model nor a function that returns one (got {type(found).__name__})."
+        )
     return found
 
 
 def name_of_module(path: pathlib.Path) -> str:
-    """The file's stem, unless that is the name of another module, such as one of Python's own, which it would hide."""
+    """Return a module name for the file: its stem, unless this would hide another module."""
     import importlib.util
 
     try:
         there = importlib.util.find_spec(path.stem) if path.stem.isidentifier() else None
-    except ValueError:  # of __main__
+    except ValueError:  # find_spec("__main__")
         return f"model_file_{path.stem}"
     own = there is None or pathlib.Path(there.origin or "").resolve() == path.resolve()
     return path.stem if own else f"model_file_{path.stem}"
 
 
 def line_in(path: pathlib.Path, error: BaseException) -> str:
-    """``, line 12``: where in the file it was raised, or is not Python; nothing where it was not there."""
+    """Return ``, line 12`` for the line of the file that raised the error, or an empty string."""
     file = os.path.abspath(path)
     if isinstance(error, SyntaxError) and error.filename == file:
         return f", line {error.lineno}"
@@ -736,35 +796,35 @@ def _model(name: str, widths: str | None) -> Model:
     path, colon, inside = name.rpartition(":")
     if colon and path.endswith(".py"):
         if widths is not None:
-            raise ValueError("--widths belongs to refhmc's own networks")
+            raise ValueError(f"--widths belongs to the built-in networks; got the model {name}.")
         return model_of_file(pathlib.Path(path), inside)
     known, networks = refhmc.models.by_name(), refhmc.models.networks_by_name()
     if name not in known | networks:
-        raise ValueError(f"no model named {name!r}; there are: {', '.join(known | networks)}, and FILE.py:NAME")
+        raise ValueError(f"MODEL must be FILE.py:NAME or one of {', '.join(known | networks)}; got {name!r}.")
     if widths is None:
         return (known | networks)[name]()
     if name not in networks:
-        raise ValueError(f"--widths belongs to {' and '.join(networks)}")
+        raise ValueError(f"--widths belongs to {' and '.join(networks)}; got the model {name}.")
     if not all(each.strip().isdecimal() for each in widths.split(",")):
-        raise ValueError(f"--widths are whole numbers with commas between them, got {widths!r}")
+        raise ValueError(f"--widths must be integers separated by commas; got {widths!r}.")
     return networks[name]([int(each) for each in widths.split(",")])
 
 
 def compilation_report() -> str:
-    """What was compiled in this process, and how long it took."""
+    """Return one line on what was compiled in this process and how long it took."""
     from refhmc.core import compiled
     from refhmc.core.compile_cache import cache_directory
 
     fresh = [item for item in compiled.log if not item.from_cache]
     loaded = [item for item in compiled.log if item.from_cache]
     if not fresh:
-        return f"compiled nothing; loaded {len(loaded)} functions from the cache in {_total(loaded):.2f} s"
+        return f"Loaded {len(loaded)} compiled functions from the cache in {_total(loaded):.2f} s"
     seconds: dict[str, float] = {}
-    for item in fresh:  # the parts of a metric have one title
+    for item in fresh:  # the functions of a metric share a title
         seconds[item.title] = seconds.get(item.title, 0.0) + item.seconds
     parts = ", ".join(f"{title} {each:.1f} s" for title, each in seconds.items())
-    kept = "compiled, and kept for the next time" if cache_directory() else "compiled"
-    return f"{kept}: {parts} ({_total(fresh):.1f} s in all)"
+    kept = "Compiled and cached" if cache_directory() else "Compiled"
+    return f"{kept} in {_total(fresh):.1f} s: {parts}"
 
 
 def _total(items: list[Compilation]) -> float:
@@ -772,15 +832,15 @@ def _total(items: list[Compilation]) -> float:
 
 
 def summary_beside_truth(model: Model, result: Result) -> str:
-    """ArviZ's summary with two more columns: the known mean and standard deviation, where they are known."""
+    """Return ArviZ's summary table, with the known mean and standard deviation if the model has them."""
     import numpy as np
 
     from refhmc.sampling.result import summary_table
 
     if min(result.draws.shape[:2]) == 0 or result.draws.shape[1] < FEWEST:
-        return "(too few draws for a summary)"
+        return "(No summary: too few draws.)"
     if model.dim > SUMMARISED:
-        return f"({model.dim:,} coordinates: no summary)"
+        return f"(No summary: {model.dim:,} coordinates.)"
     table = summary_table(result)
     truth = model.reference
     if truth is not None and truth.mean is not None and len(truth.mean) == len(table):
@@ -791,7 +851,7 @@ def summary_beside_truth(model: Model, result: Result) -> str:
 
 
 def write_netcdf(result: Result, path: pathlib.Path) -> None:
-    """Write beside the target, then rename: a failure leaves an old file as it was."""
+    """Write the result to a temporary file and rename it, so that a failure leaves an existing file unchanged."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         result.to_arviz().to_netcdf(temporary)

@@ -1,4 +1,4 @@
-"""Compile and cache everything now: every kernel, metric, integrator and built-in model."""
+"""Compile and cache every kernel, metric, integrator and built-in model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 def compile_everything() -> Iterator[tuple[int, int, str, float]]:
-    """Yields (done, total, what, seconds) as it goes."""
+    """Compile everything and yield (done, total, title, seconds) after each task."""
     import refhmc
     from refhmc.core.binding import DERIVATIVES
     from refhmc.sampling.chain import make_plan
@@ -65,7 +65,7 @@ def compile_everything() -> Iterator[tuple[int, int, str, float]]:
 
 
 def variants() -> Iterator[tuple[str, Any]]:
-    """Each integrator for a metric that depends on the position, in each of its variants; compositions make their steps."""
+    """Yield title and object of each integrator for position-dependent metrics, in each variant; compositions are left out."""
     from refhmc.core.registry import required
     from refhmc.integrators import INTEGRATORS
 

@@ -1,4 +1,4 @@
-"""Of a network for regression: how it fits its data, in words."""
+"""One line on how well a regression network fits its data."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def fit_to_data(model: Model, result: Result, X: np.ndarray, y: np.ndarray) -> str:
-    """The fit to the data that the model was made from, in a line."""
+    """Return a line with errors and coverage of the predictions for the data of the model."""
     from refhmc.uncertainty import coverage, gaussian_negative_log_likelihood, root_mean_squared_error
 
     mean, sd = means_and_sds(model, result, X)
     return (
-        f"fit to its {len(y)} rows: RMSE {root_mean_squared_error(mean, y):.4f}, NLL "
+        f"Fit to the {len(y)} rows of data: RMSE {root_mean_squared_error(mean, y):.4f}, NLL "
         f"{gaussian_negative_log_likelihood(mean, sd, y):.4f}; {coverage(mean, sd, y, 1):.1%} within one predictive "
         f"standard deviation, {coverage(mean, sd, y, 2):.1%} within two"
     )

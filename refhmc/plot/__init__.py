@@ -1,15 +1,13 @@
-"""Pictures, on matplotlib (the extra ``plot``): of trajectories, of metrics, of one transition, of integrators, and of
-runs.
+"""Plots of trajectories, metrics, transitions, integrators and runs, with Matplotlib (the extra ``plot``)::
 
     t = refhmc.integrate(H, refhmc.integrators.ImplicitMidpoint(), q, p, step_size=0.1, n_steps=50)
     ax = refhmc.plot.trajectory(t, H=H)
     ax.figure.savefig("trajectory.png")
 
-A function draws on ``ax``, or on the axes of a new figure, and returns the Axes; one of several panels draws on
-``figure``, or on a new one, and returns the Figure. What it draws of a run it takes from a :class:`refhmc.Result`, from
-ArviZ's object or from a netCDF file. pyplot is not used: nothing needs a display or has to be closed, and a notebook shows
-a Figure that is the last value of a cell (``ax.figure``). Without matplotlib each raises ImportError, saying what to
-install.
+A function with one panel draws on `ax`, or on a new figure, and returns the Axes. A function with several panels draws on
+`figure`, or on a new one, and returns the Figure. Functions that plot a run accept a :class:`refhmc.Result`, an ArviZ object
+or a netCDF file. pyplot is not used, so that no display is needed and no figure has to be closed. A notebook shows a Figure
+that is the last value of a cell (``ax.figure``). Without Matplotlib, every function raises ImportError.
 """
 
 from refhmc.plot.ellipses import metric_ellipses

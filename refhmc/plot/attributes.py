@@ -1,6 +1,6 @@
 """The attributes of a run that reports and plots use, with their types.
 
-A file may come from a stranger. An attribute of another type than refhmc writes is dropped before anything reads it.
+A file may come from an untrusted source. An attribute with an unexpected type is dropped before it is used.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-DIGITS = 1000  # of a seed: int() of a longer text is slow or refused
+DIGITS = 1000  # longest seed: int() of a longer string is slow or rejected by Python
 
 
 def is_text(value: Any) -> bool:

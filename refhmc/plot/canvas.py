@@ -1,6 +1,6 @@
-"""What the pictures have in common: figures that no window and no pyplot keeps, colours, axes, contours of a density.
+"""Shared parts of the plots: figures without pyplot, colours, axes and contours of a density.
 
-The colours are those of Okabe and Ito (2008), which the colour-blind tell apart too.
+The colours are those of Okabe and Ito (2008), which are distinguishable for colour-blind readers.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from refhmc.models.on_arrays import ModelOnArrays
 BLUE, ORANGE, GREEN, RED, SKY, PURPLE, YELLOW, BLACK, GREY = (
     *("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#f0e442", "#000000", "#7f7f7f"),
 )
-COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED)  # of chains, in turn
-GRID = 61  # points of a contour picture along each axis
-LEVELS = (0.5, 2.0, 4.5, 8.0, 12.5)  # below the maximum: 1, 2, ... standard deviations of a Gaussian
+COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED)  # colours of the chains, in turn
+GRID = 61  # grid points of contours along each axis
+LEVELS = (0.5, 2.0, 4.5, 8.0, 12.5)  # above the minimum of -L: 1, 2, ... standard deviations of a Gaussian
 
 
 @functools.cache
 def picture_class() -> type:
-    """Matplotlib's Figure, which a notebook shows when it is the last value of a cell."""
+    """Return a subclass of Matplotlib's Figure that a notebook shows as the last value of a cell."""
     Figure: Any = import_matplotlib("matplotlib.figure").Figure
     Canvas = import_matplotlib("matplotlib.backends.backend_agg").FigureCanvasAgg
 
     class Picture(Figure):  # type: ignore[misc,valid-type]
-        """A figure that belongs to nobody but its holder: it needs no display, and there is nothing to close."""
+        """A figure without a window: it needs no display and does not have to be closed."""
 
         def __init__(self, *args: Any, **given: Any) -> None:
             super().__init__(*args, **given)
@@ -46,34 +46,34 @@ def picture_class() -> type:
 
 
 def new_figure(width: float = 6.4, height: float = 4.8) -> Any:
-    """An empty figure of that size in inches."""
+    """Return an empty figure with this size in inches."""
     return picture_class()(figsize=(width, height), layout="constrained")
 
 
 def axes(ax: Any, width: float = 6.4, height: float = 4.8) -> Any:
-    """``ax``, or the axes of a new figure. Raises ImportError, saying what to install, without matplotlib."""
+    """Return `ax`, or the axes of a new figure. Raises ImportError without Matplotlib."""
     return new_figure(width, height).subplots() if ax is None else ax
 
 
 def panels(figure: Any, rows: int, columns: int, width: float, height: float, **given: Any) -> tuple[Any, np.ndarray]:
-    """``figure``, or a new one, and its axes (rows, columns)."""
+    """Return `figure`, or a new one, and its axes (rows, columns)."""
     figure = new_figure(width, height) if figure is None else figure
     return figure, figure.subplots(rows, columns, squeeze=False, **given)
 
 
 def legend(ax: Any, **given: Any) -> None:
-    """A legend, if there is something to tell apart."""
+    """Draw a legend if there are labels."""
     if ax.get_legend_handles_labels()[0]:
         ax.legend(fontsize="small", framealpha=0.85, **given)
 
 
 def plain(name: str) -> str:
-    """Return a name so that matplotlib shows it letter by letter: a dollar sign does not start a formula."""
+    """Escape a name so that Matplotlib does not read a dollar sign as mathematics."""
     return name.replace("$", r"\$")
 
 
 def name_axes(ax: Any, x: str | None = None, y: str | None = None) -> None:
-    """Label axes with names, which may come from a stranger's file: never as TeX, even if the user's settings ask for it."""
+    """Label axes with names from a file, which may be untrusted: never as TeX, whatever the user's settings are."""
     for set_label, name in ((ax.set_xlabel, x), (ax.set_ylabel, y)):
         if name is not None:
             set_label(plain(name), usetex=False)
@@ -84,7 +84,7 @@ def colour(k: int) -> str:
 
 
 def limits(*values: Any, share: float = 0.15) -> tuple[float, float]:
-    """A range that holds the finite ones of the values, with some room around them."""
+    """Return a range that contains the finite values, with a margin."""
     finite = np.concatenate([np.ravel(np.asarray(each, dtype=float)) for each in values])
     finite = finite[np.isfinite(finite)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
@@ -93,14 +93,16 @@ def limits(*values: Any, share: float = 0.15) -> tuple[float, float]:
 
 
 def plane(x: tuple[float, float], y: tuple[float, float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The grid of a rectangle: its x (GRID,), y (GRID,), and its points (GRID, GRID, 2), rows along y."""
+    """Return the grid of a rectangle: its x (GRID,), its y (GRID,) and its points (GRID, GRID, 2), with rows along y."""
     xs, ys = np.linspace(*x, GRID), np.linspace(*y, GRID)
     return xs, ys, np.stack(np.meshgrid(xs, ys), axis=-1)
 
 
 def contours(ax: Any, xs: np.ndarray, ys: np.ndarray, surface: np.ndarray) -> None:
-    """Lines where ``surface`` (len(ys), len(xs)) lies 1/2, 2, 9/2, ... above its least value: 1, 2, 3, ... standard
-    deviations of a Gaussian, where it is -L or H."""
+    """Draw contours of `surface` (len(ys), len(xs)) at 1/2, 2, 9/2, ... above its minimum.
+
+    For -L or H of a Gaussian, these levels are 1, 2, 3, ... standard deviations.
+    """
     finite = np.isfinite(surface)
     if not finite.any():
         return
@@ -109,8 +111,7 @@ def contours(ax: Any, xs: np.ndarray, ys: np.ndarray, surface: np.ndarray) -> No
 
 
 def density_contours(ax: Any, model: Any, pair: Sequence[int], at: np.ndarray, x: Any, y: Any) -> None:
-    """Contours of -L over two coordinates, the others held at ``at`` (d,), in the rectangle of the ranges ``x`` and
-    ``y``."""
+    """Draw contours of -L over two coordinates within `x` and `y`, with the others fixed at `at` (d,)."""
     xs, ys, points = plane(x, y)
     q = np.broadcast_to(np.asarray(at, dtype=float), (*points.shape[:2], model.dim)).copy()
     q[..., list(pair)] = points

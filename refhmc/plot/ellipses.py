@@ -1,4 +1,4 @@
-"""The metric along a path: ellipses of its inverse."""
+"""Ellipses of the inverse metric along a path."""
 
 from __future__ import annotations
 
@@ -24,28 +24,61 @@ def metric_ellipses(
     scale: float = 0.3,
     ax: Any = None,
 ) -> Any:
-    """Ellipses of G(q)^-1 at positions along a path, over the contours of the density: what the metric takes for one step.
+    """Draw ellipses of the inverse metric at positions along a path, over contours of the density.
 
-        {q + s u :  u' A^-1 u = 1},     A = the block of G(q)^-1 of the two coordinates,     s = ``scale``
+    An ellipse is the boundary of ::
 
-    Velocities are v = G^-1 p with p ~ N(0, G), so v ~ N(0, G^-1): an ellipse is where the particle may be after a time s,
-    to first order, at one standard deviation of v. On a good metric it has the shape of the contours around it (Girolami
-    and Calderhead 2011, sec. 2 and figs. 1 and 2).
+        {q + s u :  u' A^-1 u <= 1},     A = the block of G(q)^-1 of the two coordinates,     s = scale
 
-    path : positions (n, d), or a trajectory of :func:`refhmc.integrate`. Of them every ``every``-th has an ellipse; those
-        where there is no metric are left out. Coordinates that are not shown are held, for the contours, as at the first
-        position.
-    coordinates : the two that are shown.
+    The velocity is v = G^-1 p with p ~ N(0, G), so v ~ N(0, G^-1). To first order, the ellipse is where the particle may be
+    after a time s, at one standard deviation of v. For a good metric, it has the shape of the contours around it.
 
-    Returns the Axes. Raises ShapeError on a path of other shape, ValueError for fewer than two dimensions.
+    Parameters
+    ----------
+    H : Hamiltonian
+        Model and metric.
+    path : array_like of shape (n, d), or Trajectory
+        Positions, or a trajectory returned by :func:`refhmc.integrate`.
+    coordinates : sequence of two ints, default (0, 1)
+        Coordinates on the axes of the plot.
+    every : int, default 1
+        Draw an ellipse at every `every`-th position. Positions without a metric, or that are not finite, are skipped.
+    scale : float, default 0.3
+        Size s of the ellipses, in units of time.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on. Defaults to those of a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes with the path, the ellipses and the contours.
+
+    Raises
+    ------
+    ValueError
+        If the model has fewer than two coordinates.
+    refhmc.errors.ShapeError
+        If `path` does not have the shape (n, d).
+
+    References
+    ----------
+    Girolami and Calderhead (2011), Riemann manifold Langevin and Hamiltonian Monte Carlo methods, sec. 2, figs. 1 and 2.
+
+    Examples
+    --------
+    >>> import numpy as np, refhmc
+    >>> H = refhmc.Hamiltonian(refhmc.models.Funnel(1), refhmc.metrics.SoftAbs())
+    >>> ax = refhmc.plot.metric_ellipses(H, np.array([[0.0, 0.0], [1.0, 0.5]]))
+    >>> len(ax.patches)
+    2
     """
     from refhmc.errors import MetricError
 
     q = np.atleast_2d(np.asarray(getattr(path, "q", path), dtype=float))
     if H.model.dim < 2:
-        raise ValueError("an ellipse needs two coordinates, and the model has one")
+        raise ValueError("H must have a model with at least two coordinates; got one with a single coordinate.")
     if q.ndim != 2 or q.shape[1] != H.model.dim or not len(q):
-        raise ShapeError(f"path must be (n, {H.model.dim}) with at least one position, got {q.shape}")
+        raise ShapeError(f"path must have the shape (n, {H.model.dim}), with at least one position; got {q.shape}.")
     Ellipse, pair = import_matplotlib("matplotlib.patches").Ellipse, list(coordinates)
     ax, shown = axes(ax, 5.6, 5.0), []
     for at in q[::every]:
@@ -70,6 +103,6 @@ def metric_ellipses(
 
 
 def half_axes(A: np.ndarray, scale: float) -> tuple[np.ndarray, float]:
-    """Half axes (2,) of {s u: u' A^-1 u = 1}, and the angle of the first in degrees from the x axis."""
+    """Return the half axes (2,) of {s u: u' A^-1 u = 1} and the angle of the first from the x axis, in degrees."""
     values, vectors = np.linalg.eigh(A)
     return scale * np.sqrt(values), float(np.degrees(np.arctan2(vectors[1, 0], vectors[0, 0])))

@@ -1,4 +1,4 @@
-"""A run on one page: draws, histograms beside the known truth, energies; of a regression network its predictive band."""
+"""One-page overview of a run: traces, histograms and energies, or the predictive band of a regression network."""
 
 from __future__ import annotations
 
@@ -18,13 +18,33 @@ if TYPE_CHECKING:
 
 
 def overview(result: Any, model: Model | None = None, *, figure: Any = None) -> Any:
-    """For up to six scalars the draws of each chain and their histograms, beside the known truth; the energies below.
+    """Plot traces, histograms and the energies of a run in one figure.
 
-    result : a :class:`refhmc.Result`, ArviZ's object, or a file of it.
-    model : for the truth (``model.reference``), and for a regression network on one input, of which the predictive band is
-        drawn in place of its weights.
+    The figure shows up to six scalars, with their true means and standard deviations if they are known, and the energies below.
 
-    Of very many chains the first 16 are lines. Returns the Figure, which is ``figure`` if one is given.
+    Parameters
+    ----------
+    result : Result, ArviZ object or path
+        A :class:`refhmc.Result`, the ArviZ object of either version, or a netCDF file.
+    model : Model, optional
+        Model with the true moments (``model.reference``). For a regression network with one input, the predictive band is drawn
+        instead of the weights.
+    figure : matplotlib.figure.Figure, optional
+        Figure to draw on. Defaults to a new one.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure. At most 16 chains are drawn as lines.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> model = refhmc.models.Funnel(1)
+    >>> result = refhmc.sample(model, refhmc.NUTS(), draws=50, tune=50, random_seed=1, progressbar=False, raw=True)
+    >>> figure = refhmc.plot.overview(result, model)
+    >>> [ax.get_ylabel() for ax in figure.axes[::2]]
+    ['v', 'x[0]', 'energy']
     """
     whole, data = run_of(result), None if model is None else regression_data(model)
     run = of_few_chains(whole)
@@ -52,8 +72,7 @@ def overview(result: Any, model: Model | None = None, *, figure: Any = None) -> 
 
 
 def truth_of(model: Model) -> dict[str, tuple[float, float | None]]:
-    """Means and standard deviations (None where they are not known) of the constrained scalars, by name; {} if not
-    known."""
+    """Return true means and standard deviations (None if unknown) of the constrained scalars, by name."""
     known = model.reference
     if known is None or known.mean is None:
         return {}
@@ -63,7 +82,7 @@ def truth_of(model: Model) -> dict[str, tuple[float, float | None]]:
 
 
 def draw_energies(ax: Any, run: Run) -> None:
-    """Along each chain, with a mark where a transition diverged."""
+    """Draw the energy along each chain, with marks at the divergences."""
     what, energies = energy_or_step(run)
     for chain, of_chain in enumerate(() if energies is None else energies):
         ax.plot(np.where(np.isfinite(of_chain), of_chain, np.nan), lw=0.5, color=colour(chain))

@@ -1,4 +1,4 @@
-"""Of a network for regression: its data, what it predicts, and its predictive band."""
+"""Data, predictions and predictive band of a regression network."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from refhmc.plot.runs import run_of
 if TYPE_CHECKING:
     from refhmc.models.base import Model
 
-DRAWS = 200  # predicted from, of each chain, or up to twice as many
-OUTSIDE = 0.25  # the picture goes beyond the data by so much of their range
+DRAWS = 200  # predictions use at least this many draws per chain, and less than twice as many
+OUTSIDE = 0.25  # margin of the plot on each side of the data, relative to their range
 
 
 def regression_data(model: Model) -> tuple[np.ndarray, np.ndarray] | None:
-    """X (n, inputs) and y (n, outputs) of a network with a Gaussian likelihood, whole or split."""
+    """Return X (n, inputs) and y (n, outputs) of a network with a Gaussian likelihood, or None for other models."""
     from refhmc.models.networks.likelihoods import Gaussian
 
     whole = getattr(model, "whole", model)
@@ -25,7 +25,7 @@ def regression_data(model: Model) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def means_and_sds(model: Model, result: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of each draw the mean and the standard deviation of the outputs at X, as :func:`refhmc.predict` has them."""
+    """Return mean and standard deviation of the outputs at X for each draw, as :func:`refhmc.predict` does."""
     from refhmc.sampling.prediction import predict
 
     predicted = predict(model, result, X, thin=max(1, run_of(result).shape[1] // DRAWS))
@@ -34,8 +34,10 @@ def means_and_sds(model: Model, result: Any, X: np.ndarray) -> tuple[np.ndarray,
 
 
 def predictive_band(model: Model, result: Any, x: np.ndarray, y: np.ndarray, *, ax: Any = None) -> Any:
-    """Mean and bands of one and two standard deviations of what a network on one input predicts, beside its data x (n, 1),
-    y (n, 1), and beyond them by a quarter of their range. Returns the Axes."""
+    """Draw the predictive mean of a one-input network with bands of one and two standard deviations.
+
+    The data x (n, 1), y (n, 1) are shown, too. The band extends beyond the data by a quarter of their range. Returns the Axes.
+    """
     from refhmc.uncertainty import plot_band
 
     low, high = float(x.min()), float(x.max())

@@ -1,7 +1,7 @@
-"""The call of ``refhmc.sample`` that repeats a run, written from the attributes of its result.
+"""The call of ``refhmc.sample`` that reproduces a run, written from the attributes of its result.
 
-The result may be a stranger's file, and the reader will run the text. The code therefore consists only of names that refhmc
-defines and of literals. Any other text of the file appears in a comment, as a quoted string on one line.
+The result may be an untrusted file, and the reader will run the code. The code therefore consists only of names that refhmc
+defines and of literals. Any other string of the file appears in a comment, quoted and on one line.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from refhmc.plot.runs import Run
 if TYPE_CHECKING:
     from refhmc.models.base import Model
 
-# What a dictionary describes, by the parameter that it is given to. A kernel is the outermost one, or that of a block.
+# Package of the class that a dictionary describes, by parameter. A kernel is the outermost one, or that of a block.
 PLACES = {
     "kernel": ("refhmc", kernels),
     "metric": ("refhmc.metrics", metrics),
@@ -28,7 +28,7 @@ PLACES = {
 
 
 def known_model(run: Run) -> tuple[str, Model] | None:
-    """Return refhmc's own model with the run's name and fingerprint, and its command-line name; None if there is none."""
+    """Return the built-in model with the run's name and fingerprint, and its command-line name, or None."""
     from refhmc import models
 
     for word, make in models.by_name().items():
@@ -39,16 +39,16 @@ def known_model(run: Run) -> tuple[str, Model] | None:
 
 
 def repeated(run: Run) -> str:
-    """Return Python that repeats the run, bit for bit with the same versions on the same kind of machine.
+    """Return Python code that reproduces the run, bit for bit with the same versions on the same kind of machine.
 
-    A model or kernel that is not refhmc's own becomes a name with a comment.
+    A model or kernel that is not built in becomes a name with a comment.
     """
     about, known = run.attributes, known_model(run)
     remarks = []
     if known is None:
         model = "model"
         remarks.append(
-            f"model: {about.get('model', 'the model')!r} as it was; model.fingerprint() is "
+            f"model: use the model {about.get('model', 'the model')!r}, with model.fingerprint() "
             f"{about.get('model_fingerprint', 'not known')!r}"
         )
     else:
@@ -57,7 +57,7 @@ def repeated(run: Run) -> str:
         kernel = call(json.loads(about["kernel"]), "kernel")
     except (KeyError, TypeError, ValueError, RecursionError):
         kernel = "kernel"
-        remarks.append(f"kernel: {about.get('kernel', 'as it was')!r}")
+        remarks.append(f"kernel: use {about.get('kernel', 'the kernel of the run')!r}")
     backend, starts = about.get("backend"), about.get("starts", ())
     given = {
         "draws": about.get("draws", run.shape[1]),
@@ -69,9 +69,9 @@ def repeated(run: Run) -> str:
         "save_warmup": True if any(name.startswith("warmup_") for name in run.groups) else None,
     }
     if {"initvals", "warmup"} & set(starts):
-        remarks.append("initvals=, or warmup=: as they were")
+        remarks.append("also pass initvals= or warmup= of the run")
     if about.get("stopped_by"):
-        remarks.append(f"the run was stopped by {about['stopped_by']!r}; this draws all that was asked for")
+        remarks.append(f"the run was stopped by {about['stopped_by']!r}; this call completes it")
     options = "".join(f"    {key}={literal(value)},\n" for key, value in given.items() if value is not None)
     notes = "".join(f"# {remark}\n" for remark in remarks)
     return f"import refhmc\n\n{notes}result = refhmc.sample(\n    {model},\n    {kernel},\n{options})\n"
@@ -99,7 +99,7 @@ def call(described: Any, parameter: str) -> str:
 
 
 def argument(value: Any, parameter: str) -> str:
-    """Return the text of one argument: a call, the dictionary of a Gibbs kernel's blocks, or a literal."""
+    """Return the source of one argument: a call, the dictionary of a Gibbs kernel's blocks, or a literal."""
     if parameter == "blocks":
         pairs = [(tuple(block) if isinstance(block, list) else block, kernel) for block, kernel in value]
         return "{" + ", ".join(f"{literal(block)}: {call(kernel, 'kernel')}" for block, kernel in pairs) + "}"
@@ -107,7 +107,7 @@ def argument(value: Any, parameter: str) -> str:
 
 
 def literal(value: Any) -> str:
-    """Return the text of None, a bool, a number, a string, or a list or tuple of these. Raises TypeError for others."""
+    """Return the source of None, a bool, a number, a string, or a list or tuple of these. Raises TypeError for others."""
     if type(value) is float and not math.isfinite(value):
         return f"float({str(value)!r})"
     if value is None or type(value) in (bool, int, float, str):

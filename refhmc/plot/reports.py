@@ -1,7 +1,6 @@
-"""A run as one page of HTML that stands by itself: no network, no script, the pictures inside.
+"""A self-contained HTML page about a run: no network, no scripts, embedded images.
 
-Every text of the run is escaped, since the run may be a stranger's file. The page needs only a browser and follows its
-colour scheme.
+Every string of the run is escaped, since the run may be an untrusted file. The page follows the browser's colour scheme.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ from refhmc.sampling.progress import count
 if TYPE_CHECKING:
     from refhmc.models.base import Model
 
-ROWS = 200  # of the summary
-LARGE_RHAT, FEW = 1.01, 100  # what is marked: an R-hat above, and an effective sample size below, for each chain
+ROWS = 200  # most rows of the summary
+LARGE_RHAT, FEW = 1.01, 100  # mark a larger R-hat, and a smaller effective sample size per chain
 DPI = 130
 STYLE = """
 :root { color-scheme: light dark; --text: #1a1a1a; --page: #ffffff; --line: #c8c8c8; --soft: #f2f4f7; --mark: #a33c00; }
@@ -57,7 +56,7 @@ pre { background: var(--soft); padding: .8rem; overflow-x: auto; border-radius: 
 
 
 class Drawn(NamedTuple):
-    """A picture of the page: its words for those who do not see it, what it tells, and how it is drawn."""
+    """A figure of the page: its alternative text, its caption, and the function that draws it."""
 
     alt: str
     caption: str
@@ -65,14 +64,45 @@ class Drawn(NamedTuple):
 
 
 def report(result: Any, path: Any, model: Model | None = None) -> pathlib.Path:
-    """Write a page about a run to ``path``, HTML: what was run, warnings with what to do, summary beside the truth,
-    pictures, and how to repeat it.
+    """Write an HTML report of a run.
 
-    result : a :class:`refhmc.Result`, ArviZ's object of either version, or a netCDF file of it.
-    model : for the known truth; default refhmc's own model with its canonical data that has the run's fingerprint.
+    The page lists what was run, the warnings, a summary with the true values if they are known, plots, and the code that
+    reproduces the run. The file is first written under a temporary name in the same folder, then renamed.
 
-    Returns the path. The file is written beside its place and renamed. Raises ImportError without matplotlib, TypeError
-    for what is no result, OSError.
+    Parameters
+    ----------
+    result : Result, ArviZ object or path
+        A :class:`refhmc.Result`, the ArviZ object of either version, or a netCDF file.
+    path : str or path
+        HTML file to write.
+    model : Model, optional
+        Model with the true moments. Defaults to the built-in model that has the name and fingerprint of the run.
+
+    Returns
+    -------
+    pathlib.Path
+        The path of the page.
+
+    Raises
+    ------
+    ImportError
+        If Matplotlib is not installed.
+    TypeError
+        If `result` is not the result of a run.
+    OSError
+        If a file cannot be read or written. An existing file is then unchanged.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import refhmc
+    >>> result = refhmc.sample(
+    ...     refhmc.models.Funnel(2), refhmc.NUTS(), draws=50, tune=50, random_seed=1, progressbar=False, raw=True
+    ... )
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     page = refhmc.plot.report(result, pathlib.Path(folder, "run.html"))
+    ...     page.read_text("utf-8")[:15]
+    '<!DOCTYPE html>'
     """
     import_matplotlib()
     run, path = run_of(result), pathlib.Path(path)
@@ -89,16 +119,16 @@ def report(result: Any, path: Any, model: Model | None = None) -> pathlib.Path:
 
 
 def page(run: Run, model: Model | None) -> str:
-    """The HTML."""
-    name = str(run.attributes.get("model", "a run" if model is None else model.name))
-    title = escaped(f"{name}: a run of refhmc")
+    """Return the HTML."""
+    name = str(run.attributes.get("model", "unnamed model" if model is None else model.name))
+    title = escaped(f"{name}: refhmc report")
     parts = [
         f"<h1>{title}</h1>",
-        section("What was run", facts_table(facts(run))),
+        section("Run", facts_table(facts(run))),
         section("Warnings", warnings_list(run.warnings)),
         section("Summary", summary(run, {} if model is None else truth_of(model))),
-        section("Pictures", "\n".join(figure(each) for each in pictures(run, model))),
-        section("To repeat it", f"<pre><code>{escaped(repeated(run))}</code></pre>"),
+        section("Plots", "\n".join(figure(each) for each in pictures(run, model))),
+        section("Reproduce this run", f"<pre><code>{escaped(repeated(run))}</code></pre>"),
     ]
     body = "\n".join(parts)
     return (
@@ -116,28 +146,28 @@ def section(title: str, content: str) -> str:
     return f"<section>\n<h2>{escaped(title)}</h2>\n{content}\n</section>"
 
 
-# -------------------------------------------------------------------------------------------------------- what was run
+# -------------------------------------------------------------------------------------------------------- the run
 
 
 def facts(run: Run) -> Iterator[tuple[str, str]]:
-    """Yield the attributes that a reader asks for, if the run has them."""
+    """Yield name and value of the attributes of the run that the report lists."""
     about = run.attributes
     chains, draws = run.shape
     if "model" in about:
         yield "model", str(about["model"])
     if "model_fingerprint" in about:
-        yield "its fingerprint", f"{about['model_fingerprint']}"[:16]
+        yield "model fingerprint", f"{about['model_fingerprint']}"[:16]
     if "kernel" in about:
         yield "kernel", in_words(about["kernel"])
     yield (
         "draws",
-        f"{count(chains, 'chain')} of {count(draws, 'draw')}, after {about.get('tuning_steps', 'unknown')} of warm-up",
+        f"{count(chains, 'chain')} of {count(draws, 'draw')}, {about.get('tuning_steps', 'unknown')} warm-up iterations",
     )
     if "entropy" in about:
         yield "seed", str(about["entropy"])
     if "divergences_per_chain" in about:
         counts = (sum(about.get(name, ())) for name in ("divergences_per_chain", "warmup_divergences_per_chain"))
-        yield "divergences", "{} in draws, {} in warm-up".format(*counts)
+        yield "divergences", "{} after warm-up, {} during warm-up".format(*counts)
     if about.get("adaptation"):
         yield "warm-up", str(about["adaptation"])
     steps = [f"{each.step_size:.3g}" for each in run.adapted]
@@ -145,33 +175,33 @@ def facts(run: Run) -> Iterator[tuple[str, str]]:
         yield "adapted step sizes", ", ".join(steps)
     for key, words in (("sampling_time", "sampling"), ("compilation_time", "compilation")):
         if key in about:
-            yield f"time of {words}", f"{float(about[key]):.1f} s"
+            yield f"{words} time", f"{float(about[key]):.1f} s"
     if "n_gradient_evaluations" in about:
-        yield "gradients", f"{int(about['n_gradient_evaluations']):,}"
+        yield "gradient evaluations", f"{int(about['n_gradient_evaluations']):,}"
     if about.get("stopped_by"):
         yield "stopped by", str(about["stopped_by"])
     exact = about.get("exact")
     if exact is not None:
-        yield "exact", "yes" if exact else "no: the chain is approximate, see the warnings"
+        yield "exact", "yes" if exact else "no, the chain is approximate (see the warnings)"
     if "refhmc_version" in about:
-        yield "made by", f"refhmc {about['refhmc_version']}, {about.get('backend', '')}, {about.get('device', '')}"
+        yield "software", f"refhmc {about['refhmc_version']}, {about.get('backend', '')}, {about.get('device', '')}"
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    yield "result of", str(about.get("created_at", now))
+    yield "created", str(about.get("created_at", now))
 
 
 def in_words(kernel: Any) -> str:
-    """Return the kernel, which is JSON, as a short text without the options that are None."""
+    """Return the kernel, which is JSON, as a short text without options that are None."""
     try:
-        return told(json.loads(kernel))
+        return short(json.loads(kernel))
     except (ValueError, RecursionError):
         return str(kernel)
 
 
-def told(said: Any) -> str:
-    if isinstance(said, dict):
-        given = ", ".join(f"{key}={told(value)}" for key, value in said.items() if key != "name" and value is not None)
-        return f"{said.get('name', '')}({given})"
-    return f"[{', '.join(map(told, said))}]" if isinstance(said, list) else str(said)
+def short(value: Any) -> str:
+    if isinstance(value, dict):
+        given = ", ".join(f"{key}={short(each)}" for key, each in value.items() if key != "name" and each is not None)
+        return f"{value.get('name', '')}({given})"
+    return f"[{', '.join(map(short, value))}]" if isinstance(value, list) else str(value)
 
 
 def facts_table(rows: Iterator[tuple[str, str]]) -> str:
@@ -189,14 +219,22 @@ def warnings_list(texts: list[str]) -> str:
 
 
 def summary(run: Run, truth: dict[str, tuple[float, float | None]]) -> str:
-    """A table of the scalars, R-hat and bulk effective sample size of :mod:`refhmc.numerics.convergence`, beside the truth.
+    """Return the table of the scalars with R-hat and bulk ESS of :mod:`refhmc.numerics.convergence`.
 
-    "off by" is the distance of the mean from the true one in standard errors, sd / sqrt(ESS).
+    The column "error / MCSE" is the distance of the mean from the true mean in units of sd / sqrt(ESS).
     """
     values = scalars(run, None, ROWS)
-    columns = ["mean", "sd", "5 %", "95 %", "ESS", "R-hat", *(["true mean", "true sd", "off by"] if truth else [])]
+    columns = [
+        "mean",
+        "sd",
+        "5 %",
+        "95 %",
+        "ESS",
+        "R-hat",
+        *(["true mean", "true sd", "error / MCSE"] if truth else []),
+    ]
     if not values or 0 in run.shape:
-        return "<p>There are no draws.</p>"
+        return "<p>No draws.</p>"
     stacked = np.stack(list(values.values()), axis=2)
     with np.errstate(all="ignore"):
         rhat, ess = rhat_and_ess(stacked)
@@ -205,17 +243,18 @@ def summary(run: Run, truth: dict[str, tuple[float, float | None]]) -> str:
     all_of_them = sum(int(np.prod(np.shape(value)[2:])) for value in run.values.values())
     more = f"<p>The first {ROWS} of {all_of_them:,} values.</p>" if all_of_them > ROWS else ""
     note = (
-        f"<p>Marked with !: R-hat above {LARGE_RHAT}, or an effective sample size (ESS) below {FEW} for each chain"
-        + ("; off by: from the true mean, in standard errors." if truth else ".")
+        f"<p>Values marked with ! need attention: R-hat above {LARGE_RHAT}, or an effective sample size (ESS) below {FEW} "
+        + "per chain."
+        + (" The last column is the error of the mean in Monte Carlo standard errors (MCSE)." if truth else "")
         + "</p>"
     )
-    scrolled = '<div class="wide" role="region" aria-label="summary" tabindex="0">'  # by keys, too
+    scrolled = '<div class="wide" role="region" aria-label="summary" tabindex="0">'  # also with the keyboard
     body = "\n".join(lines)
     return f"{scrolled}<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>\n{note}{more}"
 
 
 def row_of(name: str, values: np.ndarray, rhat: float, ess: float, truth: dict) -> str:
-    """Of one scalar (chain, draw)."""
+    """Return the table row of one scalar (chain, draw)."""
     mean, sd = np.mean(values), np.std(values, ddof=1) if values.size > 1 else np.nan
     low, high = np.quantile(values, [0.05, 0.95])
     cells = [
@@ -242,47 +281,47 @@ def cell(text: str, marked: Any = False) -> str:
 
 
 def pictures(run: Run, model: Model | None) -> Iterator[Drawn]:
-    """Those that there is something to see on."""
+    """Yield the plots for which the run has data."""
     if 0 in run.shape:
         return
     yield Drawn(
-        "Draws along each chain and their histograms, energies below",
-        "Draws along the chains, a colour a chain, and their histograms; black: the known mean, where there is one. "
-        "Chains that agree lie on each other. Below: the energy.",
+        "Trace plots and histograms of the draws, with the energies below",
+        "Trace plots and histograms of the draws, with one colour per chain; the bottom row shows the energy. Black lines "
+        "are the true means, if they are known. The histograms of chains that agree coincide.",
         lambda: overview(run, model),
     )
     if run.statistic("energy") is not None:
         yield Drawn(
-            "Histograms of the energy and of its changes",
-            "The energy's histogram and that of its changes from draw to draw. Where the changes are much narrower (E-BFMI "
-            "below 0.3), tails are explored slowly: reparametrise, or use a metric that depends on the position.",
+            "Histograms of the energy and of its changes between draws",
+            "Histograms of the energy and of its changes between draws. If the changes are much narrower (E-BFMI below 0.3), "
+            "the tails are explored slowly. Reparametrise the model, or use a position-dependent metric.",
             lambda: energy_transitions(run).figure,
         )
     diverging = run.statistic("diverging")
     if diverging is not None and diverging.any():
         yield Drawn(
-            "Draws of two values, with the starts of the divergences",
-            "Where the diverging transitions start (crosses), on the two values that show it most. Where they lie together, "
-            "the curvature is too high for the step.",
+            "Scatter plot of two values, with the starts of divergent transitions",
+            "Scatter plot of the two values in which the starts of divergent transitions (crosses) are most extreme. A "
+            "cluster of crosses shows a region whose curvature is too high for the step size.",
             lambda: pairs(run, *furthest(run, diverging)).figure,
         )
     if run.statistic("solver_iterations") is not None:
         yield Drawn(
-            "Solver iterations a step along the draws",
-            "Iterations of the implicit solves for each step. Where many fail, take a smaller step.",
+            "Solver iterations per step along the draws",
+            "Iterations of the implicit solver per step. If many solves fail, use a smaller step size.",
             lambda: solver_iterations(run),
         )
     if run.adapted or run.statistic("step_size", warmup=True) is not None:
         yield Drawn(
-            "Step size, acceptance and metric in warm-up",
-            "Warm-up, a colour a chain. Chains that end with very different step sizes or metrics have seen different parts "
-            "of the distribution: take a longer warm-up.",
+            "Step size, acceptance and metric during warm-up",
+            "Adaptation during warm-up, with one colour per chain. Very different final step sizes or metrics show that the "
+            "chains explored different parts of the distribution. Use a longer warm-up.",
             lambda: adaptation(run),
         )
 
 
 def furthest(run: Run, diverging: np.ndarray) -> list[str]:
-    """The two scalars on which the starts of the divergences lie furthest from all draws, in standard deviations."""
+    """Return the two scalars whose divergences start furthest from the mean of all draws, in standard deviations."""
     values = scalars(run, None, ROWS)
 
     def distance(name: str) -> float:
@@ -294,7 +333,7 @@ def furthest(run: Run, diverging: np.ndarray) -> list[str]:
 
 
 def figure(drawn: Drawn) -> str:
-    """As an image inside the page."""
+    """Return the HTML of a figure with an embedded image."""
     file = io.BytesIO()
     drawn.draw().savefig(file, format="png", dpi=DPI)
     data = base64.b64encode(file.getvalue()).decode("ascii")

@@ -1,4 +1,4 @@
-"""A run, however it is held: a :class:`refhmc.Result`, ArviZ's object of either version, or a netCDF file of it."""
+"""A run read from a :class:`refhmc.Result`, from an ArviZ object of either version, or from a netCDF file."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from refhmc.sampling.result import Result
 Group = Mapping[str, np.ndarray]
 FEW_CHAINS = 16
 OF_DRAWS = ("posterior", "sample_stats", "unconstrained_posterior")
-READ = (*OF_DRAWS, *(f"warmup_{name}" for name in OF_DRAWS), "predictions")  # there may be others, and large ones
+READ = (*OF_DRAWS, *(f"warmup_{name}" for name in OF_DRAWS), "predictions")  # groups to read; others may be large
 
 
 class Run(NamedTuple):
-    """``groups[group][name]`` (chain, draw, ...), ``attributes``, ``warnings`` and what each chain has ``adapted``, as
-    those of a :class:`refhmc.Result`."""
+    """``groups[group][name]`` (chain, draw, ...), ``attributes``, ``warnings`` and ``adapted`` of a :class:`refhmc.Result`."""
 
     groups: Mapping[str, Group]
     attributes: dict[str, Any]
@@ -37,17 +36,17 @@ class Run(NamedTuple):
 
     @property
     def values(self) -> Group:
-        """The constrained values, or where there are none the positions."""
+        """The constrained values, or the positions if there are none."""
         return self.groups.get("posterior") or self.groups.get("unconstrained_posterior") or {}
 
     def statistic(self, name: str, warmup: bool = False) -> np.ndarray | None:
-        """(chain, draw), None where the kernel has no such statistic."""
+        """Return a statistic (chain, draw), or None if the kernel does not have it."""
         stats = self.groups.get("warmup_sample_stats", {}) if warmup else self.stats
         return np.asarray(stats[name]) if name in stats else None
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Chains and draws."""
+        """The numbers of chains and draws."""
         for group in (self.values, self.stats):
             for value in group.values():
                 return np.shape(value)[:2]  # type: ignore[return-value]
@@ -55,13 +54,13 @@ class Run(NamedTuple):
 
     @property
     def chains(self) -> list[int]:
-        """Their numbers."""
+        """The numbers of the chains."""
         known = self.attributes.get("chains")
         return known if isinstance(known, list) and len(known) == self.shape[0] else list(range(self.shape[0]))
 
 
 def run_of(result: Any) -> Run:
-    """What there is to draw of it. Raises TypeError for what is no result, OSError for a file that cannot be read."""
+    """Return the run. Raises TypeError if `result` is not one, and OSError if a file cannot be read."""
     if isinstance(result, Run):
         return result
     if isinstance(result, Result):
@@ -72,16 +71,18 @@ def run_of(result: Any) -> Run:
             return run_of(tree)
     names = [name for name in group_names(result) if name in READ]
     if not names:
-        raise TypeError(f"expected what refhmc.sample returns, or a netCDF file of it, got {type(result).__name__}")
+        raise TypeError(
+            f"result must be a refhmc.Result, an ArviZ object or a netCDF file; got {type(result).__name__}."
+        )
     datasets = {name: as_dataset(result[name]) for name in names}
     groups = {
         name: {str(key): np.asarray(value.values) for key, value in data.data_vars.items()}
         for name, data in datasets.items()
     }
-    said: dict[str, Any] = {}
+    stored: dict[str, Any] = {}
     for data in datasets.values():
-        said = dict(data.attrs) | said
-    attributes = checked({key: unpacked(value) for key, value in said.items()})
+        stored = dict(data.attrs) | stored
+    attributes = checked({key: unpacked(value) for key, value in stored.items()})
     warnings = attributes.pop("warnings", [])
     try:
         learned = chains_of(result)
@@ -91,7 +92,7 @@ def run_of(result: Any) -> Run:
 
 
 def of_few_chains(run: Run) -> Run:
-    """The run with its first 16 chains at most: more lines than these nobody tells apart."""
+    """Return the run with its first 16 chains at most: more lines cannot be distinguished in a plot."""
     if run.shape[0] <= FEW_CHAINS:
         return run
     groups = {name: {key: value[:FEW_CHAINS] for key, value in group.items()} for name, group in run.groups.items()}
@@ -99,7 +100,7 @@ def of_few_chains(run: Run) -> Run:
 
 
 def group_names(result: Any) -> list[str]:
-    """Of ArviZ's object, of 0.x, where ``groups`` is a method, or 1.x; none for another object."""
+    """Return the group names of an ArviZ object, 0.x (where ``groups`` is a method) or 1.x, and [] for others."""
     groups = getattr(result, "groups", ())
     names = groups() if callable(groups) else groups
     return [name for name in (str(each).strip("/") for each in names) if name and "/" not in name]
@@ -110,7 +111,7 @@ def as_dataset(group: Any) -> Any:
 
 
 def unpacked(value: Any) -> Any:
-    """An attribute as it was before a file held it: lists come back from JSON, NumPy's numbers as Python's."""
+    """Return an attribute as before it was written to a file: lists from JSON, Python numbers from NumPy's."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, str) and value.startswith("["):
@@ -122,16 +123,15 @@ def unpacked(value: Any) -> Any:
 
 
 def names_of(key: str, value: np.ndarray) -> Iterator[str]:
-    """Of the scalars of a variable (chain, draw, ...): ``theta[0]``, ``theta[1]``, ..."""
+    """Yield the names of the scalars of a variable (chain, draw, ...): ``theta[0]``, ``theta[1]``, ..."""
     for index in np.ndindex(*np.shape(value)[2:]):
         yield key + "".join(f"[{i}]" for i in index)
 
 
 def scalars(run: Run, wanted: Any = None, most: int | None = None) -> dict[str, np.ndarray]:
-    """Scalar values by name, each (chain, draw): those ``wanted``, by name or by their variable's, or all, the first
-    ``most``.
+    """Return scalar values (chain, draw) by name: those `wanted`, by scalar or variable name, or all, at most `most`.
 
-    Raises ValueError for a name that there is not.
+    Raises ValueError if a name does not exist.
     """
     found: dict[str, np.ndarray] = {}
     asked = [wanted] if isinstance(wanted, str) else wanted
@@ -148,15 +148,15 @@ def scalars(run: Run, wanted: Any = None, most: int | None = None) -> dict[str, 
     for name in asked or ():
         if not any(name == each or each.startswith(f"{name}[") for each in found):
             there = ", ".join(f"{key} {np.shape(value)[2:]}" for key, value in run.values.items())
-            raise ValueError(f"the result has no value named {name!r}; it has {there}")
+            raise ValueError(f"{name!r} must be the name of a value in the result; it has {there}.")
     return found
 
 
 def before(run: Run, values: np.ndarray, name: str, which: np.ndarray) -> np.ndarray:
-    """(k,): of a scalar (chain, draw) its value where the transitions started that are True in ``which`` (chain, draw).
+    """Return the values (k,) of a scalar (chain, draw) at which the transitions marked in `which` (chain, draw) started.
 
-    A transition starts at the draw before. That of the first draws is the last of warm-up, if it was saved; else they are
-    NaN.
+    A transition starts at the previous draw. The first transition starts at the last draw of warm-up if that was saved; its
+    value is NaN otherwise.
     """
     first = np.full(len(values), np.nan)
     warm = Run({"posterior": run.groups.get("warmup_" + group_of(run)) or {}}, {}, [], [])

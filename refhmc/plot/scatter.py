@@ -1,4 +1,4 @@
-"""Two scalars against each other, and where divergences start."""
+"""Scatter plot of two scalars, with the starts of divergent transitions."""
 
 from __future__ import annotations
 
@@ -9,29 +9,56 @@ import numpy as np
 from refhmc.plot.canvas import BLACK, BLUE, RED, axes, legend, name_axes
 from refhmc.plot.runs import before, run_of, scalars
 
-SHOWN = 5000  # draws
+SHOWN = 5000  # draws of the plot, at most about twice as many
 
 
 def pairs(result: Any, x: str | None = None, y: str | None = None, *, ax: Any = None) -> Any:
-    """Draws of two scalars as points, and the places where the transitions started that diverged.
+    """Plot the draws of two scalars and the starts of divergent transitions.
 
-    A divergence is where the energies of a trajectory spread by more than 1,000, or one is not finite: the curvature is
-    too high for the step. Where their starts lie together, there the chain explores too little
-    (:mod:`refhmc.core.sample_stats`).
+    A transition diverges if the energies along its trajectory differ by more than 1,000, or if one is not finite. The curvature
+    is then too high for the step size. The chain explores too little where the starts of divergences cluster. Long runs are
+    thinned, but every divergence is shown. The first transition starts at the last draw of warm-up, which is shown if
+    ``save_warmup=True`` kept it.
 
-    result : a :class:`refhmc.Result`, ArviZ's object, or a file of it; values (chain, draw, ...).
-    x, y : names of scalars, "mu" or "theta[0]"; default the first and the second.
+    Parameters
+    ----------
+    result : Result, ArviZ object or path
+        A :class:`refhmc.Result`, the ArviZ object of either version, or a netCDF file.
+    x : str, optional
+        Name of the scalar on the horizontal axis, such as "mu" or "theta[0]". Defaults to the first scalar.
+    y : str, optional
+        Name of the scalar on the vertical axis. Defaults to the second scalar, or to the draw number if there is only one.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on. Defaults to those of a new figure.
 
-    Of very many draws every so many are shown, and every divergence. A transition of the first draws starts at warm-up's
-    last, and is shown where ``save_warmup=True`` kept that. Of one scalar alone y is the draw's number. Returns the Axes.
-    Raises ValueError for a name that the result has not.
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes with the draws and the divergences.
+
+    Raises
+    ------
+    ValueError
+        If the result does not have a scalar `x` or `y`.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> result = refhmc.sample(
+    ...     refhmc.models.Funnel(2), refhmc.NUTS(), draws=50, tune=50, random_seed=1, progressbar=False, raw=True
+    ... )
+    >>> ax = refhmc.plot.pairs(result, "x[0]", "v")
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('x[0]', 'v')
     """
     run, ax = run_of(result), axes(ax, 5.6, 5.0)
     some = scalars(run, None, 2)
     names = [name for name in (x or next(iter(some), None), y or next(iter(list(some)[1:]), None)) if name is not None]
     found = scalars(run, names) if names else {}
     if any(name not in found for name in names):
-        raise ValueError(f"x and y must be scalars, got {' and '.join(names)}; there are {', '.join(found)}")
+        raise ValueError(
+            f"x and y must be names of scalars; got {' and '.join(names)}. Choose from {', '.join(found)}."
+        )
     if not names or not found[names[0]].size:
         return ax
     count = np.broadcast_to(np.arange(run.shape[1], dtype=float), run.shape)

@@ -1,4 +1,4 @@
-"""The shadow Hamiltonian of the leapfrog: what it keeps while the energy oscillates."""
+"""The shadow Hamiltonian of the leapfrog, which is conserved while the energy oscillates."""
 
 from __future__ import annotations
 
@@ -13,31 +13,67 @@ from refhmc.plot.canvas import BLACK, BLUE, ORANGE, axes, legend
 if TYPE_CHECKING:
     from refhmc.dynamics.hamiltonian import Hamiltonian
 
-SAME = 1e-8  # of a Hessian, relative: it does not change along the trajectory
+SAME = 1e-8  # largest relative change of a Hessian that counts as constant
 
 
 def shadow_energy(H: Hamiltonian, q: Any, p: Any, *, step_size: float, n_steps: int, ax: Any = None) -> Any:
-    """Along a leapfrog trajectory the energy error H - H_0, and that of the shadow Hamiltonian, which the leapfrog keeps.
+    """Plot the energy error along a leapfrog trajectory and that of the shadow Hamiltonian.
 
-    With U = -L, a constant metric M, and half steps of the momentum first and last,
+    With U = -L, a constant metric M, and half steps of the momentum first and last, the leapfrog conserves ::
 
         H_4 = H + eps^2 (1/12 v' U'' v - 1/24 g' M^-1 g),      v = M^-1 p,  g = dU/dq
 
-    is kept to O(eps^4) (Leimkuhler and Reich 2004, ch. 5; Hairer, Lubich and Wanner 2006, IX.3). Of a Gaussian, U''
-    constant,
+    to O(eps^4). For a Gaussian, where U'' is constant, it conserves ::
 
         H - eps^2/8 g' M^-1 g
 
-    is kept exactly: a rotation by one step of the harmonic oscillator of frequency w has the invariant
-    p^2 + w^2 (1 - (eps w)^2 / 4) q^2. It is drawn where U'' is the same at all states.
+    exactly: one step of the harmonic oscillator of frequency w is a rotation with the invariant
+    p^2 + w^2 (1 - (eps w)^2 / 4) q^2. The exact form is drawn if U'' is the same at all states.
 
-    q, p : the start, (d,). Returns the Axes. Raises ValueError where the metric depends on the position,
-        MissingDerivativeError
-    for a model without a Hessian.
+    Parameters
+    ----------
+    H : Hamiltonian
+        Model with a Hessian, and a constant metric.
+    q : array_like of shape (d,)
+        Initial position.
+    p : array_like of shape (d,)
+        Initial momentum.
+    step_size : float
+        Step size eps, in units of time.
+    n_steps : int
+        Number of leapfrog steps.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on. Defaults to those of a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes with the two curves.
+
+    Raises
+    ------
+    ValueError
+        If the metric depends on the position.
+    refhmc.errors.MissingDerivativeError
+        If the model has no Hessian.
+
+    References
+    ----------
+    Leimkuhler and Reich (2004), Simulating Hamiltonian Dynamics, ch. 5; Hairer, Lubich and Wanner (2006), Geometric Numerical
+    Integration, IX.3.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> H = refhmc.Hamiltonian(refhmc.models.Funnel(1))
+    >>> ax = refhmc.plot.shadow_energy(H, [0.5, 0.1], [1.0, -0.5], step_size=0.1, n_steps=20)
+    >>> ax.get_legend_handles_labels()[1]
+    ['H − H₀', 'shadow Hamiltonian, to order 4']
     """
     if H.metric.position_dependent:
         raise ValueError(
-            f"the leapfrog needs a constant mass matrix, and {type(H.metric).__name__} depends on the position"
+            f"H must have a constant mass matrix for the leapfrog; got {type(H.metric).__name__}, which depends on the "
+            "position. Use refhmc.metrics.Diagonal, for example."
         )
     t = integrate(H, Leapfrog(), q, p, step_size=step_size, n_steps=n_steps)
     name, shadow = shadow_along(H, t, step_size)
@@ -45,15 +81,15 @@ def shadow_energy(H: Hamiltonian, q: Any, p: Any, *, step_size: float, n_steps: 
     ax.plot(t.energy - t.energy[0], "-o", color=BLUE, ms=2.5, lw=1, label="H − H₀")
     ax.plot(shadow - shadow[0], "-", color=ORANGE, lw=1.8, label=f"shadow Hamiltonian, {name}")
     ax.axhline(0, color=BLACK, lw=0.6)
-    ax.set(xlabel="step", ylabel="change since the start")
+    ax.set(xlabel="step", ylabel="change from the start")
     low, high = ax.get_ylim()
-    ax.set_ylim(low, high + 0.25 * (high - low))  # room for the legend
+    ax.set_ylim(low, high + 0.25 * (high - low))  # space for the legend
     legend(ax, loc="upper right")
     return ax
 
 
 def shadow_along(H: Hamiltonian, t: Trajectory, step_size: float) -> tuple[str, np.ndarray]:
-    """Whether it is exact or to which order, and its values at the states, (n_steps + 1,), NaN where one is not finite."""
+    """Return the order of the shadow Hamiltonian, or that it is exact, and its values (n_steps + 1,), NaN if not finite."""
     there = np.flatnonzero(np.isfinite(t.q).all(axis=1) & np.isfinite(t.energy))
     g, inverse = np.full_like(t.q, np.nan), np.linalg.inv(H.mass())
     hessian = np.full((*t.q.shape, t.q.shape[1]), np.nan)

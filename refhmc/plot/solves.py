@@ -1,4 +1,4 @@
-"""What the solves of an implicit integrator took, and where they failed."""
+"""Iterations and failures of the solves of an implicit integrator."""
 
 from __future__ import annotations
 
@@ -14,21 +14,41 @@ FAILURES = ((SOLVER_FAILED, "solver failed", "X", RED), (NOT_REVERSIBLE, "not re
 
 
 def solver_iterations(result: Any, *, figure: Any = None) -> Any:
-    """Iterations of the implicit solves for each step of the transitions: along the draws, and as a histogram.
+    """Plot the iterations of the implicit solves per step, along the draws and as a histogram.
 
-    ``solver_iterations / n_steps`` (chain, draw): all the solves of a transition, those of the way back and those that
-    failed included, over its integrator steps (:mod:`refhmc.core.sample_stats`). Crosses are transitions in which a solve
-    did not converge (outcome ``solver_failed``), triangles those in which a step did not return (``not_reversible``): both
-    were rejected. Of very many chains the first 16 have points; all are in the histogram, and have their failures marked.
+    The plot shows ``solver_iterations / n_steps`` (chain, draw). All solves of a transition count, including failed ones and
+    those of the reversibility check. Crosses are transitions in which a solve did not converge (outcome ``solver_failed``).
+    Triangles are transitions in which a step was not reversible (outcome ``not_reversible``). Both kinds were rejected.
 
-    result : a :class:`refhmc.Result`, ArviZ's object, or a file of it.
+    Parameters
+    ----------
+    result : Result, ArviZ object or path
+        A :class:`refhmc.Result`, the ArviZ object of either version, or a netCDF file.
+    figure : matplotlib.figure.Figure, optional
+        Figure to draw on. Defaults to a new one.
 
-    Returns the Figure, which is ``figure`` if one is given. Raises ValueError where the integrator is explicit.
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure. Points of at most 16 chains are drawn; the histogram and the marks of failures are of all chains.
+
+    Raises
+    ------
+    ValueError
+        If the integrator is explicit.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> kernel = refhmc.HMC(n_steps=5, metric=refhmc.metrics.SoftAbs(), integrator=refhmc.integrators.ImplicitMidpoint())
+    >>> result = refhmc.sample(refhmc.models.Funnel(2), kernel, draws=30, tune=30, random_seed=1, progressbar=False, raw=True)
+    >>> refhmc.plot.solver_iterations(result).axes[0].get_ylabel()
+    'solver iterations per step'
     """
     run = run_of(result)
     iterations, steps = run.statistic("solver_iterations"), run.statistic("n_steps")
     if iterations is None or steps is None:
-        raise ValueError("the result has no solver_iterations: its integrator is explicit and solves nothing")
+        raise ValueError("result must be a run with an implicit integrator; got one without solver_iterations.")
     outcome = run.statistic("outcome")
     a_step = iterations / np.maximum(steps, 1)
     figure, ((along, beside),) = panels(figure, 1, 2, 10, 3.6, gridspec_kw={"width_ratios": [3, 1]}, sharey=True)
@@ -41,7 +61,7 @@ def solver_iterations(result: Any, *, figure: Any = None) -> Any:
     if a_step.size:
         edges = np.linspace(a_step.min(), max(a_step.max(), a_step.min() + 1), 41)
         beside.hist(a_step.ravel(), bins=edges, orientation="horizontal", color=BLUE, alpha=0.6)
-    along.set(xlabel="draw", ylabel="solver iterations a step")
+    along.set(xlabel="draw", ylabel="solver iterations per step")
     beside.set(xlabel="transitions")
     legend(along)
     return figure

@@ -1,4 +1,4 @@
-"""The energy error of an integrator by its step size."""
+"""The energy error of an integrator as a function of its step size."""
 
 from __future__ import annotations
 
@@ -27,14 +27,46 @@ def energy_error(
     ax: Any = None,
     label: str | None = None,
 ) -> Any:
-    """The largest |H - H_0| along a trajectory against the step size eps, both logarithmic, beside a line of slope r.
+    """Plot the largest energy error along a trajectory against the step size, on logarithmic axes.
 
-    A symplectic integrator of order r keeps a shadow Hamiltonian H + O(eps^r) (Leimkuhler and Reich 2004, ch. 5): the
-    error is O(eps^r), whatever the time, until the step is unstable.
+    A symplectic integrator of order r conserves a shadow Hamiltonian H + O(eps^r). The error |H - H_0| is therefore O(eps^r)
+    for any trajectory length, until the step becomes unstable. A line of slope r is drawn for comparison.
 
-    q, p : the start, (d,). time : of the trajectory, of round(time / eps) steps, one at least. integrator : says its
-        ``order``.
-    A step size at which the energy ceases to be finite is a cross at the picture's top. Returns the Axes.
+    Parameters
+    ----------
+    H : Hamiltonian
+        Model and metric.
+    integrator : Integrator
+        Integrator with an attribute ``order``.
+    q : array_like of shape (d,)
+        Initial position.
+    p : array_like of shape (d,)
+        Initial momentum.
+    time : float
+        Length of the trajectory, which has max(1, round(time / eps)) steps.
+    step_sizes : sequence of float, default (0.02, 0.04, ..., 0.64)
+        Step sizes eps. Crosses at the top mark step sizes at which the energy is not finite.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on. Defaults to those of a new figure.
+    label : str, optional
+        Label in the legend. Defaults to the name of the integrator and its order.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes with the errors and the line.
+
+    References
+    ----------
+    Leimkuhler and Reich (2004), Simulating Hamiltonian Dynamics, ch. 5.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> H = refhmc.Hamiltonian(refhmc.models.Funnel(1))
+    >>> ax = refhmc.plot.energy_error(H, refhmc.integrators.Leapfrog(), [0.5, 0.1], [1.0, -0.5], time=1.0)
+    >>> ax.get_legend_handles_labels()[1]
+    ['Leapfrog, order 2', 'slope 2']
     """
     ax, sizes = axes(ax), np.asarray(step_sizes, dtype=float)
     errors = np.array([largest_error(H, integrator, q, p, size, time) for size in sizes])
@@ -52,12 +84,12 @@ def energy_error(
     ax.set(xscale="log", yscale="log")
     ax.set_xticks(sizes, [f"{size:.3g}" for size in sizes], minor=False)
     ax.set_xticks([], minor=True)
-    ax.set(xlabel="step size", ylabel=f"largest |H − H₀| in time {time:g}")
+    ax.set(xlabel="step size", ylabel=f"largest |H − H₀| for trajectory length {time:g}")
     legend(ax)
     return ax
 
 
 def largest_error(H: Hamiltonian, integrator: Any, q: Any, p: Any, step_size: float, time: float) -> float:
-    """NaN where a state has no energy."""
+    """Return the largest |H - H_0|, or NaN if a state has no energy."""
     t = integrate(H, integrator, q, p, step_size=step_size, n_steps=max(1, round(time / step_size)))
     return float(np.max(np.abs(t.energy - t.energy[0])))

@@ -1,4 +1,4 @@
-"""Draws along the chains, and their histograms."""
+"""Trace plots and histograms of the draws."""
 
 from __future__ import annotations
 
@@ -11,22 +11,49 @@ from refhmc.core.arguments import is_number
 from refhmc.plot.canvas import BLACK, RED, colour, legend, name_axes, panels
 from refhmc.plot.runs import Run, names_of, of_few_chains, run_of, scalars
 
-MOST = 6  # rows
-MARKED = 200  # divergences that are marked
+MOST = 6  # default number of rows
+MARKED = 200  # most divergences that are marked
 BINS = 40
 
 
 def trace(result: Any, variables: Any = None, *, truth: Any = None, figure: Any = None) -> Any:
-    """For each scalar its draws along each chain, and beside them each chain's histogram: chains that agree lie on each
-    other.
+    """Plot the draws of each chain and their histograms, with one row per scalar.
 
-    result : a :class:`refhmc.Result`, ArviZ's object, or a file of it; values (chain, draw, ...).
-    variables : names of scalars, ``"theta[0]"``, or of variables, ``"theta"``; default the first six.
-    truth : means and standard deviations by name, ``{"theta[0]": (mean, sd)}``: a line, and a band of one standard
-        deviation to each side; or means alone, ``{"theta[0]": mean}``.
+    The histograms of chains that agree coincide. Small red ticks mark divergent transitions.
 
-    Of very many chains the first 16 are drawn. Small red ticks are transitions that diverged. Returns the Figure, which is
-    ``figure`` if one is given. Raises ValueError for a name that the result has not, TypeError for a truth of another kind.
+    Parameters
+    ----------
+    result : Result, ArviZ object or path
+        A :class:`refhmc.Result`, the ArviZ object of either version, or a netCDF file.
+    variables : str or list of str, optional
+        Names of scalars, ``"theta[0]"``, or of variables, ``"theta"``. Defaults to the first six scalars.
+    truth : dict, optional
+        True values by name of the scalar: a mean, ``{"theta[0]": mean}``, drawn as a line, or mean and standard deviation,
+        ``{"theta[0]": (mean, sd)}``, drawn with a band of one standard deviation on each side.
+    figure : matplotlib.figure.Figure, optional
+        Figure to draw on. Defaults to a new one.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure. At most 16 chains are drawn.
+
+    Raises
+    ------
+    ValueError
+        If the result does not have a value of that name.
+    TypeError
+        If `truth` has another form.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> result = refhmc.sample(
+    ...     refhmc.models.Funnel(2), refhmc.NUTS(), draws=50, tune=50, random_seed=1, progressbar=False, raw=True
+    ... )
+    >>> figure = refhmc.plot.trace(result, ["v"], truth={"v": (0.0, 3.0)})
+    >>> len(figure.axes)
+    2
     """
     run = of_few_chains(run_of(result))
     shown = scalars(run, variables, MOST if variables is None else None)
@@ -41,24 +68,24 @@ def trace(result: Any, variables: Any = None, *, truth: Any = None, figure: Any 
 
 
 def checked_truth(truth: Any, run: Run) -> dict[str, tuple[float, float | None]]:
-    """Mean and standard deviation, None of a mean alone, by the scalar's name. Raises TypeError, ValueError."""
-    how = 'a dictionary of means, or of (mean, sd), by name: {"theta[0]": (1.0, 0.5)}'
+    """Return mean and standard deviation (None if not given) by scalar name. Raises TypeError or ValueError."""
+    how = 'a dictionary of means or of pairs (mean, sd) by name, such as {"theta[0]": (1.0, 0.5)}'
     if not isinstance(truth, Mapping):
-        raise TypeError(f"truth must be {how}; got {type(truth).__name__}")
+        raise TypeError(f"truth must be {how}; got {type(truth).__name__}.")
     there = [name for key, value in run.values.items() for name in names_of(key, value)]
     known: dict[str, tuple[float, float | None]] = {}
     for name, given in truth.items():
         if name not in there:
-            raise ValueError(f"truth: the result has no scalar named {name!r}; it has {', '.join(there[:10])}")
+            raise ValueError(f"truth must name scalars of the result; got {name!r}. It has {', '.join(there[:10])}.")
         pair = (given, None) if np.ndim(given) == 0 else tuple(given)
         if len(pair) != 2 or not is_number(pair[0]) or not (pair[1] is None or is_number(pair[1])):
-            raise TypeError(f"truth must be {how}; of {name!r} it is {given!r}")
+            raise TypeError(f"truth must be {how}; got {given!r} for {name!r}.")
         known[name] = (float(pair[0]), None if pair[1] is None else float(pair[1]))
     return known
 
 
 def draw_scalar(along: Any, beside: Any, name: str, values: np.ndarray, truth: tuple | None, run: Run) -> None:
-    """One row of :func:`trace`, of values (chain, draw)."""
+    """Draw one row of :func:`trace` for values (chain, draw)."""
     finite = values[np.isfinite(values)]
     low, high = np.quantile(finite, [0.001, 0.999]) if finite.size else (0.0, 0.0)
     for chain, of_chain in enumerate(values):
@@ -78,7 +105,7 @@ def draw_scalar(along: Any, beside: Any, name: str, values: np.ndarray, truth: t
 
 
 def mark_divergences(ax: Any, run: Run) -> None:
-    """Ticks below the draws whose transitions diverged; of very many the first."""
+    """Mark at most 200 divergent transitions by ticks below the draws."""
     diverging = run.statistic("diverging")
     if diverging is None or not diverging.any():
         return

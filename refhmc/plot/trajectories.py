@@ -1,4 +1,4 @@
-"""A trajectory in phase space, and its energy along the way."""
+"""A trajectory in phase space, and the energy along it."""
 
 from __future__ import annotations
 
@@ -30,17 +30,44 @@ if TYPE_CHECKING:
 def trajectory(
     t: Trajectory, x: str | None = None, y: str | None = None, *, H: Hamiltonian | None = None, ax: Any = None
 ) -> Any:
-    """The states of a trajectory in a plane of phase space, from the start (disc) to the end (square).
+    """Plot the states of a trajectory in a plane of phase space, from the start (disc) to the end (square).
 
-    t : what :func:`refhmc.integrate` returns, positions and momenta (n_steps + 1, d).
-    x, y : a coordinate of the position or of the momentum, "q0", "p0", ...; default the plane (q0, q1), of one dimension
-        (q0, p0).
-    H : the Hamiltonian. Contours are drawn beneath: over two positions those of -L(q), what is not shown held as at the
-        start; of one dimension those of H(q, p), on which the exact flow stays (dH/dt = 0). They lie 1/2, 2, 9/2, ...
-        above the least value in the picture.
+    If `H` is given, contours are drawn. In a plane of two positions they are those of -L(q), with the other coordinates
+    fixed at the start. In one dimension they are those of H(q, p), along which the exact flow moves (dH/dt = 0). The
+    contours are 1/2, 2, 9/2, ... above the least value in the plot. A trajectory that ended early because a solve failed
+    ends in a cross.
 
-    A trajectory that ended early, since a solve failed, ends in a cross. Returns the Axes. Raises ValueError for a
-    coordinate that there is not.
+    Parameters
+    ----------
+    t : Trajectory
+        Return value of :func:`refhmc.integrate`, with positions and momenta (n_steps + 1, d).
+    x : str, optional
+        Coordinate on the horizontal axis: "q0", "q1", ... for positions, "p0", "p1", ... for momenta. Defaults to "q0".
+    y : str, optional
+        Coordinate on the vertical axis. Defaults to "q1", or to "p0" in one dimension.
+    H : Hamiltonian, optional
+        Hamiltonian for the contours.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on. Defaults to those of a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes with the trajectory.
+
+    Raises
+    ------
+    ValueError
+        If a coordinate does not exist.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> H = refhmc.Hamiltonian(refhmc.models.Funnel(1))
+    >>> t = refhmc.integrate(H, refhmc.integrators.Leapfrog(), [0.5, 0.1], [1.0, -0.5], step_size=0.1, n_steps=20)
+    >>> ax = refhmc.plot.trajectory(t, H=H)
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('q0  (v)', 'q1  (x[0])')
     """
     d = t.q.shape[1]
     first, second = coordinate(x or "q0", d), coordinate(y or ("q1" if d > 1 else "p0"), d)
@@ -62,13 +89,37 @@ def trajectory(
 
 
 def energy(t: Trajectory, *, ax: Any = None, label: str | None = None) -> Any:
-    """H(q_n, p_n) - H(q_0, p_0) against the step n: zero for the exact flow, bounded for a symplectic integrator.
+    """Plot the energy error H(q_n, p_n) - H(q_0, p_0) against the step n.
 
-    t : what :func:`refhmc.integrate` returns, energies (n_steps + 1,). ``label``: in the legend, where several are drawn on
-    one ``ax``. Steps without a state are left out, and the first of them is marked. Returns the Axes.
+    It is zero for the exact flow, and bounded for a symplectic integrator: a symplectic method of order r conserves a
+    Hamiltonian that differs from H by O(eps^r), so that the error stays of that order for very long times. Steps without a
+    state are left out, and the first of them is marked.
 
-    Leimkuhler and Reich (2004), Simulating Hamiltonian Dynamics, ch. 5: a symplectic method of order r keeps a Hamiltonian
-    that differs from H by O(eps^r), so that the error stays of that order for very long.
+    Parameters
+    ----------
+    t : Trajectory
+        Return value of :func:`refhmc.integrate`, with energies (n_steps + 1,).
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on. Defaults to those of a new figure.
+    label : str, optional
+        Label in the legend, for several trajectories on the same axes.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes with the energy error.
+
+    References
+    ----------
+    Leimkuhler and Reich (2004), Simulating Hamiltonian Dynamics, ch. 5.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> H = refhmc.Hamiltonian(refhmc.models.Funnel(1))
+    >>> t = refhmc.integrate(H, refhmc.integrators.Leapfrog(), [0.5, 0.1], [1.0, -0.5], step_size=0.1, n_steps=20)
+    >>> refhmc.plot.energy(t).get_xlabel()
+    'step'
     """
     ax, error = axes(ax), t.energy - t.energy[0]
     there = np.isfinite(error)
@@ -82,10 +133,10 @@ def energy(t: Trajectory, *, ax: Any = None, label: str | None = None) -> Any:
 
 
 def coordinate(name: str, d: int) -> tuple[str, int]:
-    """("q", 3) of "q3". Raises ValueError for what a state (q, p) of d dimensions has not."""
+    """Return kind and index of a coordinate: ("q", 3) for "q3". Raises ValueError if a state (q, p) does not have it."""
     found = re.fullmatch(r"([qp])(\d+)", name)
     if found is None or int(found[2]) >= d:
-        raise ValueError(f"a coordinate is q0 to q{d - 1} or p0 to p{d - 1}, got {name!r}")
+        raise ValueError(f"x and y must be coordinates q0 to q{d - 1} or p0 to p{d - 1}; got {name!r}.")
     return found[1], int(found[2])
 
 
@@ -106,7 +157,7 @@ def name_of(of: str, k: int, H: Hamiltonian | None) -> str:
 def beneath(
     ax: Any, H: Hamiltonian, t: Trajectory, first: tuple, second: tuple, x: tuple[float, float], y: tuple[float, float]
 ) -> None:
-    """Contours of -L over two positions, of one dimension those of H; of other planes none."""
+    """Draw contours of -L over two positions, or of H in one dimension, and none in other planes."""
     (of_x, j), (of_y, k) = first, second
     if of_x == of_y == "q":
         density_contours(ax, H.model, (j, k), t.q[0], x, y)

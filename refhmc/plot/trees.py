@@ -1,8 +1,8 @@
-"""One NUTS transition as the tree that it built.
+"""The tree of one NUTS transition.
 
-The transition is refhmc's text on arrays (:func:`refhmc.array_api.nuts`), run with a step that notes where it arrives. With
-the same uniforms and ``max_treedepth=k`` the text makes the first k doublings and no more, so its answer is the candidate
-after them. Which interval turned is asked of the text's own criterion.
+The transition runs the array implementation (:func:`refhmc.array_api.nuts`) with a step that records its states. With the
+same uniforms, ``max_treedepth=k`` performs only the first k doublings, so that its result is the candidate after them. The
+interval that turned is found with the U-turn criterion of the array implementation.
 """
 
 from __future__ import annotations
@@ -34,17 +34,39 @@ from refhmc.plot.canvas import (
 if TYPE_CHECKING:
     from refhmc.models.base import Model
 
-DEEPEST = 14  # of a tree without given uniforms
+DEEPEST = 14  # largest max_treedepth without given uniforms
 
 
 class Tree(NamedTuple):
-    """States in the order in which they were made, n of them, the start first: ``q``, ``p`` (n, d), ``energy`` (n,) and
-    ``time`` (n,), in steps, negative before the start.
+    """The states and intervals of one NUTS transition, recorded by :func:`refhmc.plot.tree`.
 
-    ``halves``: of each doubling the slice of its states; the last may have been broken off. ``candidates``: the time of the
-    candidate at the start and after each doubling that was kept; the last is where the chain goes. ``turned``: the
-    interval of times (a, b) whose halves may not be joined, None where the transition ended otherwise. ``move``: what the
-    text answered.
+    The n states are in the order in which they were computed, with the start first.
+
+    Parameters
+    ----------
+    q : ndarray of shape (n, d)
+        Positions.
+    p : ndarray of shape (n, d)
+        Momenta.
+    energy : ndarray of shape (n,)
+        Energies H(q, p).
+    time : ndarray of shape (n,)
+        Times in steps, negative before the start.
+    halves : tuple of slice
+        The states of each doubling. The last doubling may be incomplete.
+    candidates : tuple of int
+        Time of the candidate at the start and after each accepted doubling. The last is the next state of the chain.
+    turned : tuple of two ints, or None
+        Interval of times (a, b) whose halves may not be joined, or None if the transition ended for another reason.
+    move : Move
+        Return value of the array implementation.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> tree = refhmc.plot.tree(refhmc.models.Funnel(1), refhmc.NUTS(step_size=0.3), [0.5, 0.1], rng=1)
+    >>> len(tree.time) == tree.move.n_steps + 1
+    True
     """
 
     q: np.ndarray
@@ -57,15 +79,22 @@ class Tree(NamedTuple):
     move: nuts.Move
 
     def intervals(self) -> list[tuple[int, int, int]]:
-        """The intervals that were joined (first time, last time, depth), of 2^depth states, those of single states
-        included; of the doublings that were kept the whole tree, too."""
+        """Return the intervals that were joined.
+
+        The trees of accepted doublings and the single states are included.
+
+        Returns
+        -------
+        list of tuple
+            First time, last time and depth of each interval of 2^depth states.
+        """
         found = [(0, 0, 0)]
         for k, half in enumerate(self.halves):
             times, kept = self.time[half], k < self.move.tree_depth
             for depth in range(k + 1):
                 size = 2**depth
                 blocks = [times[i : i + size] for i in range(0, len(times) - size + 1, size)]
-                if not kept and depth > self.last_depth:  # those that end with the last state were not joined
+                if not kept and depth > self.last_depth:  # intervals that end with the last state were not joined
                     blocks = [block for block in blocks if block[-1] != times[-1]]
                 found += [(int(block.min()), int(block.max()), depth) for block in blocks]
             if kept:
@@ -75,7 +104,7 @@ class Tree(NamedTuple):
 
     @property
     def last_depth(self) -> int:
-        """Of the largest interval that ends with the last state of a half that was thrown away."""
+        """The depth of the largest interval that ends with the last state of a discarded half."""
         return 0 if self.turned is None else int(math.log2(self.turned[1] - self.turned[0] + 1)) - 1
 
 
@@ -88,22 +117,54 @@ def tree(
     uniforms: Sequence[float] | None = None,
     rng: Any = None,
 ) -> Tree:
-    """The tree of one transition of ``kernel``, a :class:`refhmc.NUTS` with a step size, from q (d,).
+    """Record the tree of one NUTS transition.
 
-    ``momentum`` (d,) and ``uniforms`` are those of :func:`refhmc.transition`, which makes the same transition; what is not
-    given is drawn from ``rng``, a generator or a seed. An implicit step is not tried backwards (``reversibility_check``).
+    Parameters
+    ----------
+    model : Model
+        Model to sample.
+    kernel : NUTS
+        Kernel with a step size. Its implicit steps run without reversibility check.
+    q : array_like of shape (d,)
+        Position at the start.
+    momentum : array_like of shape (d,), optional
+        Momentum at the start, as in :func:`refhmc.transition`. Defaults to a draw from `rng`.
+    uniforms : sequence of float, optional
+        Uniform random numbers of the transition, as in :func:`refhmc.transition`. Defaults to draws from `rng`.
+    rng : numpy.random.Generator or int, optional
+        Generator or seed for `momentum` or `uniforms` that are not given.
 
-    Raises TypeError for another kernel, ValueError without a step size or where nothing says what to draw, IndexError when
-    ``uniforms`` is too short.
+    Returns
+    -------
+    Tree
+        States and intervals of the transition, which is that of :func:`refhmc.transition` with the same numbers.
+
+    Raises
+    ------
+    TypeError
+        If `kernel` is not a :class:`refhmc.NUTS`.
+    ValueError
+        If the kernel has no step size, if `rng` is missing, or if ``max_treedepth`` is above 14 without `uniforms`.
+    IndexError
+        If `uniforms` is too short.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> tree = refhmc.plot.tree(refhmc.models.Funnel(1), refhmc.NUTS(step_size=0.3), [0.5, 0.1], rng=1)
+    >>> tree.q.shape == (len(tree.energy), 2)
+    True
     """
     if getattr(kernel, "name", "") != "nuts":
-        raise TypeError(f"a tree is of refhmc.NUTS(step_size=...), got {type(kernel).__name__}")
+        raise TypeError(f"kernel must be refhmc.NUTS(step_size=...); got {type(kernel).__name__}.")
     if kernel.step_size is None:
-        raise ValueError("a single transition needs the kernel's step_size")
+        raise ValueError(
+            "kernel must have a step_size for a single transition; got None. Use refhmc.NUTS(step_size=...)."
+        )
     if rng is None and (momentum is None or uniforms is None):
-        raise ValueError("give rng, or both momentum and uniforms")
+        raise ValueError("rng must be given unless both momentum and uniforms are; got None.")
     if uniforms is None and kernel.max_treedepth > DEEPEST:
-        raise ValueError(f"max_treedepth of a picture is at most {DEEPEST}, got {kernel.max_treedepth}")
+        raise ValueError(f"max_treedepth must be at most {DEEPEST} for a plot; got {kernel.max_treedepth}.")
     rng = np.random.default_rng(rng)
     metric, integrator = resolve(kernel.metric, kernel.integrator)
     H, step = metric.on_arrays(ModelOnArrays(model)), integrator.on_arrays()
@@ -150,7 +211,7 @@ def state(H: Any, z: tuple, time: int) -> nuts.State:
 
 
 def halves_of(n_steps: int) -> list[slice]:
-    """Of each doubling its states: 1, 2, 4, ... of them, from 1 on; the last as far as it came."""
+    """Return the states of each doubling, 1, 2, 4, ... from index 1 on; the last doubling may be incomplete."""
     found, begin = [], 1
     while begin <= n_steps:
         found.append(slice(begin, min(2 * begin, n_steps + 1)))
@@ -159,10 +220,10 @@ def halves_of(n_steps: int) -> list[slice]:
 
 
 def turned_interval(states: list[nuts.State], halves: list[slice], move: nuts.Move) -> tuple[int, int] | None:
-    """The times (a, b) of the interval whose halves may not be joined."""
+    """Return the times (a, b) of the interval whose halves may not be joined, or None."""
     if move.ended != "turned":
         return None
-    if len(states) == 2**move.tree_depth:  # the last half is whole, and was joined
+    if len(states) == 2**move.tree_depth:  # the last half is complete and was joined
         times = [each.time for each in states]
         return min(times), max(times)
     last = states[halves[-1]]
@@ -173,11 +234,11 @@ def turned_interval(states: list[nuts.State], halves: list[slice], move: nuts.Mo
         if nuts.turns(interval(a), interval(b)):
             return a[0].time, b[-1].time
         size *= 2
-    raise AssertionError("the text found a turn that its criterion does not")
+    raise AssertionError("the recorded turn is not one by the U-turn criterion")
 
 
 def interval(states: list[nuts.State]) -> nuts.Interval:
-    """Of 2^k states in the order of time: rho is summed as the recursion sums it."""
+    """Return the interval of 2^k states in the order of time, with rho summed as in the recursion."""
     if len(states) == 1:
         return nuts.Interval(states[0], states[0], states[0].z[1])
     middle = len(states) // 2
@@ -196,18 +257,61 @@ def nuts_tree(
     coordinates: Sequence[int] = (0, 1),
     figure: Any = None,
 ) -> Any:
-    """One NUTS transition: beside each other its states on the trajectory, over contours of the density, and the tree they
-    form.
+    """Plot one NUTS transition: its states over contours of the density, and its tree.
 
-    In the tree time runs in steps from left to right, and depth upwards. A leaf is a state, a node an interval of 2^depth
-    states that is joined of two halves; rho is the sum of an interval's momenta and v = G^-1 p, and A and B may not be
-    joined where rho . v <= 0 at an end of the union or of what is between them (:mod:`refhmc.kernels.nuts`). The interval
-    that turned is red; what was thrown away is grey. The numbered rings are the candidates after each doubling, the star
-    where the chain goes: a state within a half with probability proportional to exp(-H), the half's candidate with min(1,
-    W_half / W_tree). Hoffman and Gelman (2014), fig. 1 and algorithm 6; Betancourt (2017), appendix A.4.
+    In the tree, time runs in steps from left to right, and depth upwards. A leaf is a state. A node is an interval of
+    2^depth states that joins two halves A and B. With rho the sum of the momenta of an interval and v = G^-1 p, A and B may
+    not be joined if rho . v <= 0 at an end of their union or of the interval between them. The interval that turned is red,
+    and discarded states are grey. Numbered rings are the candidates after each doubling, and the star is the next state.
+    Within a half, a state becomes the candidate with probability proportional to exp(-H). The candidate of a half replaces
+    that of the tree with probability min(1, W_half / W_tree).
 
-    The arguments are those of :func:`tree`, which has the numbers; ``coordinates``: the two that are shown (of one
-    dimension q and p). Returns the Figure, which is ``figure`` if one is given.
+    Parameters
+    ----------
+    model : Model
+        Model to sample.
+    kernel : NUTS
+        Kernel with a step size. Its implicit steps run without reversibility check.
+    q : array_like of shape (d,)
+        Position at the start.
+    momentum : array_like of shape (d,), optional
+        Momentum at the start, as in :func:`refhmc.transition`. Defaults to a draw from `rng`.
+    uniforms : sequence of float, optional
+        Uniform random numbers of the transition, as in :func:`refhmc.transition`. Defaults to draws from `rng`.
+    rng : numpy.random.Generator or int, optional
+        Generator or seed for `momentum` or `uniforms` that are not given.
+    coordinates : sequence of two ints, default (0, 1)
+        Coordinates of the left panel. In one dimension, it shows q and p.
+    figure : matplotlib.figure.Figure, optional
+        Figure to draw on. Defaults to a new one.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure with two panels.
+
+    Raises
+    ------
+    TypeError
+        If `kernel` is not a :class:`refhmc.NUTS`.
+    ValueError
+        If the kernel has no step size, if `rng` is missing, or if ``max_treedepth`` is above 14 without `uniforms`.
+
+    See Also
+    --------
+    tree : Return the numbers of this plot.
+
+    References
+    ----------
+    Hoffman and Gelman (2014), The No-U-Turn Sampler, fig. 1 and algorithm 6; Betancourt (2017), A conceptual introduction to
+    Hamiltonian Monte Carlo, arXiv:1701.02434, appendix A.4.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> figure = refhmc.plot.nuts_tree(refhmc.models.Funnel(1), refhmc.NUTS(step_size=0.3), [0.5, 0.1], rng=1)
+    >>> len(figure.axes)
+    2
     """
     made = tree(model, kernel, q, momentum=momentum, uniforms=uniforms, rng=rng)
     figure, ((left, right),) = panels(figure, 1, 2, 10.5, 4.8)
@@ -236,7 +340,7 @@ def draw_states(ax: Any, model: Model, made: Tree, coordinates: Sequence[int]) -
     thrown = thrown_away(made)
     ax.plot(xs[~thrown], ys[~thrown], "o", color=BLUE, ms=4, label="states of the tree")
     if thrown.any():
-        ax.plot(xs[thrown], ys[thrown], "o", mfc="white", mec=GREY, ms=4, label="thrown away")
+        ax.plot(xs[thrown], ys[thrown], "o", mfc="white", mec=GREY, ms=4, label="discarded states")
     marked(ax, made, xs, ys)
     ax.set(xlim=x, ylim=y)
     legend(ax)
@@ -254,12 +358,12 @@ def draw_tree(ax: Any, made: Tree) -> None:
         depth = int(math.log2(b - a + 1))
         for child in children(a, b, depth, height):
             join(ax, (a, b), depth, child, depth - 1, RED)
-        (turn,) = ax.plot([a, b], [depth, depth], "|-", color=RED, lw=1.5, label=f"turns: {a} to {b}")
+        (turn,) = ax.plot([a, b], [depth, depth], "|-", color=RED, lw=1.5, label=f"U-turn from {a} to {b}")
     out = thrown_away(made)
     ax.plot(made.time[~out], np.zeros(np.sum(~out)), "o", color=BLUE, ms=4)
     ax.plot(made.time[out], np.zeros(np.sum(out)), "o", mfc="white", mec=GREY, ms=4)
     marked(ax, made, made.time, np.zeros(len(made.time)))
-    ax.set(xlabel="time (steps)", ylabel="depth of the interval: 2^depth states")
+    ax.set(xlabel="time (steps)", ylabel="depth (intervals of 2^depth states)")
     ax.yaxis.get_major_locator().set_params(integer=True)
     ax.set_ylim(-0.6, max([*height.values(), 1]) + 0.8)
     if made.turned is not None:
@@ -267,19 +371,19 @@ def draw_tree(ax: Any, made: Tree) -> None:
 
 
 def children(a: int, b: int, depth: int, height: dict[tuple[int, int], int]) -> list[tuple[int, int]]:
-    """The two intervals that (a, b) was joined of."""
+    """Return the two intervals that were joined to (a, b)."""
     middle = a + 2 ** (depth - 1)
     return [(a, middle - 1), (middle, b)]
 
 
 def join(ax: Any, parent: tuple[int, int], at: int, child: tuple[int, int], below: int, colour: str) -> None:
-    """An elbow from the middle of the parent to that of the child."""
+    """Draw an elbow from the middle of the parent to that of the child."""
     top, foot = sum(parent) / 2, sum(child) / 2
     ax.plot([top, foot, foot], [at, at, below], "-", color=colour, lw=1, zorder=1)
 
 
 def thrown_away(made: Tree) -> np.ndarray:
-    """Which states are of a half that was not kept, (n,)."""
+    """Return which states (n,) belong to a discarded half."""
     thrown = np.zeros(len(made.time), bool)
     if made.halves and len(made.halves) > made.move.tree_depth:
         thrown[made.halves[-1]] = True
@@ -287,7 +391,7 @@ def thrown_away(made: Tree) -> np.ndarray:
 
 
 def marked(ax: Any, made: Tree, xs: np.ndarray, ys: np.ndarray) -> None:
-    """Start, candidates after each doubling by their numbers, and where the chain goes."""
+    """Mark the start, the numbered candidates after each doubling, and the next state."""
     where = {int(time): k for k, time in enumerate(made.time)}
     ax.plot(xs[:1], ys[:1], "D", color=GREEN, ms=7, label="start")
     numbers: dict[int, list[int]] = {}

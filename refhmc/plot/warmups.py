@@ -1,4 +1,4 @@
-"""What warm-up has adapted: the step size, what it was adapted to, the metric."""
+"""The adaptation of step size and metric during warm-up."""
 
 from __future__ import annotations
 
@@ -12,24 +12,45 @@ from refhmc.plot.canvas import BLACK, GREY, colour, legend, panels
 from refhmc.plot.runs import Run, of_few_chains, run_of
 
 AVERAGED = 50  # iterations of a running mean
-NOT_SAVED = "warm-up was not saved:\nsample(..., save_warmup=True)"
+NOT_SAVED = "No warm-up in the result.\nUse sample(..., save_warmup=True)."
 
 
 def adaptation(result: Any, *, figure: Any = None) -> Any:
-    """Warm-up in four panels, a colour a chain: step size, acceptance, and the metric, at the end of each window and
-    as adapted.
+    """Plot the adaptation during warm-up in four panels, with one colour per chain.
 
-    Upper left: the step size of each iteration of warm-up (dual averaging, Hoffman and Gelman 2014, eq. 6), the adapted
-    one, their weighted mean, dashed; discs are the ends of the windows. Upper right: the mean acceptance of 50 iterations
-    at a time, which is driven to the target, dotted if the kernel says one.
-    Lower left: at the end of each window the steps of a trajectory that the sampler predicts, in units of those on a
-    distribution without spread: on the diagonal metric (open) and on the metric taken (full), with the number of its
-    directions. Lower right: the variances of the adapted metric, the diagonal of a dense one, by coordinate.
+    - Upper left: the step size of each warm-up iteration (dual averaging). Dashed lines are the adapted step sizes, which are
+      its weighted means. Discs mark the ends of the windows.
+    - Upper right: the running mean of the acceptance over 50 iterations. The dotted line is the target, if the kernel sets one.
+    - Lower left: predicted steps per trajectory at the end of each window, relative to a distribution whose scales are all
+      equal. Open discs are for the diagonal metric, full discs for the chosen metric, with its number of directions.
+    - Lower right: the variances of the adapted metric by coordinate, which are the diagonal for a dense one.
 
-    result : a :class:`refhmc.Result`, ArviZ's object, or a file of it, with ``save_warmup=True`` for the upper panels.
+    Parameters
+    ----------
+    result : Result, ArviZ object or path
+        A :class:`refhmc.Result`, the ArviZ object of either version, or a netCDF file. The upper panels need a run with
+        ``save_warmup=True``.
+    figure : matplotlib.figure.Figure, optional
+        Figure to draw on. Defaults to a new one.
 
-    A panel says so where there is nothing to draw. Of very many chains the first 16 are drawn. Returns the Figure, which is
-    ``figure`` if one is given.
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure. At most 16 chains are drawn. A panel without data contains a note.
+
+    References
+    ----------
+    Hoffman and Gelman (2014), The No-U-Turn Sampler, eq. 6.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> result = refhmc.sample(
+    ...     refhmc.models.Funnel(2), refhmc.NUTS(), draws=50, tune=50, random_seed=1, save_warmup=True,
+    ...     progressbar=False, raw=True,
+    ... )
+    >>> len(refhmc.plot.adaptation(result).axes)
+    4
     """
     run = of_few_chains(run_of(result))
     figure, ((steps, accepted), (windows, variances)) = panels(figure, 2, 2, 10, 6.4)
@@ -57,13 +78,13 @@ def draw_step_sizes(ax: Any, run: Run) -> None:
         ax.axhline(size, color=colour(chain), ls="--", lw=0.8)
     if ax.has_data():
         ax.set_yscale("log")
-    ax.set(xlabel="iteration of warm-up", ylabel="step size")
+    ax.set(xlabel="warm-up iteration", ylabel="step size")
     if sizes is None or not sizes.size:
-        say(ax, NOT_SAVED)
+        note(ax, NOT_SAVED)
 
 
 def adapted_steps(run: Run) -> list[float]:
-    """Of each chain: as ``adapted`` says, else that of the first draw."""
+    """Return the adapted step size of each chain, or that of its first draw."""
     if run.adapted:
         return [each.step_size for each in run.adapted]
     nominal = run.statistic("step_size_nom")
@@ -85,9 +106,9 @@ def draw_acceptance(ax: Any, run: Run) -> None:
     target = target_of(run)
     if target is not None:
         ax.axhline(target, color=BLACK, ls=":", lw=1, label=f"target {target:g}")
-    ax.set(xlabel="iteration of warm-up", ylabel=f"mean acceptance of {AVERAGED}", ylim=(0, 1.02))
+    ax.set(xlabel="warm-up iteration", ylabel=f"mean acceptance ({AVERAGED} iterations)", ylim=(0, 1.02))
     if rates is None or not rates.size:
-        say(ax, NOT_SAVED)
+        note(ax, NOT_SAVED)
     legend(ax)
 
 
@@ -102,7 +123,7 @@ def target_of(run: Run) -> float | None:
 
 def draw_windows(ax: Any, run: Run) -> None:
     column = HISTORY.index
-    ax.set(xlabel="iteration of warm-up", ylabel="predicted steps a trajectory\n(1: no spread)")
+    ax.set(xlabel="warm-up iteration", ylabel="predicted steps per trajectory\n(1: equal scales)")
     noted = [(chain, each.history) for chain, each in enumerate(run.adapted) if len(each.history)]
     for chain, history in noted:
         iteration, rank = history[:, column("iteration")], history[:, column("rank")]
@@ -115,15 +136,15 @@ def draw_windows(ax: Any, run: Run) -> None:
         )
     if noted:
         ax.plot([], [], "o:", mfc="none", color=GREY, label="diagonal metric")
-        ax.plot([], [], "o-", color=GREY, ms=3.5, label="metric taken; number: its directions")
-        ax.set_ylim(0, 1.3 * ax.get_ylim()[1])  # room for the legend
+        ax.plot([], [], "o-", color=GREY, ms=3.5, label="chosen metric, with its number of directions")
+        ax.set_ylim(0, 1.3 * ax.get_ylim()[1])  # space for the legend
     else:
-        say(ax, "no metric was learned\nfrom windows of warm-up")
+        note(ax, "No metric was adapted\nin windows of warm-up.")
     legend(ax)
 
 
 def draw_variances(ax: Any, run: Run) -> None:
-    ax.set(xlabel="coordinate", ylabel="variance on the metric's diagonal")
+    ax.set(xlabel="coordinate", ylabel="variance in the metric")
     for chain, learned in enumerate(run.adapted):
         values = variances_of(learned.metric)
         if values is not None:
@@ -131,16 +152,16 @@ def draw_variances(ax: Any, run: Run) -> None:
     if ax.has_data():
         ax.set_yscale("log")
     else:
-        say(ax, "the metric has no values of its own:\nit is the identity, or depends on the position")
+        note(ax, "No variances: the metric is the identity,\nor it depends on the position.")
 
 
 def variances_of(metric: Any) -> np.ndarray | None:
-    """(d,) of a diagonal, low-rank or dense metric with values."""
+    """Return the variances (d,) of a diagonal, low-rank or dense metric, or None for others."""
     covariance, variances = getattr(metric, "covariance", None), getattr(metric, "variances", None)
     if covariance is not None:
         return np.diag(covariance)
     return None if variances is None else np.atleast_1d(variances)
 
 
-def say(ax: Any, words: str) -> None:
+def note(ax: Any, words: str) -> None:
     ax.text(0.5, 0.5, words, transform=ax.transAxes, ha="center", va="center", color=GREY, fontsize="small")

@@ -37,7 +37,7 @@ def test_without_matplotlib(monkeypatch, tmp_path):
     canvas.picture_class.cache_clear()
 
 
-def test_limits_hold_the_finite_values():
+def test_limits_contain_the_finite_values():
     low, high = canvas.limits([0.0, 4.0, np.nan], [-1.0, np.inf], share=0.1)
     assert (low, high) == (-1.5, 4.5)
     assert canvas.limits([2.0]) == (1.0, 3.0)
@@ -57,7 +57,7 @@ def test_contours_lie_where_the_density_has_fallen():
         np.testing.assert_allclose(distance, level, rtol=0.03)  # of straight pieces on a grid of 0.1
 
 
-def test_a_dollar_begins_no_formula():
+def test_dollar_sign_does_not_start_a_formula():
     figure = refhmc.plot.trace(made_run(d=1, name="$a$_{"))
     assert figure._repr_png_()
     assert figure.axes[0].get_ylabel() == r"\$a\$_{[0]"

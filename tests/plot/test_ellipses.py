@@ -45,10 +45,10 @@ def test_the_fisher_metric_of_the_funnel_along_a_trajectory():
     assert len(refhmc.plot.metric_ellipses(H, t).patches) == 4
 
 
-def test_what_cannot_be_drawn():
+def test_invalid_arguments_are_rejected():
     one = refhmc.Hamiltonian(refhmc.models.Gaussian(np.zeros(1), np.eye(1)), Identity())
-    with pytest.raises(ValueError, match="an ellipse needs two coordinates"):
+    with pytest.raises(ValueError, match="at least two coordinates"):
         refhmc.plot.metric_ellipses(one, [[0.0]])
     two = refhmc.Hamiltonian(refhmc.models.Gaussian(np.zeros(2), np.eye(2)), Identity())
-    with pytest.raises(ShapeError, match=r"path must be \(n, 2\)"):
+    with pytest.raises(ShapeError, match=r"path .*\(n, 2\)"):
         refhmc.plot.metric_ellipses(two, np.zeros((3, 4)))

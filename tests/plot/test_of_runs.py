@@ -1,4 +1,4 @@
-"""The pictures of a run: what is drawn is what the run holds, of any size of run."""
+"""Plots of runs show the values of the run, whatever its size."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_every_size(picture, size):
 
 
 @pytest.mark.parametrize("picture", representatives(PICTURES, ["pairs"]))
-def test_the_arviz_object_is_drawn_as_the_arrays_are(picture, tmp_path):
+def test_arviz_object_and_arrays_give_the_same_plot(picture, tmp_path):
     RUN.to_arviz().to_netcdf(str(tmp_path / "run.nc"))
     tree = xarray.open_datatree(tmp_path / "run.nc", engine="h5netcdf")
     drawn = [getattr(refhmc.plot, picture)(result) for result in (RUN, RUN.to_arviz(), tree)]
@@ -46,7 +46,7 @@ def test_the_arviz_object_is_drawn_as_the_arrays_are(picture, tmp_path):
             np.testing.assert_array_equal(mine, theirs)
 
 
-def test_of_many_chains_some_are_lines():
+def test_at_most_sixteen_chains_are_lines():
     run = made_run(chains=40, draws=8, warmup=8, diverging=[(39, 1)], implicit=True)
     figure = refhmc.plot.overview(run)
     assert figure.get_suptitle() == "a model: 40 chains (16 are drawn) of 8 draws; 1 divergence (red)"
@@ -56,7 +56,7 @@ def test_of_many_chains_some_are_lines():
     assert sum(bar.get_width() for bar in beside.patches) == 320
 
 
-def test_traces():
+def test_trace_shows_draws_truth_and_divergences():
     figure = refhmc.plot.trace(RUN, ["x[1]"], truth={"x[1]": (0.25, 2.0)})
     along, beside = figure.axes
     x = RUN.posterior["x"][:, :, 1]
@@ -68,11 +68,11 @@ def test_traces():
     (band,) = [patch for patch in beside.patches if hasattr(patch, "get_width")]
     assert (band.get_x(), band.get_width()) == (-1.75, 4.0)
     assert len(refhmc.plot.trace(made_run(d=9)).axes) == 12  # six rows
-    with pytest.raises(ValueError, match="no value named 'z'"):
+    with pytest.raises(ValueError, match="'z' must be the name of a value"):
         refhmc.plot.trace(RUN, ["z"])
 
 
-def test_a_truth_of_means_alone_is_a_line():
+def test_truth_without_sd_is_a_line():
     figure = refhmc.plot.trace(RUN, ["x[1]"], truth={"x[1]": 0.25})
     assert [line.get_xdata()[0] for line in figure.axes[1].lines] == [0.25]
     assert not [each for each in figure.axes[1].patches if each.get_label() == "true sd"]
@@ -81,19 +81,19 @@ def test_a_truth_of_means_alone_is_a_line():
 @pytest.mark.parametrize(
     ("truth", "error", "words"),
     [
-        ([0.25], TypeError, "truth must be a dictionary .* got list"),
-        ({"y": 0.25}, ValueError, r"truth: the result has no scalar named 'y'; it has .*x\[0\]"),
-        ({"x": [0.25, 1.0]}, ValueError, "no scalar named 'x'"),
-        ({"x[1]": (1.0, 2.0, 3.0)}, TypeError, r"of 'x\[1\]' it is \(1.0, 2.0, 3.0\)"),
-        ({"x[1]": "high"}, TypeError, r"of 'x\[1\]' it is 'high'"),
+        ([0.25], TypeError, "truth must be a dictionary.* got list"),
+        ({"y": 0.25}, ValueError, r"truth .*'y'.*x\[0\]"),
+        ({"x": [0.25, 1.0]}, ValueError, "truth .*'x'"),
+        ({"x[1]": (1.0, 2.0, 3.0)}, TypeError, r"truth .*\(1.0, 2.0, 3.0\).*'x\[1\]'"),
+        ({"x[1]": "high"}, TypeError, r"truth .*'high'.*'x\[1\]'"),
     ],
 )
-def test_a_truth_that_cannot_be_is_said_in_a_sentence(truth, error, words):
+def test_invalid_truth_is_rejected(truth, error, words):
     with pytest.raises(error, match=words):
         refhmc.plot.trace(RUN, ["x[1]"], truth=truth)
 
 
-def test_overview_has_the_known_truth_and_the_energies():
+def test_overview_shows_true_moments_and_energies():
     model = refhmc.models.Funnel(1)
     run = made_run(d=2)
     x = run.posterior["x"]
@@ -107,7 +107,7 @@ def test_overview_has_the_known_truth_and_the_energies():
     assert figure.get_suptitle() == "a model: 2 chains of 30 draws; 0 divergences (red)"
 
 
-def test_pairs_and_where_divergences_start():
+def test_pairs_shows_draws_and_starts_of_divergences():
     ax = refhmc.plot.pairs(RUN, "x[1]", "x[0]")
     draws, crosses = ax.get_lines()
     x, warm = RUN.posterior["x"], RUN.groups["warmup_posterior"]["x"]
@@ -116,11 +116,11 @@ def test_pairs_and_where_divergences_start():
     np.testing.assert_array_equal(crosses.get_xydata(), starts)
     assert crosses.get_label() == "starts of divergences: 3"
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("x[1]", "x[0]")
-    with pytest.raises(ValueError, match=r"x and y must be scalars, got x and x\[0\]; there are x\[0\], x\[1\]"):
+    with pytest.raises(ValueError, match=r"x and y must .*x and x\[0\].*x\[0\], x\[1\]"):
         refhmc.plot.pairs(RUN, "x", "x[0]")
 
 
-def test_energies_and_their_changes():
+def test_energy_transitions_shows_both_histograms_and_bfmi():
     ax = refhmc.plot.energy_transitions(RUN)
     E = RUN.sample_stats["energy"]
     marginal, changes = (E - E.mean(axis=1, keepdims=True)).ravel(), np.diff(E, axis=1).ravel()
@@ -134,7 +134,7 @@ def test_energies_and_their_changes():
     assert text == "E-BFMI " + ", ".join(f"{each:.2f}" for each in bfmi)
 
 
-def test_without_an_energy_the_step_is_drawn():
+def test_step_size_is_plotted_without_an_energy():
     run = made_run()
     stats = {name: value for name, value in run.sample_stats.items() if name not in ("energy", "lp")}
     bare = refhmc.Result({**run.groups, "sample_stats": stats}, run.attributes)
@@ -142,7 +142,7 @@ def test_without_an_energy_the_step_is_drawn():
     assert refhmc.plot.overview(bare).axes[-2].get_ylabel() == "step size"
 
 
-def test_solver_iterations():
+def test_solver_iterations_and_failures():
     along, beside = refhmc.plot.solver_iterations(RUN).axes
     stats = RUN.sample_stats
     a_step = stats["solver_iterations"] / stats["n_steps"]
@@ -153,11 +153,11 @@ def test_solver_iterations():
     np.testing.assert_array_equal(lines[4].get_xydata(), [[4, a_step[2, 4]], [5, a_step[2, 5]]])
     assert [line.get_label() for line in lines[3:]] == ["solver failed: 1", "not reversible: 2"]
     assert sum(bar.get_width() for bar in beside.patches) == a_step.size
-    with pytest.raises(ValueError, match="its integrator is explicit"):
+    with pytest.raises(ValueError, match="implicit integrator"):
         refhmc.plot.solver_iterations(made_run())
 
 
-def test_adaptation():
+def test_adaptation_shows_the_warm_up():
     steps, accepted, windows, variances = refhmc.plot.adaptation(RUN).axes
     warm = RUN.groups["warmup_sample_stats"]
     for chain in range(3):
@@ -175,7 +175,7 @@ def test_adaptation():
     assert accepted.get_lines()[3].get_label() == "target 0.8"
 
 
-def test_adaptation_that_was_not_saved():
+def test_adaptation_without_saved_warm_up():
     run = made_run()
     run.adapted.clear()
     words = [text.get_text() for ax in refhmc.plot.adaptation(run).axes for text in ax.texts]
@@ -183,7 +183,7 @@ def test_adaptation_that_was_not_saved():
     assert sum("metric" in each for each in words) == 2
 
 
-def test_a_figure_of_the_caller():
+def test_given_figure_or_axes_are_used():
     for picture in ("trace", "overview", "solver_iterations", "adaptation"):
         given = canvas.new_figure()
         assert getattr(refhmc.plot, picture)(RUN, figure=given) is given

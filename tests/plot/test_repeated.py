@@ -19,7 +19,7 @@ from tests.helpers.made_runs import made_run
 SHORT = {"draws": 12, "tune": 15, "chains": 2, "random_seed": 8, "progressbar": False, "raw": True}
 
 
-def test_the_run_again():
+def test_code_reproduces_the_run():
     first = refhmc.sample(refhmc.models.Funnel(), refhmc.NUTS(target_accept=0.7), save_warmup=True, **SHORT)
     text = repeated(run_of(first))
     assert "refhmc.models.by_name()['funnel'](),\n    refhmc.NUTS(target_accept=0.7),\n" in text
@@ -48,7 +48,7 @@ def test_the_run_again():
     ],
     ids=lambda kernel: kernel_as_json(kernel)[:40],
 )
-def test_kernels_as_python(kernel):
+def test_kernels_are_written_as_python(kernel):
     said = kernel_as_json(kernel)
     text = call(json.loads(said), "kernel")
     assert kernel_as_json(eval(text, {"refhmc": refhmc})) == said
@@ -56,7 +56,7 @@ def test_kernels_as_python(kernel):
     assert kernels_of(kernel)
 
 
-def test_what_is_not_known_is_left_as_a_word():
+def test_unknown_model_and_kernel_become_names():
     run = made_run(model="evil\n import os")
     run.attributes["kernel"] = json.dumps({"name": "Theirs"})
     text = repeated(run_of(run))
@@ -162,7 +162,7 @@ def test_literals_are_written_as_python_reads_them():
             literal(value)
 
 
-def test_a_model_of_the_same_name_is_not_taken_for_it():
+def test_model_with_the_same_name_is_not_confused():
     run = made_run(model="funnel")
     assert known_model(run_of(run)) is None
     run.attributes["model_fingerprint"] = refhmc.models.Funnel().fingerprint()

@@ -1,4 +1,4 @@
-"""The report of a run: valid HTML, harmless whatever the names are, and what it says is what the run holds."""
+"""The report of a run is valid HTML, safe for any names, and shows the values of the run."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ EVIL = '<script>alert("x")</script> & \'"'
 
 @pytest.fixture(autouse=True)
 def _coarse(monkeypatch):
-    """Small images: what is in them is tested elsewhere."""
+    """Make images small: their content is tested elsewhere."""
     monkeypatch.setattr("refhmc.plot.reports.DPI", 20)
 
 
 class Page(html.parser.HTMLParser):
-    """Elements in their order, each with its attributes and path; tags that do not match raise."""
+    """Collect the elements in order, with attributes and path; raise for tags that do not match."""
 
     def __init__(self, text):
         super().__init__()
@@ -56,12 +56,12 @@ class Page(html.parser.HTMLParser):
 
 def page_of(result, tmp_path, model=None):
     path = refhmc.plot.report(result, tmp_path / "run.html", model)
-    assert list(tmp_path.iterdir()) == [path]  # and nothing beside it
+    assert list(tmp_path.iterdir()) == [path]  # and no other file
     text = path.read_text(encoding="utf-8")
     return text, Page(text)
 
 
-def test_a_page_that_stands_by_itself(tmp_path):
+def test_page_is_self_contained(tmp_path):
     text, page = page_of(made_run(warmup=20, diverging=[(0, 4)], implicit=True, warnings=["Do this."]), tmp_path)
     assert page.declared == "DOCTYPE html"
     assert page.all("html") == [{"lang": "en"}]
@@ -80,7 +80,7 @@ def test_a_page_that_stands_by_itself(tmp_path):
 
 
 @pytest.mark.sweep
-def test_names_do_no_harm(tmp_path):
+def test_markup_in_names_is_escaped(tmp_path):
     run = made_run(model=EVIL, warnings=[EVIL], name=EVIL, diverging=[(0, 4)])
     run.attributes.update({name: EVIL for name in ("kernel", "adaptation", "device", "stopped_by", "refhmc_version")})
     text, page = page_of(run, tmp_path)
@@ -92,7 +92,7 @@ def test_names_do_no_harm(tmp_path):
 
 @pytest.mark.parametrize("value", [EVIL, "\x00 \x1b[2J \u202e", -1, [EVIL, "\ud800"], {"a": [EVIL]}], ids=str)
 def test_a_file_with_attributes_of_other_types_is_reported(value, tmp_path):
-    """A stranger's file may hold anything: the page is written, and markup in it is text."""
+    """An untrusted file may contain anything: the page is written, and its markup is escaped."""
     run = made_run(draws=6, d=1, warnings=[value])
     run.attributes.update(dict.fromkeys([*run.attributes, "fused", "adaptation", "compilation_time"], value))
     text, page = page_of(run.to_arviz(), tmp_path)
@@ -101,10 +101,10 @@ def test_a_file_with_attributes_of_other_types_is_reported(value, tmp_path):
 
 
 @pytest.mark.sweep
-def test_what_it_says(tmp_path):
+def test_page_shows_attributes_warnings_and_summary(tmp_path):
     run = made_run(chains=3, draws=50, warnings=["First: do this.", "Second."])
     text, page = page_of(run, tmp_path)
-    for words in ("NUTS(max_treedepth=10, target_accept=0.8)", "3 chains of 50 draws, after 40 of warm-up"):
+    for words in ("NUTS(max_treedepth=10, target_accept=0.8)", "3 chains of 50 draws, 40 warm-up iterations"):
         assert words in page.text
     for words in (str(2**70 + 1), "12,345", "1.2 s", f"refhmc {refhmc.__version__}", "0.3, 0.4, 0.5", *run.warnings):
         assert words in page.text
@@ -120,7 +120,7 @@ def test_what_it_says(tmp_path):
 
 
 @pytest.mark.sweep
-def test_the_known_truth_is_beside_the_means(tmp_path):
+def test_true_moments_are_in_the_summary(tmp_path):
     run = made_run(d=2, draws=100)
     x = run.posterior["x"]
     named = refhmc.Result({**run.groups, "posterior": {"v": x[:, :, 0], "x": x[:, :, 1:]}}, run.attributes)
@@ -147,38 +147,38 @@ def test_the_known_truth_is_beside_the_means(tmp_path):
 )
 def test_every_size(run, tmp_path):
     _, page = page_of(run, tmp_path)
-    assert "To repeat it" in page.text
+    assert "Reproduce this run" in page.text
 
 
 @pytest.mark.sweep
-def test_of_many_values_the_first_are_shown(tmp_path):
+def test_summary_shows_the_first_values(tmp_path):
     text, page = page_of(made_run(d=230, draws=8), tmp_path)
     assert "The first 200 of 230 values." in page.text
     assert text.count('<th scope="row">x[') == 200
 
 
 @pytest.mark.sweep
-def test_the_report_of_a_file_is_that_of_the_run(tmp_path):
+def test_report_of_a_file_is_that_of_the_run(tmp_path):
     run = made_run(warmup=20, diverging=[(1, 3)], warnings=["Do this."])
     (tmp_path / "a").mkdir()
     run.to_arviz().to_netcdf(str(tmp_path / "run.nc"))
     texts = [page_of(each, tmp_path / "a")[0] for each in (run, str(tmp_path / "run.nc"))]
-    without_time = [re.sub(r"<tr><th scope=\"row\">result of</th>.*", "", text) for text in texts]
+    without_time = [re.sub(r"<tr><th scope=\"row\">created</th>.*", "", text) for text in texts]
     assert without_time[0] == without_time[1]
 
 
 @pytest.mark.sweep
-def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
+def test_failed_write_keeps_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "run.html"
     path.write_text("old")
-    monkeypatch.setattr("os.replace", lambda *given: (_ for _ in ()).throw(OSError("no room")))
-    with pytest.raises(OSError, match="no room"):
+    monkeypatch.setattr("os.replace", lambda *given: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
         refhmc.plot.report(made_run(), path)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_where_divergences_start_apart():
+def test_scalars_with_most_extreme_divergences_are_chosen():
     from refhmc.plot.reports import furthest
 
     run = made_run(d=3, draws=200, diverging=[(0, 5), (1, 9)])

@@ -1,4 +1,4 @@
-"""A run is read alike from a Result, ArviZ's object of either version, and a file."""
+"""A run is the same from a Result, an ArviZ object of either version, and a file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def held(request, tmp_path_factory):
     return str(path) if request.param == "file" else xarray.open_datatree(path, engine="h5netcdf")
 
 
-def test_all_of_it(held):
+def test_all_parts_of_a_run_are_read(held):
     run = run_of(held)
     assert run.shape == (3, 12)
     assert run.chains == [0, 1, 2]
@@ -47,7 +47,7 @@ def test_scalars_by_name_and_by_variable():
     assert list(scalars(run, most=1)) == ["x[0]"]
     np.testing.assert_array_equal(scalars(run, ["x[1]"])["x[1]"], x[:, :, 1])
     for name in ("y", "x[2]", "x["):
-        with pytest.raises(ValueError, match="no value named"):
+        with pytest.raises(ValueError, match="must be the name of a value"):
             scalars(run, [name])
 
 
@@ -61,9 +61,9 @@ def test_a_transition_starts_at_the_draw_before():
     assert np.isnan(before(bare, x, "x[1]", which)[0])
 
 
-def test_what_is_no_result():
+def test_other_objects_are_rejected():
     for wrong in (None, 3, np.zeros((2, 3)), {"posterior": 1}):
-        with pytest.raises(TypeError, match=r"expected what refhmc\.sample returns"):
+        with pytest.raises(TypeError, match=r"result must be a refhmc\.Result"):
             run_of(wrong)
     with pytest.raises(OSError, match="nowhere"):
         run_of("nowhere.nc")

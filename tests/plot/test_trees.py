@@ -65,7 +65,7 @@ def may_be_joined(made, a, b):
     return onward(a, b) and onward(a, m + 1) and onward(m, b)
 
 
-def test_where_it_turned():
+def test_turned_interval():
     """Of the joined intervals none turns, save the whole in the end; the interval that is said to turn does."""
     seen = collections.Counter()
     for made, _ in transitions("turns", 40):
@@ -85,7 +85,7 @@ def test_where_it_turned():
     assert seen["half"] > 3
 
 
-def test_what_is_drawn():
+def test_marks_of_the_two_panels():
     """Two panels with the same marks; thrown away states are hollow, the turned interval is named."""
     model, kernel = CASES["turns"]
     for seed in range(40):
@@ -99,14 +99,14 @@ def test_what_is_drawn():
     lines = {line.get_label(): line.get_xydata() for line in left.get_lines()}
     n_kept = 2**made.move.tree_depth
     np.testing.assert_array_equal(lines["states of the tree"], made.q[:n_kept])
-    np.testing.assert_array_equal(lines["thrown away"], made.q[n_kept:])
+    np.testing.assert_array_equal(lines["discarded states"], made.q[n_kept:])
     np.testing.assert_array_equal(lines["start"], [q])
     np.testing.assert_array_equal(lines["next state"], [made.move.q])
     leaves = [line.get_xdata() for line in right.get_lines() if line.get_marker() == "o" and line.get_markersize() == 4]
     np.testing.assert_array_equal(np.concatenate(leaves), made.time)
     a, b = made.turned
     (turn,) = right.get_legend().get_texts()
-    assert turn.get_text() == f"turns: {a} to {b}"
+    assert turn.get_text() == f"U-turn from {a} to {b}"
     elbows = [line for line in right.get_lines() if len(line.get_xdata()) == 3]
     assert len(elbows) == 2 * (sum(depth > 0 for _, _, depth in made.intervals()) + 1)
     assert f"{made.move.n_steps} steps, depth {made.move.tree_depth}, ended by a U-turn" in figure.get_suptitle()
@@ -128,15 +128,15 @@ def test_one_dimension_and_a_figure_of_the_caller():
     assert given.axes[0].get_ylabel() == "momentum"
 
 
-def test_what_is_raised():
+def test_invalid_arguments_are_rejected():
     model, kernel = CASES["turns"]
-    with pytest.raises(TypeError, match=r"a tree is of refhmc\.NUTS"):
+    with pytest.raises(TypeError, match=r"kernel must be refhmc\.NUTS"):
         refhmc.plot.tree(model, refhmc.HMC(step_size=0.1), np.zeros(2), rng=0)
-    with pytest.raises(ValueError, match="needs the kernel's step_size"):
+    with pytest.raises(ValueError, match="kernel must have a step_size"):
         refhmc.plot.tree(model, refhmc.NUTS(), np.zeros(2), rng=0)
-    with pytest.raises(ValueError, match="give rng, or both momentum and uniforms"):
+    with pytest.raises(ValueError, match="rng must be given"):
         refhmc.plot.tree(model, kernel, np.zeros(2), momentum=np.ones(2))
-    with pytest.raises(ValueError, match="max_treedepth of a picture is at most 14, got 20"):
+    with pytest.raises(ValueError, match="max_treedepth .*14.*20"):
         refhmc.plot.tree(model, refhmc.NUTS(step_size=0.1, max_treedepth=20), np.zeros(2), rng=0)
     with pytest.raises(IndexError):
         refhmc.plot.tree(model, kernel, np.zeros(2), momentum=np.ones(2), uniforms=[0.1])
