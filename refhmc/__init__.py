@@ -1,16 +1,16 @@
-"""refhmc: reference Hamiltonian Monte Carlo, with every derivative written by hand.
+"""refhmc: reference Hamiltonian Monte Carlo, with hand-written derivatives::
 
     import refhmc
     result = refhmc.sample(refhmc.models.Funnel())
 
-Everything is imported when it is first used, so that ``import refhmc`` takes a few milliseconds.
+Every name is imported at its first use, so that ``import refhmc`` takes a few milliseconds.
 """
 
 from __future__ import annotations
 
 import importlib
 
-TYPE_CHECKING = False  # that of ``typing``, which takes longer to import than all that is needed here
+TYPE_CHECKING = False  # that of ``typing``, which takes longer to import than the rest of this module
 if TYPE_CHECKING:
     from typing import Any
 
@@ -73,7 +73,7 @@ _MODULES = {
     "datasets": "refhmc.models.datasets",
     "embedding": "refhmc.models.embedding",
 }
-# Old names, which work in this release: what replaces each.
+# Old names, which still work in this release, with their replacements.
 _RENAMED = {"derive": "from_sympy", "Generated": "GeneratedQuantities", "arrays": "array_api"}
 _NO_LONGER_PUBLIC = {
     "progress": ("refhmc.sampling.progress", "refhmc.ProgressReport"),

@@ -1,4 +1,4 @@
-"""Names that this release still accepts for what has a new one: each use gives a FutureWarning."""
+"""Old names that this release still accepts; each use gives a FutureWarning."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def warn_of_old_name(old: str, new: str, stacklevel: int = 3) -> None:
-    """Warn that ``old`` is now written ``new``."""
+    """Warn that `old` has the new name `new`."""
     warnings.warn(
         f"{old} is now {new}. The old name works in this release and will be removed in the next.",
         FutureWarning,

@@ -1,18 +1,20 @@
-"""The texts on arrays, in one place: every metric, integrator and kernel in the mathematics' own names, with leading axes left
-free, ``(..., d)``, for any namespace of the Python array API.
+"""Array implementations of all metrics, integrators and kernels, with free leading axes (..., d).
+
+They follow the mathematical notation, and work with any namespace of the Python array API::
 
     H = refhmc.array_api.hamiltonian(refhmc.models.Funnel(3), refhmc.metrics.SoftAbs())
-    p = H.draw_momentum(q, rng.standard_normal(q.shape))                        # q: (..., d), as many chains as you like
+    p = H.draw_momentum(q, rng.standard_normal(q.shape))                        # q: (..., d), any number of chains
     q, p = refhmc.array_api.implicit_midpoint(H, q, p, 0.1)
     moves = refhmc.array_api.hmc(H, refhmc.integrators.GeneralizedLeapfrog().on_arrays(), q, p, u, step_size=0.1, n_steps=10)
 
-Each stands in the file of what it is the text of, above the compiled one, which is tested against it
-(``tests/integrators/test_array_texts.py``, ``tests/kernels/test_array_transitions.py``). They are plain Python: a debugger
-steps through them. A chain that a solver fails for, or that has no metric where it stands, is NaN from there on, and no other
-chain is touched. (NumPy then warns of what is not a number; ``np.errstate(all="ignore")`` silences it.)
+Each array implementation is in the file of the compiled implementation, which is tested against it
+(``tests/integrators/test_array_texts.py``, ``tests/kernels/test_array_transitions.py``). They are plain Python, which a
+debugger can step through. A chain whose solver fails, or that has no metric at its position, is NaN from then on. Other
+chains are not affected. NumPy then warns of invalid values; ``np.errstate(all="ignore")`` silences it.
 
-The steps of the implicit integrators have no reversibility check. The functions of this module solve them by plain fixed-point
-iteration; the step that an integrator's ``on_arrays()`` returns uses the integrator's ``solver`` and its options.
+The steps of the implicit integrators have no reversibility check. The functions of this module solve them by plain
+fixed-point iteration. The step that an integrator's ``on_arrays()`` returns uses the ``solver`` of the integrator with its
+options.
 """
 
 from __future__ import annotations
@@ -72,32 +74,96 @@ __all__ = [
 
 
 def hamiltonian(model: Any, metric: Any, xp: Any = None) -> HamiltonianOnArrays:
-    """H(q, p) of a model on a metric, (..., d). ``model``: a :class:`refhmc.Model`; or an object with its functions on
-    arrays, as :class:`ModelOnArrays` and :class:`TextOnArrays` have them.
+    """Return the Hamiltonian H(q, p) of a model and a metric, for arrays (..., d).
 
-    ``xp``: None for the model's compiled functions, on NumPy; a namespace for its own text, with its data there
-    (:meth:`refhmc.Model.on_arrays`).
+    Parameters
+    ----------
+    model : Model
+        The model. Also an object with its functions on arrays, such as :class:`ModelOnArrays` or :class:`TextOnArrays`.
+    metric : Metric
+        The metric.
+    xp : module, optional
+        Array namespace for the model's array implementation and its data (:meth:`refhmc.Model.on_arrays`). Defaults to the
+        model's compiled functions, on NumPy.
+
+    Returns
+    -------
+    HamiltonianOnArrays
+        The Hamiltonian.
+
+    Examples
+    --------
+    >>> import numpy as np, refhmc
+    >>> H = refhmc.array_api.hamiltonian(refhmc.models.Funnel(1), refhmc.metrics.Identity())
+    >>> H.energy(np.zeros((5, 2)), np.ones((5, 2))).shape
+    (5,)
     """
     return metric.on_arrays(functions_of(model, xp))
 
 
 def discontinuous_hamiltonian(model: Any, metric: Any, xp: Any = None) -> LaplaceOnArrays:
-    """That of discontinuous HMC, with the Laplace momentum; ``metric``: ``Identity()`` or ``Diagonal(variances)``."""
+    """Return the Hamiltonian of discontinuous HMC, with Laplace momenta.
+
+    Parameters
+    ----------
+    model : Model
+        The model. Also an object with its functions on arrays, such as :class:`ModelOnArrays` or :class:`TextOnArrays`.
+    metric : Identity or Diagonal
+        The metric, ``Identity()`` or ``Diagonal(variances)``.
+    xp : module, optional
+        Array namespace for the model's array implementation and its data (:meth:`refhmc.Model.on_arrays`). Defaults to the
+        model's compiled functions, on NumPy.
+
+    Returns
+    -------
+    LaplaceOnArrays
+        The Hamiltonian.
+    """
     return LaplaceOnArrays(functions_of(model, xp), metric)
 
 
 def transitions(model: Any, kernel: Any, q: Any, normals: Any, uniforms: Any, xp: Any = None) -> Transitions:
-    """One transition of many chains, of the kernel as ``sample(..., backend="arrays")`` runs it, on given numbers: q and the
-    normals (n, d), the uniforms (n, k), in the order of :mod:`refhmc.core.randomness`.
+    """Run one transition of many chains with given random numbers.
 
-    ``kernel``: HMC, NUTS or DHMC with a step size. ``model``, ``xp``: as in :func:`hamiltonian`; arrays of a namespace that can
-    be written to. What is raised: :func:`refhmc.batch.recorded.transitions`.
+    The transition is that of ``sample(..., backend="arrays")``.
+
+    Parameters
+    ----------
+    model : Model
+        The model. Also an object with its functions on arrays, such as :class:`ModelOnArrays` or :class:`TextOnArrays`.
+    kernel : HMC, NUTS or DHMC
+        Kernel with a step size.
+    q : array of shape (n, d)
+        Positions of n chains, in a namespace with writable arrays.
+    normals : array of shape (n, d)
+        Normal random numbers, for the momenta.
+    uniforms : array of shape (n, k)
+        Uniform random numbers, in the order of :mod:`refhmc.core.randomness`.
+    xp : module, optional
+        Array namespace for the model's array implementation and its data (:meth:`refhmc.Model.on_arrays`). Defaults to the
+        model's compiled functions, on NumPy.
+
+    Returns
+    -------
+    Transitions
+        New positions, statistics and the random numbers used.
+
+    Examples
+    --------
+    >>> import numpy as np, refhmc
+    >>> rng, q = np.random.default_rng(1), np.zeros((5, 2))
+    >>> kernel = refhmc.HMC(step_size=0.1, n_steps=3)
+    >>> moves = refhmc.array_api.transitions(
+    ...     refhmc.models.Funnel(1), kernel, q, rng.standard_normal(q.shape), rng.random((5, 8))
+    ... )
+    >>> moves.q.shape
+    (5, 2)
     """
     return transitions_of_text(functions_of(model, xp), kernel, q, normals, uniforms)
 
 
 def functions_of(model: Any, xp: Any) -> Any:
-    """A model's functions on arrays."""
+    """Return a model's functions on arrays."""
     if not isinstance(model, Model):
         return model
     return ModelOnArrays(model) if xp is None else model.on_arrays(xp)

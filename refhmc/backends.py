@@ -132,7 +132,7 @@ OLD_OPTIONS = ("fuse", "shared_step_size", "streamed")
 
 
 def as_backend(backend: Any) -> Numba | Arrays:
-    """Return the backend that an object or a word stands for. Raises TypeError or ValueError."""
+    """Return the backend selected by an object or a name. Raises TypeError or ValueError."""
     words = ", ".join(map(repr, BACKENDS))
     if isinstance(backend, Numba | Arrays):
         return backend
@@ -153,7 +153,7 @@ def with_options(backend: Numba | Arrays, options: dict[str, Any]) -> Numba | Ar
 
 
 def with_old_options(backend: Any, given: dict[str, Any]) -> Numba | Arrays:
-    """Return the backend with the options that an older release took as arguments of ``sample``; ``given`` loses them."""
+    """Return the backend with options that an older release took as arguments of ``sample``, removing them from `given`."""
     old = {name: given.pop(name) for name in OLD_OPTIONS if name in given}
     found = with_options(as_backend(backend), old)
     for name in old:

@@ -1,5 +1,8 @@
-"""Diagnostics of draws, R-hat and effective sample size (:mod:`refhmc.numerics.convergence`), Geyer's effective sample size,
-and E-BFMI; and of integrators: how far a map is from reversible, and from keeping volume."""
+"""Diagnostics of draws and of integrators.
+
+Draws: R-hat, effective sample size (:mod:`refhmc.numerics.convergence`), Geyer's effective sample size, and E-BFMI.
+Integrators: the violations of reversibility and of volume preservation.
+"""
 
 from __future__ import annotations
 
@@ -18,25 +21,52 @@ from refhmc.numerics.differences import ridders
 
 
 def geyer_ess(x: np.ndarray) -> np.ndarray:
-    """Effective sample size by Geyer's initial monotone sequence: (chain, draw, k) draws give (k,), (chain, draw) a number.
+    """Return the effective sample size by Geyer's initial monotone sequence.
 
-    With the :func:`autocovariances` gamma of m chains of n draws, the variance of the mean of all is sigma^2 / (m n) with
+    With the :func:`autocovariances` gamma of m chains of n draws, the variance of the overall mean is sigma^2 / (m n), where
+    ::
 
         sigma^2 = gamma_0 + 2 sum_{t >= 1} gamma_t = -gamma_0 + 2 sum_{k < K} min(Gamma_0, ..., Gamma_k)
         Gamma_k = gamma_{2k} + gamma_{2k+1},     K the first k with Gamma_k <= 0,     ESS = m n gamma_0 / sigma^2
 
-    For a reversible chain the true Gamma_k are positive and decreasing, and the sums keep the estimates so (Geyer 1992,
-    Statistical Science 7, 473-483, sec. 3.3). It looks at the values, not at their ranks as ArviZ's bulk ESS does, and is
-    what Betancourt (2013) reports.
-    Geyer has one chain. Here chains that disagree have autocovariances that do not fall, and an ESS of the order of m.
+    For a reversible chain, the true Gamma_k are positive and decreasing. The truncated sums of running minima keep the
+    estimates so. The estimate uses the values, not their ranks as ArviZ's bulk ESS does, and is the one that Betancourt
+    (2013) reports. Geyer considers one chain. For several chains that disagree, the autocovariances do not decrease, and the
+    ESS is of order m.
 
-    The ESS has no bound where successive draws are nearly opposite; it is at most m n log10(m n), as ArviZ's. It is 1 where
-    nothing ever moved, NaN where a value is not finite. Raises ValueError for fewer than two draws, or other dimensions.
+    The ESS has no bound if successive draws are nearly opposite; here it is at most m n log10(m n), as in ArviZ. It is 1 if
+    all draws are equal, and NaN if a value is not finite.
+
+    Parameters
+    ----------
+    x : array_like of shape (chain, draw) or (chain, draw, k)
+        Draws of one quantity, or of k quantities.
+
+    Returns
+    -------
+    float or ndarray of shape (k,)
+        Effective sample size of each quantity.
+
+    Raises
+    ------
+    ValueError
+        If `x` has another number of axes, or fewer than two draws.
+
+    References
+    ----------
+    Geyer (1992), Practical Markov chain Monte Carlo, Statistical Science 7, 473-483, sec. 3.3.
+
+    Examples
+    --------
+    >>> import numpy as np, refhmc
+    >>> x = np.random.default_rng(1).standard_normal((4, 1000))
+    >>> bool(3000 < refhmc.diagnostics.geyer_ess(x) < 5000)
+    True
     """
     x = np.asarray(x, dtype=float)
     if x.ndim not in (2, 3) or x.shape[1] < 2:
         raise ValueError(
-            f"x must be (chain, draw) or (chain, draw, k) with at least two draws, got the shape {x.shape}"
+            f"x must have the shape (chain, draw) or (chain, draw, k) with at least two draws; got {x.shape}."
         )
     m, n = x.shape[:2]
     columns = x.reshape(m, n, -1)
@@ -54,14 +84,38 @@ def _initial_monotone(gamma: np.ndarray, total: int) -> float:
 
 
 def e_bfmi(energy: np.ndarray) -> np.ndarray:
-    """Energy's Bayesian fraction of missing information of each chain: mean squared change over variance."""
-    # A chain at a time, for what they take in between.
+    """Return the energy Bayesian fraction of missing information of each chain.
+
+    It is the mean squared change of the energy between draws divided by the variance of the energy.
+
+    Parameters
+    ----------
+    energy : array_like of shape (chain, draw)
+        Energies of the draws.
+
+    Returns
+    -------
+    ndarray of shape (chain,)
+        E-BFMI, NaN for a constant energy. Values below 0.3 indicate slow exploration of the tails.
+
+    References
+    ----------
+    Betancourt (2016), Diagnosing suboptimal cotangent disintegrations in Hamiltonian Monte Carlo, arXiv:1604.00695.
+
+    Examples
+    --------
+    >>> import numpy as np, refhmc
+    >>> energy = np.random.default_rng(1).standard_normal((2, 1000))
+    >>> bool(np.all(np.abs(refhmc.diagnostics.e_bfmi(energy) - 2) < 0.3))  # independent energies
+    True
+    """
+    # One chain at a time, to save memory.
     changes = np.array([np.mean(np.diff(of) ** 2) for of in energy])
     variance = np.array([np.var(of) for of in energy])
     return np.divide(changes, variance, out=np.full(len(energy), np.nan), where=variance > 0)
 
 
-# --------------------------------------------------------------------------- how well a map keeps what it should keep
+# --------------------------------------------------------------------------- reversibility and volume
 
 
 def _end(H: Any, integrator: Any, q: np.ndarray, p: np.ndarray, step_size: float, n_steps: int) -> np.ndarray:
@@ -72,9 +126,43 @@ def _end(H: Any, integrator: Any, q: np.ndarray, p: np.ndarray, step_size: float
 def reversibility_violation(
     H: Any, integrator: Any, q: np.ndarray, p: np.ndarray, *, step_size: float, n_steps: int
 ) -> float:
-    """|(q, p) - (q'', p'')| after ``n_steps`` steps, the momentum's reversal, as many steps, and the reversal again.
+    """Return the distance from the start after forward steps and steps back.
 
-    Brofos and Lederman (2021), eq. 48 with its erratum. NaN where a solve fails on the way.
+    The map runs `n_steps` steps, reverses the momentum, runs `n_steps` steps, and reverses the momentum again. The distance is
+    |(q, p) - (q'', p'')|.
+
+    Parameters
+    ----------
+    H : Hamiltonian
+        Model and metric.
+    integrator : Integrator
+        The integrator.
+    q : ndarray of shape (d,)
+        Position at the start.
+    p : ndarray of shape (d,)
+        Momentum at the start.
+    step_size : float
+        Step size, in units of time.
+    n_steps : int
+        Number of steps.
+
+    Returns
+    -------
+    float
+        Violation of reversibility, NaN if a solve fails.
+
+    References
+    ----------
+    Brofos and Lederman (2021), Evaluating the implicit midpoint integrator for Riemannian Hamiltonian
+    Monte Carlo, eq. 48 with its erratum.
+
+    Examples
+    --------
+    >>> import numpy as np, refhmc
+    >>> H, leapfrog = refhmc.Hamiltonian(refhmc.models.Funnel(1)), refhmc.integrators.Leapfrog()
+    >>> q, p = np.array([0.5, 0.1]), np.array([1.0, -0.5])
+    >>> refhmc.diagnostics.reversibility_violation(H, leapfrog, q, p, step_size=0.1, n_steps=10) < 1e-12
+    True
     """
     d = H.model.dim
     there = _end(H, integrator, q, p, step_size, n_steps)
@@ -95,12 +183,49 @@ def jacobian(
     n_steps: int,
     increment: float | None = None,
 ) -> Any:
-    """The Jacobian of the map (q, p) -> (q', p') of ``n_steps`` steps, (2d, 2d), and an estimate of its error.
+    """Return the Jacobian of the map (q, p) -> (q', p') of several steps, and an error estimate.
 
-    With ``increment``: central differences of that width, the paper's (eq. 49, 1e-5), whose error is not estimated (NaN).
-    Without: Ridders' extrapolation of central differences to width zero, of each column from widths 0.2, 0.1, ..., 1e-5 in
-    units of the local scale (1/sqrt(G_ii) for q_i, sqrt(G_ii) for p_i), at the width where the extrapolates differ least.
-    Look at the error: where a long trajectory is chaotic, or the solver's tolerance is loose, it is large.
+    Without `increment`, each column is extrapolated from central differences with widths 0.2, 0.1, ..., 1e-5 in units of the
+    local scale. The result is the extrapolate that differs least from its neighbours. Check the error estimate: it is large
+    if a long trajectory is chaotic, or if the solver's tolerance is loose.
+
+    Parameters
+    ----------
+    H : Hamiltonian
+        Model and metric.
+    integrator : Integrator
+        The integrator.
+    q : ndarray of shape (d,)
+        Position at the start.
+    p : ndarray of shape (d,)
+        Momentum at the start.
+    step_size : float
+        Step size, in units of time.
+    n_steps : int
+        Number of steps.
+    increment : float, optional
+        Width of central differences. The paper uses 1e-5 (eq. 49). Defaults to Ridders' extrapolation to width zero, in
+        units of the local scale, 1/sqrt(G_ii) for q_i and sqrt(G_ii) for p_i.
+
+    Returns
+    -------
+    J : ndarray of shape (2 d, 2 d)
+        The Jacobian.
+    error : float
+        Estimate of the largest error of an entry, NaN with `increment`.
+
+    References
+    ----------
+    Brofos and Lederman (2021), Evaluating the implicit midpoint integrator for Riemannian Hamiltonian Monte Carlo, eq. 49.
+
+    Examples
+    --------
+    >>> import numpy as np, refhmc
+    >>> H, leapfrog = refhmc.Hamiltonian(refhmc.models.Funnel(1)), refhmc.integrators.Leapfrog()
+    >>> q, p = np.array([0.5, 0.1]), np.array([1.0, -0.5])
+    >>> J, error = refhmc.diagnostics.jacobian(H, leapfrog, q, p, step_size=0.1, n_steps=10)
+    >>> J.shape, error < 1e-6
+    ((4, 4), True)
     """
     z = np.concatenate([np.asarray(q, dtype=float), np.asarray(p, dtype=float)])
     d = H.model.dim
@@ -138,9 +263,45 @@ def volume_violation(
     n_steps: int,
     increment: float | None = None,
 ) -> float:
-    """|det J - 1| for :func:`jacobian`; ``increment=1e-5`` is the measure of Brofos and Lederman (2021), eq. 50.
+    """Return the violation |det J - 1| of volume preservation, with J from :func:`jacobian`.
 
-    Without ``increment`` it is no better than the error that :func:`jacobian` gives beside J.
+    Without `increment`, its accuracy is limited by the error estimate of :func:`jacobian`. ``increment=1e-5`` gives the
+    measure of the paper.
+
+    Parameters
+    ----------
+    H : Hamiltonian
+        Model and metric.
+    integrator : Integrator
+        The integrator.
+    q : ndarray of shape (d,)
+        Position at the start.
+    p : ndarray of shape (d,)
+        Momentum at the start.
+    step_size : float
+        Step size, in units of time.
+    n_steps : int
+        Number of steps.
+    increment : float, optional
+        Width of central differences. The paper uses 1e-5 (eq. 49). Defaults to Ridders' extrapolation to width zero, in
+        units of the local scale, 1/sqrt(G_ii) for q_i and sqrt(G_ii) for p_i.
+
+    Returns
+    -------
+    float
+        Violation of volume preservation, NaN if a solve fails.
+
+    References
+    ----------
+    Brofos and Lederman (2021), Evaluating the implicit midpoint integrator for Riemannian Hamiltonian Monte Carlo, eq. 50.
+
+    Examples
+    --------
+    >>> import numpy as np, refhmc
+    >>> H, leapfrog = refhmc.Hamiltonian(refhmc.models.Funnel(1)), refhmc.integrators.Leapfrog()
+    >>> q, p = np.array([0.5, 0.1]), np.array([1.0, -0.5])
+    >>> refhmc.diagnostics.volume_violation(H, leapfrog, q, p, step_size=0.1, n_steps=10) < 1e-6
+    True
     """
     J, _ = jacobian(H, integrator, q, p, step_size=step_size, n_steps=n_steps, increment=increment)
     return float(abs(np.linalg.det(J) - 1)) if np.isfinite(J).all() else float("nan")

@@ -1,4 +1,4 @@
-"""What refhmc raises before sampling begins, and the category of its warnings."""
+"""Exceptions of refhmc, and the categories of its warnings."""
 
 from __future__ import annotations
 
@@ -6,65 +6,111 @@ from typing import Any
 
 
 class InitError(ValueError):
-    """A chain cannot start: the position, the log density or the gradient there is not finite."""
+    """Raised if a chain cannot start, because the position, log density or gradient is not finite."""
 
 
 class ShapeError(ValueError):
-    """An array of the wrong shape; the message has the expected and the given one."""
+    """Raised if an array has the wrong shape; the message gives the expected and the given shape."""
 
 
 class ModelError(TypeError):
-    """A model's function returned something that is not what it stands for."""
+    """Raised if a model is defined inconsistently, or if one of its functions returns an invalid value."""
 
 
 class GradientError(ValueError):
-    """A derivative is not that of what it stands for (the pre-flight check); the message names it."""
+    """Raised if a derivative is not that of its function.
+
+    The check before sampling compares derivatives with differences; the message names the derivative and the coordinate.
+    """
 
 
 class MetricError(ValueError):
-    """A mass matrix that is not symmetric and positive definite."""
+    """Raised if a mass matrix is not symmetric and positive definite."""
 
 
 class MissingDerivativeError(NotImplementedError):
-    """A derivative is needed that the model does not have."""
+    """Raised if a derivative is required that the model does not have."""
 
 
 class MissingArrayImplementationError(NotImplementedError):
-    """A model's text on arrays is needed, and it has none; the message names the models that have one."""
+    """Raised if an array implementation is required that the model does not have.
+
+    The message names the models that have one.
+    """
 
 
 class DeviceError(RuntimeError):
-    """A GPU is asked for, and there is none that works, or it is lost or has no memory left: then ``.partial`` has the draws
-    that were on the host. (``sample`` never goes on with the CPU in its place.)"""
+    """Raised if a GPU is requested but not available, or is lost or out of memory during a run.
+
+    :func:`refhmc.sample` never continues on the CPU instead.
+
+    Attributes
+    ----------
+    partial : Result or None
+        The draws that were already on the host.
+    """
 
     partial: Any = None
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that is corrupt, belongs to another run, or is being written to by one."""
+    """Raised if a checkpoint is corrupt, belongs to another run, or is in use by another process."""
 
 
 class CheckpointWarning(UserWarning):
-    """What a checkpoint cannot do: tell whether a part of the model is as it was, or keep a second run from its folder."""
+    """Issued if a checkpoint is less safe than usual.
+
+    Either a part of the model cannot be compared with that of the saved run, or a second run cannot be kept from its folder.
+    """
 
 
 class EvaluationError(ArithmeticError):
-    """To be raised by a model's own Python function that cannot be evaluated at a position, with the reason.
+    """Raised by a user's own Python function that cannot be evaluated at a position.
 
-    Sampling goes on, as at a position of density zero: the transition is a divergence, and the reason, how often and
-    where are in a warning and in the result's attribute ``evaluation_failures``. A ZeroDivisionError, OverflowError or
-    FloatingPointError counts as one, since compiled code goes on there with inf or NaN. (Any other exception ends the chain.)
+    Raise it with the reason. Sampling continues as at a position with density zero: the transition is a divergence. A
+    warning and the result's attribute ``evaluation_failures`` give reason, count and position. A ZeroDivisionError,
+    OverflowError or FloatingPointError counts as one, because compiled code continues with inf or NaN. Any other exception
+    ends the chain.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> def log_density(q):
+    ...     if q[0] > 100:
+    ...         raise refhmc.errors.EvaluationError("the solver does not converge for q[0] above 100")
+    ...     return -0.5 * q @ q
     """
 
 
 class SamplingError(RuntimeError):
-    """Sampling stopped on an exception in the user's code; ``.partial`` is the result up to there."""
+    """Raised if an exception in the user's code stops sampling.
+
+    Attributes
+    ----------
+    partial : Result or None
+        The result up to the exception.
+    """
 
     partial: Any = None
 
 
 class WarmupError(SamplingError):
-    """Every transition of ``chain`` in warm-up diverged: its draws would all be where it began."""
+    """Raised if every warm-up transition of a chain diverged, so that all its draws would equal its start.
+
+    Parameters
+    ----------
+    text : str
+        The message.
+    chain : int, optional
+        Number of the chain.
+
+    Attributes
+    ----------
+    chain : int or None
+        Number of the chain.
+    partial : Result or None
+        The result up to the exception.
+    """
 
     def __init__(self, text: str, chain: int | None = None) -> None:
         super().__init__(text)
@@ -72,7 +118,26 @@ class WarmupError(SamplingError):
 
 
 class WorkerDied(SamplingError):
-    """A worker of the executor was lost again and again in one segment of ``chain``, after its iteration ``last_iteration``."""
+    """Raised if a worker of the executor was lost repeatedly in the same segment of a chain.
+
+    Parameters
+    ----------
+    text : str
+        The message.
+    chain : int, optional
+        Number of the chain.
+    last_iteration : int, optional
+        Last completed iteration of the chain.
+
+    Attributes
+    ----------
+    chain : int or None
+        Number of the chain.
+    last_iteration : int or None
+        Last completed iteration of the chain.
+    partial : Result or None
+        The result up to the exception.
+    """
 
     def __init__(self, text: str, chain: int | None = None, last_iteration: int | None = None) -> None:
         super().__init__(text)
@@ -80,32 +145,43 @@ class WorkerDied(SamplingError):
 
 
 class SaveError(SamplingError):
-    """The run is whole, and could not be written to its checkpoint or store at the end; ``.partial`` is the result."""
+    """Raised if a complete run could not be written to its checkpoint or store.
+
+    Attributes
+    ----------
+    partial : Result or None
+        The complete result.
+    """
 
 
 class ModelWarning(UserWarning):
-    """A model is made of another library's without all that this one has, or is another one than a result is of; the text says
-    what is left out, or what is different."""
+    """Issued if a model from another library lacks some of its parts, or if a result belongs to another model.
+
+    The message names what is left out, or what differs.
+    """
 
 
 class SamplingWarning(UserWarning):
-    """A finished run whose draws deserve a look. The same text is in ``result.warnings``."""
+    """Issued if the draws of a finished run have a problem; ``result.warnings`` contains the same message."""
 
 
 class DiscontinuityWarning(SamplingWarning):
-    """The log density jumps, and the kernel is made for smooth ones; the text has two points on either side of a jump."""
+    """Issued if the log density jumps, but the kernel requires a smooth one.
+
+    The message gives two points on either side of a jump.
+    """
 
 
 class CompileCacheWarning(UserWarning):
-    """Compiled code that is damaged, or that somebody else could have written, is not used; it is compiled again."""
+    """Issued if cached compiled code is damaged or writable by other users; it is compiled again."""
 
 
 class PrecisionWarning(SamplingWarning):
-    """The log density or its gradient is of single precision, or as noisy as if it were."""
+    """Issued if the log density or its gradient has only single precision, or is as noisy."""
 
 
 class PythonModelWarning(UserWarning):
-    """Numba could not compile a model's function; it runs as Python, through the same compiled kernels."""
+    """Issued if Numba cannot compile a function of a model, which then runs as Python."""
 
 
 def _see(section: str) -> str:

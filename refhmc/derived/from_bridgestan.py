@@ -1,12 +1,14 @@
-"""A compiled Stan model through BridgeStan: density, gradient and Hessian by Stan's C++, the third order by differences.
+"""A compiled Stan model through BridgeStan: density, gradient and Hessian from Stan's C++, the third order by differences.
 
-    trace(q, M)_k = sum_ij M_ij dH_ij/dq_k ~ sum_ij M_ij (H_ij(q + h_k e_k) - H_ij(q - h_k e_k)) / (2 h_k)
+::
 
-with h_k = c max(1, |q_k|) and c the cube root of the Hessian's relative rounding, where truncation, of the size h^2, and
-rounding over h are alike: some 3e-11 of the Hessian's size where Stan differentiates it (a model compiled with
-``BRIDGESTAN_AD_HESSIAN=true``), some 2e-7 where Stan takes differences of gradients, if these are good to 1e-10,
-which is assumed. So ``hessian_contraction`` costs 2 d Hessians. Such derivatives stand in the model's ``approximate`` and in a result's
-attributes.
+    hessian_contraction(q, M)_k = sum_ij M_ij dH_ij/dq_k ~ sum_ij M_ij (H_ij(q + h_k e_k) - H_ij(q - h_k e_k)) / (2 h_k)
+
+Here h_k = c max(1, |q_k|), and c is the cube root of the relative rounding error of the Hessian. This balances the
+truncation error, of order h^2, with the rounding error divided by h. The relative error is about 3e-11 if Stan
+differentiates the Hessian (a model compiled with ``BRIDGESTAN_AD_HESSIAN=true``). It is about 2e-7 if Stan computes
+differences of gradients, assuming that these are accurate to 1e-10. ``hessian_contraction`` costs 2 d Hessians. Such
+derivatives are listed in the model's ``approximate`` and in a result's attributes.
 
 Roualdes, Ward, Carpenter, Seyboldt and Axen, BridgeStan: efficient in-memory access to the methods of a Stan model (2023).
 """
@@ -27,18 +29,41 @@ from refhmc.derived.model import DerivedModel
 from refhmc.errors import EvaluationError, InitError, ShapeError
 
 IN_PYTHON = "its density is Stan's"
-ROUNDING, OF_DIFFERENCES = 2e-16, 1e-10  # of a Hessian by Stan's differentiation, and as assumed by its differences
+ROUNDING, OF_DIFFERENCES = 2e-16, 1e-10  # relative error of a Hessian by Stan's differentiation, and by its differences
 
 
 def from_bridgestan(stan: Any, *, name: str | None = None, **options: Any) -> DerivedModel:
-    """The posterior of a ``bridgestan.StanModel``, for every kernel and metric but Fisher's.
+    """Return the posterior of a Stan model, for every kernel and metric except Fisher's.
 
-    Coordinates are Stan's unconstrained parameters; variables are its parameters and transformed parameters. ``name``: that
-    of the result, default Stan's. Other ``options`` (``initial``, ``dims``, ``coords``, ``generated``, ...) as of
-    :class:`refhmc.Model`.
+    The coordinates are Stan's unconstrained parameters. The variables are its parameters and transformed parameters. If Stan
+    raises an exception, the density cannot be evaluated: the transition is a divergence, with Stan's message as reason. A
+    model compiled without ``STAN_THREADS=true`` is evaluated by one chain at a time. The third derivatives are differences
+    of the Hessian; the model's ``approximate`` gives their accuracy.
 
-    A model compiled without ``STAN_THREADS=true`` is evaluated by one chain at a time. Where Stan's code raises, the density
-    cannot be evaluated: a divergence, whose reason is Stan's message.
+    Parameters
+    ----------
+    stan : bridgestan.StanModel
+        The compiled model with its data.
+    name : str, optional
+        Name of the model. Defaults to Stan's.
+    **options : object
+        Options of :class:`refhmc.Model`, such as `initial`, `dims`, `coords` and `generated`.
+
+    Returns
+    -------
+    Model
+        The posterior.
+
+    References
+    ----------
+    Roualdes, Ward, Carpenter, Seyboldt and Axen (2023), BridgeStan: efficient in-memory access to the
+    methods of a Stan model.
+
+    Examples
+    --------
+    >>> import bridgestan, refhmc  # doctest: +SKIP
+    >>> stan = bridgestan.StanModel("schools.stan", data="schools.json")  # doctest: +SKIP
+    >>> result = refhmc.sample(refhmc.from_bridgestan(stan))  # doctest: +SKIP
     """
     evaluation = Evaluation(stan)
     d = int(stan.param_unc_num())
@@ -64,30 +89,30 @@ def from_bridgestan(stan: Any, *, name: str | None = None, **options: Any) -> De
     )
     made.unconstrain = evaluation.unconstrain
     made.approximate = {
-        "hessian_contraction": f"by differences of the Hessian, to some {evaluation.rounding ** (2 / 3):.0e}"
+        "hessian_contraction": f"by differences of the Hessian, with relative error {evaluation.rounding ** (2 / 3):.0e}"
     }
     if evaluation.rounding > ROUNDING:
-        made.approximate["hessian"] = f"by Stan's differences of gradients, to some {OF_DIFFERENCES:.0e}"
+        made.approximate["hessian"] = f"by Stan's differences of gradients, with relative error {OF_DIFFERENCES:.0e}"
     return made
 
 
 def made_again(kind: Any, library: str, data: str, seed: int, name: str | None, options: Mapping) -> DerivedModel:
-    """The same in another process."""
+    """Rebuild the model in another process."""
     return from_bridgestan(kind(library, data or None, seed=seed, warn=False), name=name, **options)
 
 
 def as_entry(stan_name: str) -> str:
-    """``theta.1.2`` is the entry ``theta[0][1]``: Stan counts from 1."""
+    """Return the entry ``theta[0][1]`` for Stan's name ``theta.1.2``, whose indices start at 1."""
     return re.sub(r"\.(\d+)", lambda index: f"[{int(index[1]) - 1}]", stan_name)
 
 
 class Evaluation:
-    """Stan's functions, called by one thread at a time unless its code is made for several."""
+    """Stan's functions, called by one thread at a time unless Stan's code is thread-safe."""
 
     def __init__(self, stan: Any) -> None:
-        told = stan.model_info().lower()
-        threads = re.search(r"stan_threads\s*=\s*true", told) is not None
-        by_autodiff = re.search(r"ad_hessian\s*=\s*true", told) is not None
+        info = stan.model_info().lower()
+        threads = re.search(r"stan_threads\s*=\s*true", info) is not None
+        by_autodiff = re.search(r"ad_hessian\s*=\s*true", info) is not None
         self.stan = stan
         self.turn: Any = contextlib.nullcontext() if threads else threading.RLock()
         self.rounding = ROUNDING if by_autodiff else OF_DIFFERENCES
@@ -111,7 +136,7 @@ class Evaluation:
         return 0.5 * (H + H.T)
 
     def hessian_contraction(self, q: np.ndarray, M: np.ndarray) -> np.ndarray:
-        """The formula at the head of this file, (d,)."""
+        """Return the contraction (d,) by the formula in the module docstring."""
         out, steps = np.zeros(len(q)), np.cbrt(self.rounding) * np.maximum(1.0, np.abs(q))
         for k, h in enumerate(steps):
             ahead, behind = q.copy(), q.copy()
@@ -122,25 +147,27 @@ class Evaluation:
         return out
 
     def constrain(self, q: np.ndarray) -> dict[str, np.ndarray]:
-        """The values of parameters and transformed parameters by name, of q (..., d)."""
+        """Return the values of parameters and transformed parameters by name, at q (..., d)."""
         rows = np.reshape(q, (-1, q.shape[-1]))
         flat = np.array([self("param_constrain", row, include_tp=True) for row in rows])
         flat = flat.reshape(*q.shape[:-1], -1)
         return {name: flat[..., where] for name, where in self.places.items()}
 
     def unconstrain(self, values: Mapping, what: str) -> np.ndarray:
-        """The position of these values by name, (d,). Raises ShapeError, InitError for values that do not tell it."""
+        """Return the position (d,) of values by name. Raises ShapeError or InitError for invalid values."""
         flat = np.full(sum(where.size for where in self.parameters.values()), np.nan)
         for name, value in values.items():
             if name not in self.parameters:
-                raise ShapeError(f"{what}: Stan's model has no parameter {name!r}; it has {', '.join(self.parameters)}")
+                raise ShapeError(
+                    f"{what} must be given by names of Stan's parameters ({', '.join(self.parameters)}); got {name!r}."
+                )
             where = self.parameters[name]
             if np.shape(value) != where.shape:
-                raise ShapeError(f"{what}: {name} must have the shape {where.shape}, got {np.shape(value)}")
+                raise ShapeError(f"{what}: {name} must have the shape {where.shape}; got {np.shape(value)}.")
             flat[where] = value
         missing = [name for name, where in self.parameters.items() if np.isnan(flat[where]).any()]
         if missing:
-            raise InitError(f"{what}: give finite values of {', '.join(missing)}, too")
+            raise InitError(f"{what} must have finite values of every parameter; {', '.join(missing)} missing.")
         try:
             return np.asarray(self("param_unconstrain", flat))
         except EvaluationError as error:
@@ -148,11 +175,11 @@ class Evaluation:
 
 
 def places_of(names: list[str]) -> dict[str, np.ndarray]:
-    """Name of a variable -> where its entries stand among Stan's, an array of the variable's shape."""
+    """Return the indices of each variable's entries among Stan's, as an array of the variable's shape."""
     found: dict[str, list[tuple[tuple[int, ...], int]]] = {}
     for place, each in enumerate(names):
         base, *counted = each.split(".")
-        if not all(index.isdigit() for index in counted):  # of a tuple, or of a complex number
+        if not all(index.isdigit() for index in counted):  # entry of a tuple, or a complex number
             base, counted = each, []
         found.setdefault(base, []).append((tuple(int(index) - 1 for index in counted), place))
     places = {}

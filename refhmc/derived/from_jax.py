@@ -1,9 +1,11 @@
-"""A log density in jax.numpy, or a NumPyro model, its derivatives by JAX's transformations, called as Python.
+"""A log density in jax.numpy, or a NumPyro model, with derivatives by JAX's transformations, called as Python.
 
-    gradient = grad L      hessian = jacfwd grad L      trace(q, M) = grad_q sum_ij M_ij H_ij(q)      third = jacfwd hessian
+::
 
-Each is compiled by XLA when it is first called. A call goes through Python and costs 10 to 50 microseconds (65 to
-190 on a virtual machine where the smallest call of JAX costs 26).
+    gradient = grad L      hessian = jacfwd grad L      third_derivative = jacfwd hessian
+    hessian_contraction(q, M) = grad_q sum_ij M_ij H_ij(q)
+
+XLA compiles each at its first call. A call goes through Python and costs 10 to 50 microseconds.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import numpy as np
 
 from refhmc.core.arguments import whole_number
 from refhmc.derived.model import DerivedModel
-from refhmc.errors import ModelError, ModelWarning, ShapeError
+from refhmc.errors import ModelError, ModelWarning, ShapeError, _see
 from refhmc.models.base import Model
 from refhmc.models.generated import GeneratedQuantities
 
@@ -37,14 +39,46 @@ def from_jax(
     name: str = "JAX model",
     **options: Any,
 ) -> DerivedModel:
-    """A model of a log density q -> L(q) written in jax.numpy, q (dim,) unconstrained, with derivatives to third order.
+    """Return a model of a log density written in jax.numpy, with derivatives up to third order.
 
-    ``names``, ``constrain``, ``name`` and other ``options`` (``initial``, ``dims``, ``coords``, ``generated``, ...) as of
-    :class:`refhmc.Model`; the values of ``constrain`` may be JAX's arrays. Data are what ``log_density`` closes over.
+    Parameters
+    ----------
+    log_density : callable
+        ``q -> L(q)``, with q (dim,) unconstrained, written in jax.numpy. Data are constants in its closure.
+    dim : int
+        Number of coordinates.
+    names : sequence of str, optional
+        Names of the coordinates, as in :class:`refhmc.Model`.
+    constrain : callable, optional
+        Values by name at a position, as in :class:`refhmc.Model`. They may be JAX arrays.
+    name : str, default "JAX model"
+        Name of the model.
+    **options : object
+        Further options of :class:`refhmc.Model`, such as `initial`, `dims`, `coords` and `generated`.
 
-    Raises ImportError without JAX; ShapeError for a ``dim`` that is no whole number, TypeError for an option that is none;
-    ModelError unless JAX computes in float64 (``jax.config.update("jax_enable_x64", True)``, before the data are made), and
-    where ``log_density`` gives no real scalar.
+    Returns
+    -------
+    Model
+        The model.
+
+    Raises
+    ------
+    ImportError
+        If JAX is not installed.
+    refhmc.errors.ShapeError
+        If `dim` is not a positive integer.
+    TypeError
+        If an option is unknown.
+    refhmc.errors.ModelError
+        If JAX does not compute in float64, or if `log_density` does not return a real scalar. Call
+        ``jax.config.update("jax_enable_x64", True)`` before you create the data.
+
+    Examples
+    --------
+    >>> import jax, refhmc  # doctest: +SKIP
+    >>> jax.config.update("jax_enable_x64", True)  # doctest: +SKIP
+    >>> model = refhmc.from_jax(lambda q: -0.5 * q @ q, 2)  # doctest: +SKIP
+    >>> result = refhmc.sample(model)  # doctest: +SKIP
     """
     import jax
     import jax.numpy as jnp
@@ -55,13 +89,11 @@ def from_jax(
     like = jax.ShapeDtypeStruct((dim,), jnp.float64)
     found = jax.eval_shape(log_density, like)
     if getattr(found, "shape", None) != () or found.dtype != jnp.float64:
-        raise ModelError(
-            f"log_density must return a real number in float64, for q of the shape ({dim},) it returns {found}"
-        )
+        raise ModelError(f"log_density must return a real float64 scalar for q of the shape ({dim},); got {found}.")
     hessian = jax.jacfwd(jax.grad(log_density))
 
     def both(q: jax.Array) -> jax.Array:
-        """Gradient and density in one array: the way of two back to NumPy costs more."""
+        """Return gradient and density in one array: the transfer of two arrays to NumPy costs more."""
         value, gradient = jax.value_and_grad(log_density)(q)
         return jnp.append(gradient, value)
 
@@ -101,17 +133,17 @@ def from_jax(
 
 
 def refuse_unknown(options: Mapping[str, Any]) -> None:
-    """Raise TypeError for the first that a model of JAX's does not take."""
+    """Raise TypeError for the first option that :func:`from_jax` does not take."""
     taken = inspect.signature(from_jax).parameters.keys() - {"options"}
     known = [each for each in inspect.signature(Model).parameters if each in taken or each not in MADE]
     for name in options:
         if name == "data":
-            raise TypeError("from_jax() has no argument 'data': close over them, as in lambda q: log_density(q, data)")
+            raise TypeError("from_jax() has no argument 'data'. Use a closure, as in lambda q: log_density(q, data).")
         if name in MADE:
-            raise TypeError(f"from_jax() has no argument {name!r}: it is made of log_density")
+            raise TypeError(f"from_jax() has no argument {name!r}, because it follows from log_density. Remove it.")
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
-            advice = f": did you mean {near[0]}?" if near else f". It has {', '.join(known)}"
+            advice = f". Did you mean {near[0]}?" if near else f". Its arguments: {', '.join(known)}."
             raise TypeError(f"from_jax() has no argument {name!r}{advice}")
 
 
@@ -121,8 +153,8 @@ def needs_float64() -> None:
 
     if jnp.result_type(float) != np.float64:
         raise ModelError(
-            "JAX computes in float32, in which energies are not resolved: call jax.config.update('jax_enable_x64', True) "
-            "before the data and the model are made"
+            "JAX must compute in float64; got float32, which does not resolve energies. Call "
+            "jax.config.update('jax_enable_x64', True) before you create the data and the model."
         )
 
 
@@ -131,15 +163,40 @@ def in_numpy(constrain: Callable) -> Callable:
 
 
 def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> DerivedModel:
-    """The posterior of a NumPyro model called with these arguments, through its potential function.
+    """Return the posterior of a NumPyro model called with the given arguments, through its potential function.
 
-    Variables are those that NumPyro's samplers give: latent ones in their support, and deterministics, with dims of plates;
-    ``a.b`` what ``numpyro.handlers.scope`` calls ``a/b``, which is no name in a netCDF file.
-    Of observed sites the log likelihood and predictive draws can be made; ``numpyro.factor`` is none. One whose values depend
-    on latent ones or are drawn (imputed rows, subsamples) is left out of these groups, with a ModelWarning. Chains begin
-    uniformly on (-2, 2), as NumPyro's do.
+    The variables are those of NumPyro's samplers: latent sites in their support, and deterministic sites, with the plates as
+    dims. A site ``a/b`` of ``numpyro.handlers.scope`` is called ``a.b``, because netCDF does not allow the slash. The log
+    likelihood and predictive draws are available for observed sites, but not for ``numpyro.factor``. A site whose values
+    depend on latent sites or are drawn (imputed rows, subsamples) is left out of these groups, with a ModelWarning. Chains
+    start uniformly on (-2, 2), as in NumPyro.
 
-    Raises ImportError without NumPyro, ModelError as :func:`from_jax`, for discrete latent variables, and for none at all.
+    Parameters
+    ----------
+    model : callable
+        The NumPyro model, with continuous latent sites.
+    *args : object
+        Positional arguments of the model.
+    **kwargs : object
+        Keyword arguments of the model.
+
+    Returns
+    -------
+    Model
+        The posterior.
+
+    Raises
+    ------
+    ImportError
+        If NumPyro is not installed.
+    refhmc.errors.ModelError
+        If JAX does not compute in float64, if a latent site is discrete, or if there is none.
+
+    Examples
+    --------
+    >>> import numpyro, refhmc  # doctest: +SKIP
+    >>> model = refhmc.from_numpyro(schools, y, sigma)  # doctest: +SKIP
+    >>> result = refhmc.sample(model)  # doctest: +SKIP
     """
     import jax
     import numpyro
@@ -153,11 +210,11 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> DerivedModel:
     discrete = [n for n, site in latent.items() if site["fn"].support.is_discrete]
     if discrete:
         raise ModelError(
-            f"model: from_numpyro takes continuous latent variables, {', '.join(discrete)} are discrete. Sum them out of the "
+            f"model must have continuous latent variables only; {', '.join(discrete)} are discrete. Sum them out of the "
             "density, or write the model as a refhmc.Model with `discontinuous`."
         )
     if not latent:
-        raise ModelError("model: the NumPyro model has no latent variables; there is nothing to sample")
+        raise ModelError("model must have latent variables to sample; got a NumPyro model with no latent variables.")
     info = initialize_model(jax.random.PRNGKey(0), model, model_args=args, model_kwargs=kwargs)
     start = {n: info.param_info.z[n] for n in latent}
     _, unravel = ravel_pytree(start)
@@ -187,26 +244,27 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> DerivedModel:
 
 
 def plates_of(site: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the axes of a sampled site: all of them where each is a plate's, else none."""
+    """Return the axis names of a sampled site if every axis is a plate, and otherwise none."""
     frames = sorted(site.get("cond_indep_stack", []), key=lambda frame: frame.dim)
     complete = site["type"] == "sample" and len(frames) == np.ndim(site["value"])
     return tuple(stored(frame.name) for frame in frames) if complete else ()
 
 
 def stored(site: str) -> str:
-    """The name of a site, or a plate, in a result: that of ``numpyro.handlers.scope``, ``a/b``, can be in no netCDF file."""
+    """Return the name of a site or plate in a result: ``a.b`` for ``a/b``, which netCDF does not allow."""
     return site.replace("/", ".")
 
 
 def observations(numpyro: Any, trace: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """The sites whose values are data: those that two traces of different random numbers agree on."""
+    """Return the sites whose values are data: those that agree in two traces with different random numbers."""
     sites = {n: s for n, s in trace.items() if s["type"] == "sample" and s["is_observed"]}
     names = [n for n, site in sites.items() if not isinstance(innermost(site["fn"]), numpyro.distributions.Unit)]
     drawn = [n for n in names if n not in other or not same(sites[n]["value"], other[n]["value"])]
     if drawn:
         warnings.warn(
-            f"from_numpyro leaves {', '.join(drawn)} out of the log likelihood, predictive draws and observed data: its values "
-            "depend on what is drawn. The posterior has it. For the groups, observe the data in a site of their own.",
+            f"from_numpyro leaves {', '.join(drawn)} out of the log likelihood, predictive draws and observed data, because "
+            "the values are drawn or depend on latent sites. The posterior is complete, but these groups are not. Observe the "
+            f"data in a separate site to include them. {_see('missing-groups')}",
             ModelWarning,
             stacklevel=3,
         )
@@ -214,7 +272,7 @@ def observations(numpyro: Any, trace: Mapping[str, Any], other: Mapping[str, Any
 
 
 def innermost(law: Any) -> Any:
-    """What a plate or a mask has wrapped."""
+    """Return the distribution inside plates and masks."""
     while hasattr(law, "base_dist"):
         law = law.base_dist
     return law
@@ -227,7 +285,7 @@ def same(one: Any, other: Any) -> bool:
 def generated(
     numpyro: Any, model: Callable, args: tuple, kwargs: dict, trace: dict, observed: Sequence[str]
 ) -> GeneratedQuantities:
-    """What follows from draws of a NumPyro model: its data, and functions of one draw or of many; each has a key of its own."""
+    """Return the groups that follow from draws of a NumPyro model; each draw has its own random key."""
     import jax
     from numpyro.handlers import seed, substitute, uncondition
     from numpyro.handlers import trace as traced

@@ -1,9 +1,9 @@
-"""A PyMC model, its derivatives by PyTensor, compiled to Numba and called by pointer, without Python in between.
+"""A PyMC model with derivatives by PyTensor, compiled to Numba and called by pointer, without Python in between.
 
-The density of the unconstrained values and its derivatives are :mod:`refhmc.derived.pytensor_graphs`.
+:mod:`refhmc.derived.pytensor_graphs` has the density of the unconstrained values and its derivatives.
 
-What follows from draws (:mod:`refhmc.models.generated`) is evaluated by PyTensor too, of many draws at a time: the log
-likelihood of each observation, predictive draws and the prior.
+PyTensor also evaluates what follows from draws (:mod:`refhmc.models.generated`), for many draws at a time: the log
+likelihood of each observation, predictive draws and prior draws.
 """
 
 from __future__ import annotations
@@ -19,28 +19,48 @@ import numpy as np
 from refhmc.core.binding import Deferred, first_words
 from refhmc.derived.model import DerivedModel
 from refhmc.derived.pytensor_graphs import Graphs, density_of, gradient_of, is_random, with_constants
-from refhmc.errors import ModelError, ModelWarning
+from refhmc.errors import ModelError, ModelWarning, _see
 from refhmc.models.generated import GeneratedQuantities
 
-OF_DIFFERENCES = "by differences of the Hessian, to some 1e-12 of it where it changes over lengths of 1"
+OF_DIFFERENCES = "by differences of the Hessian, with a relative error of about 1e-12 if it varies on scales of 1"
 
 
 def from_pymc(model: Any = None, *, differences: bool = False) -> DerivedModel:
-    """The posterior of a PyMC model with continuous free variables, ready for every kernel and metric but Fisher's.
+    """Return the posterior of a PyMC model, for every kernel and metric except Fisher's.
 
-    ``model``: a ``pymc.Model``; without one, that of the ``with`` block around the call. Its data and lengths of dimensions are
-    taken as they are now, and those of a copy in another process are the same. The variables of the result are PyMC's: free
-    ones and deterministics, with their dims and coords. Chains begin within 1 of PyMC's initial point in each coordinate,
-    uniformly, as in PyMC.
+    The variables of the result are PyMC's free variables and deterministics, with their dims and coords. Data and dimension
+    lengths keep their values at the time of this call, also in other processes. Chains start within 1 of PyMC's initial
+    point in each coordinate, uniformly, as in PyMC. A group of draws is left out, with a ModelWarning, if PyMC cannot draw
+    one of its variables: the prior of a ``Flat``, predictions of a ``CustomDist`` without ``random``.
 
-    ``differences``: the contraction ``hessian_contraction``, which SoftAbs needs, by differences of the Hessian in place of PyTensor's third
-    derivatives, which take minutes or more to compile where the density factors a matrix (LKJ, Gaussian processes). It then
-    stands in the model's ``approximate`` and in a result's attributes.
+    Parameters
+    ----------
+    model : pymc.Model, optional
+        The model, with continuous free variables. Defaults to that of the enclosing ``with`` block.
+    differences : bool, default False
+        Compute ``hessian_contraction``, which SoftAbs requires, by differences of the Hessian. PyTensor's third derivatives
+        take minutes or more to compile if the density factors a matrix (LKJ, Gaussian processes). The model's
+        ``approximate`` and a result's attributes then list the accuracy.
 
-    A group of draws is left out, with a ModelWarning, where PyMC cannot draw one of its variables: priors of a ``Flat``,
-    predictions of a ``CustomDist`` without ``random``.
+    Returns
+    -------
+    Model
+        The posterior.
 
-    Raises ImportError without PyMC, ModelError for free variables that are discrete, naming them, or for none at all.
+    Raises
+    ------
+    ImportError
+        If PyMC is not installed.
+    refhmc.errors.ModelError
+        If a free variable is discrete, or if there is none.
+
+    Examples
+    --------
+    >>> import pymc as pm, refhmc  # doctest: +SKIP
+    >>> with pm.Model() as model:  # doctest: +SKIP
+    ...     mu = pm.Normal("mu")
+    ...     y = pm.Normal("y", mu, 1, observed=[0.1, 0.5])
+    >>> result = refhmc.sample(refhmc.from_pymc(model))  # doctest: +SKIP
     """
     import pymc as pm
 
@@ -51,11 +71,11 @@ def from_pymc(model: Any = None, *, differences: bool = False) -> DerivedModel:
 def as_it_was(
     given: Any, shared: list[tuple[Any, np.ndarray]], coords: Mapping[str, Any], differences: bool
 ) -> DerivedModel:
-    """The posterior with these values of ``shared`` variables, which afterwards have those that they have now."""
+    """Return the posterior with these values of the shared variables, which are restored afterwards."""
     now = [(variable, variable.get_value()) for variable, _ in shared]
     try:
         set_values(shared)
-        with warnings.catch_warnings(action="ignore", category=ModelWarning):  # the first of them has warned
+        with warnings.catch_warnings(action="ignore", category=ModelWarning):  # the first model has warned
             return posterior_of(given, coords, differences)
     finally:
         set_values(now)
@@ -70,11 +90,11 @@ def posterior_of(given: Any, coords: Mapping[str, Any], differences: bool) -> De
     discrete = [rv.name for rv in given.free_RVs if rv.dtype.startswith(("int", "uint", "bool"))]
     if discrete:
         raise ModelError(
-            f"model: from_pymc takes continuous free variables, {', '.join(discrete)} are discrete. Sum them out of the "
+            f"model must have continuous free variables only; {', '.join(discrete)} are discrete. Sum them out of the "
             "density (pymc_extras.marginalize), or write the model as a refhmc.Model with `discontinuous`."
         )
     if not given.free_RVs:
-        raise ModelError("model: the PyMC model has no free variables; there is nothing to sample")
+        raise ModelError("model must have free variables to sample; got a PyMC model with no free variables.")
     graphs = Graphs(given)
     value_and_gradient = graphs.value_and_gradient()
     constrain, data = constrained(graphs), data_of(given)
@@ -102,20 +122,20 @@ def posterior_of(given: Any, coords: Mapping[str, Any], differences: bool) -> De
 
 
 def dims_of(model: Any, data: Mapping[str, Mapping]) -> dict[str, tuple]:
-    """The axes of what is in the result; observed ``pm.Data`` and potentials are not, by their own names."""
+    """Return the axes of the variables in the result; observed ``pm.Data`` and potentials are not among them."""
     variables = {each.name for each in (*model.unobserved_RVs, *model.observed_RVs)}.union(*data.values())
     named = model.named_vars_to_dims.items()
     return {name: axes for name, axes in named if name in variables and None not in axes}
 
 
 def coords_of(coords: Mapping[str, Any], dims: Mapping[str, tuple]) -> dict[str, list]:
-    """The labels of these axes."""
+    """Return the labels of these axes."""
     axes = {axis for each in dims.values() for axis in each}
     return {axis: list(labels) for axis, labels in coords.items() if axis in axes and labels is not None}
 
 
 def data_of(model: Any) -> dict[str, Any]:
-    """The groups ``observed_data`` and ``constant_data``."""
+    """Return the groups ``observed_data`` and ``constant_data``."""
     observed = {rv.name: model.rvs_to_values[rv] for rv in model.observed_RVs}
     used = {id(value) for value in observed.values()}
     others = {each.name: each for each in model.data_vars if id(each) not in used}
@@ -126,7 +146,7 @@ def data_of(model: Any) -> dict[str, Any]:
 
 
 def generated(model: Any, data: dict[str, Any], values: Callable[[], dict]) -> GeneratedQuantities:
-    """The groups that follow from the draws of a PyMC model, of many draws at a time. ``values()``: those of one draw."""
+    """Return the groups that follow from draws, for many draws at a time; `values` returns the values of one draw."""
     from pymc.logprob.basic import conditional_logp
     from pytensor.graph.replace import clone_replace
 
@@ -135,7 +155,7 @@ def generated(model: Any, data: dict[str, Any], values: Callable[[], dict]) -> G
     draw_prior = (lambda rng: prior({}, rng)) if can_draw(prior, dict, "prior") else None
     if not observed:
         return GeneratedQuantities(prior=draw_prior, **data)
-    # Plain variables in the place of free ones: the density's graph would copy random ones.
+    # Replace free variables by plain ones: the graph of the density would copy random variables.
     given = {rv: rv.type(name) for name, rv in free.items()}
     points = {name: model.rvs_to_values[rv] for name, rv in observed.items()}
     of_given = clone_replace(list(observed.values()), given, rebuild_strict=False)
@@ -153,19 +173,19 @@ def generated(model: Any, data: dict[str, Any], values: Callable[[], dict]) -> G
 
 
 class OfDraws:
-    """PyTensor's graphs as a function of the values of one draw, or of many with one more axis in front."""
+    """PyTensor graphs as a function of the values of one draw, or of many with an additional axis in front."""
 
     def __init__(self, inputs: dict[str, Any], graphs: dict[str, Any]) -> None:
         from pytensor.graph.replace import clone_replace
 
         self.names, self.inputs = list(graphs), {name: variable.ndim for name, variable in inputs.items()}
-        self.variables = [variable.type(name) for name, variable in inputs.items()]  # in the place of random ones
+        self.variables = [variable.type(name) for name, variable in inputs.items()]  # instead of random ones
         clones = clone_replace(list(graphs.values()), dict(zip(inputs.values(), self.variables, strict=True)))
         self.graphs = with_constants(clones)
 
     @functools.cached_property
     def function(self) -> Any:
-        """Compiled when it is first called for."""
+        """The function, compiled at its first use."""
         from pymc.pytensorf import compile as compile_random
         from pytensor.graph.replace import vectorize_graph
 
@@ -185,18 +205,18 @@ class OfDraws:
             return dict(zip(self.names, found, strict=True))
         n = 1 if one else len(next(iter(given.values())))
         each = [
-            value if value.ndim > graph.ndim else np.broadcast_to(value, (n, *value.shape))  # alike for all draws
+            value if value.ndim > graph.ndim else np.broadcast_to(value, (n, *value.shape))  # the same for all draws
             for value, graph in zip(found, self.graphs, strict=True)
         ]
         return {name: value[0] if one else value for name, value in zip(self.names, each, strict=True)}
 
     def refused(self, values: Callable[[], dict]) -> NotImplementedError | None:
-        """What PyMC says of a variable that it cannot draw, the others being the ``values``."""
+        """Return PyMC's error for a variable that it cannot draw given the `values`, or None."""
         try:
             self(values(), np.random.default_rng(1))
         except NotImplementedError as error:
             return error
-        except Exception:  # the user's own: told where the group is made
+        except Exception:  # an error of the user's code is raised when the group is computed
             return None
         return None
 
@@ -209,15 +229,16 @@ class OfDraws:
 
 
 def can_draw(draws: OfDraws, values: Callable[[], dict], group: str) -> bool:
-    """Whether PyMC can draw all variables of the group; if not, a warning names the first that it cannot."""
+    """Return whether PyMC can draw all variables of the group; otherwise warn with the first that it cannot."""
     error = draws.refused(values)
     if error is None:
         return True
     why = first_words(error).split(". ")[0]
     name = next((name for name, one in draws.one_by_one() if one.refused(values)), "a variable")
     warnings.warn(
-        f"from_pymc leaves out the group {group}: PyMC cannot draw {name} ({why}). The "
-        "posterior does not need it. For the group, use a law that PyMC can draw from, or give a CustomDist `random`.",
+        f"from_pymc leaves out the group {group}, because PyMC cannot draw {name} ({why}). The posterior does not need "
+        "this group. To include it, use a distribution that PyMC can draw from, or give the CustomDist a `random` function. "
+        f"{_see('missing-groups')}",
         ModelWarning,
         stacklevel=5,
     )
@@ -231,7 +252,7 @@ def add_axis(variable: Any) -> Any:
 
 
 def constrained(graphs: Graphs) -> Callable:
-    """q (..., d) to the values of free variables and deterministics."""
+    """Return the function from q (..., d) to the values of free variables and deterministics."""
     inputs = {x.name: x for x in graphs.x}
     of_draws = OfDraws(inputs, dict(zip(graphs.variables, graphs.unobserved, strict=True)))
 
@@ -244,5 +265,5 @@ def constrained(graphs: Graphs) -> Callable:
 
 
 def near(start: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """PyMC's initial point, moved by less than 1 in each coordinate, (d,)."""
+    """Return PyMC's initial point (d,), moved by less than 1 in each coordinate."""
     return start + rng.uniform(-1.0, 1.0, start.shape)

@@ -1,4 +1,4 @@
-"""A model of a SymPy expression: gradient, Hessian, third derivative and its contraction as a text that can be read.
+"""A model of a SymPy expression: gradient, Hessian, third derivative and its contraction as readable generated code::
 
     mu, log_s = sympy.symbols("mu log_s")
     y, (i, n) = sympy.IndexedBase("y"), sympy.symbols("i n", integer=True)
@@ -6,9 +6,9 @@
     model = refhmc.from_sympy(L, [mu, log_s], data={"y": [2.1, 3.4, 2.9]})
     print(model.source)
 
-Sums over rows of data stay loops; what may stand in them is said in :mod:`refhmc.derived.separable`. The text calls
-``exp``, ``log`` and functions of refhmc that neither overflow nor cancel (:mod:`refhmc.derived.stable`, which has them for
-expressions, too). Numba compiles it as it compiles functions written by hand.
+Sums over rows of data remain loops; :mod:`refhmc.derived.separable` describes their terms. The code calls ``exp``, ``log``
+and functions of refhmc that neither overflow nor cancel (:mod:`refhmc.derived.stable`, also usable in expressions). Numba
+compiles it like functions written by hand.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from refhmc.core.identity import identity_of
 from refhmc.derived.model import DerivedModel
 from refhmc.errors import ModelError
 
-# Those of refhmc.Model that do not follow from the expression, and are no functions of its data.
+# Options of refhmc.Model that neither follow from the expression nor are functions of its data.
 OPTIONS = (
     *("initial", "reference", "recommended", "dims", "coords", "generated"),
     *("outputs", "likelihood", "on_arrays", "n_rows", "part", "noise"),
@@ -43,32 +43,62 @@ def from_sympy(
     name: str = "SymPy model",
     **options: Any,
 ) -> DerivedModel:
-    """A model whose log density is a SymPy expression, up to a constant, with derivatives to third order.
+    """Return a model whose log density is a SymPy expression, with derivatives up to third order.
 
-    ``coordinates``: symbols in the order of q, which are unconstrained, and declared real or nothing;
-    ``sympy.IndexedBase("theta", shape=(8,))`` is a vector of eight. By default all symbols that are not data, in the order of
-    the alphabet. ``data``: numbers, arrays, lists, or series and frames of pandas, by symbols and indexed bases or their
-    names. Sums run over rows, as ``sympy.Sum(f(x[i], theta), (i, 0, n - 1))``; a length n that is not in ``data`` is that of
-    what is indexed by i.
-    ``constrain``, ``name`` and ``options`` (``initial``, ``dims``, ``coords``, ``generated``, ...) as of :class:`refhmc.Model`.
+    ``model.source`` is the generated code, with the functions ``log_density``, ``gradient``, ``hessian``,
+    ``third_derivative``, ``hessian_contraction`` and ``value_and_gradient``, which the samplers call. The Fisher metric is
+    an expectation over data, and is not derived. The variables of the result have the names of the symbols. The code renames
+    those that Python does not allow, such as ``lambda_``.
 
-    The model's variables have the symbols' names; in the text those that Python cannot have are others (``lambda_``).
+    Parameters
+    ----------
+    expression : sympy.Expr
+        The log density up to a constant. Sums run over rows, as ``sympy.Sum(f(x[i], theta), (i, 0, n - 1))``. A length n
+        that is not in `data` is that of the arrays indexed by i.
+    coordinates : sequence of sympy.Symbol or sympy.IndexedBase, optional
+        Unconstrained coordinates in the order of q, declared real or without assumptions.
+        ``sympy.IndexedBase("theta", shape=(8,))`` is a vector of eight. Defaults to all symbols that are not data, in
+        alphabetical order.
+    data : dict, optional
+        Numbers, arrays, lists, or pandas series and frames, by symbols, indexed bases or their names.
+    constrain : callable, optional
+        Values by name at a position, as in :class:`refhmc.Model`.
+    name : str, default "SymPy model"
+        Name of the model.
+    **options : object
+        Further options of :class:`refhmc.Model`, such as `initial`, `dims`, `coords` and `generated`.
 
-    ``model.source`` is the generated text: ``log_density``, ``gradient``, ``hessian``, ``third_derivative``, ``hessian_contraction``, and
-    ``value_and_gradient``, which the samplers call. The Fisher metric is an expectation over data, and is not derived.
+    Returns
+    -------
+    Model
+        The model, with the generated code as attribute ``source``.
 
-    Raises ImportError without SymPy. ModelError, saying what is wrong, for symbols that are neither coordinates nor data, for
-    what the expression does not have, for coordinates that are declared positive or whole, for functions without smooth
-    derivatives, lengths that differ, and an index that leaves its sum or its array.
+    Raises
+    ------
+    ImportError
+        If SymPy is not installed.
+    refhmc.errors.ModelError
+        If a symbol is neither coordinate nor data, if a given symbol does not occur, if a coordinate is declared positive or
+        integer, if a function has no smooth derivatives, if lengths differ, or if an index leaves its sum or its array.
+
+    Examples
+    --------
+    >>> import numpy as np, refhmc, sympy
+    >>> x = sympy.Symbol("x")
+    >>> model = refhmc.from_sympy(-(x**2) / 2, [x])
+    >>> model.names, model.has("hessian_contraction")
+    (['x'], True)
     """
     try:
         from refhmc.derived.separable import read
         from refhmc.derived.source import module_text
     except ModuleNotFoundError as error:
-        raise ImportError('refhmc.from_sympy needs SymPy: python -m pip install "refhmc[sympy]"') from error
+        raise ImportError(
+            'refhmc.from_sympy requires SymPy. Install it with: python -m pip install "refhmc[sympy]"'
+        ) from error
     for key in sorted(set(options) - set(OPTIONS)):
         raise ModelError(
-            f"{key} is not an option of refhmc.from_sympy; options are constrain, name, {', '.join(OPTIONS)}"
+            f"{key} is not an option of refhmc.from_sympy. Its options: constrain, name, {', '.join(OPTIONS)}."
         )
     density = read(expression, coordinates, data)
     text = module_text(name, density)
@@ -78,7 +108,7 @@ def from_sympy(
 
 
 def from_source(text: str, names: list[str], data: tuple[np.ndarray, ...], options: dict[str, Any]) -> DerivedModel:
-    """The model of a generated text: what other processes make it from, without SymPy."""
+    """Return the model of generated code, from which other processes rebuild it without SymPy."""
     packed = pack(data or None)
     assert packed is not None
     matrix, unpack = packed
@@ -98,7 +128,7 @@ def from_source(text: str, names: list[str], data: tuple[np.ndarray, ...], optio
 
 
 def in_the_core(key: str, f: Any, unpack: Any, identity: str | None) -> Callable:
-    """A function of the text with the data in one matrix. It writes to ``out`` alone, and needs no copies."""
+    """Return a generated function with the data in one matrix. It writes only to ``out``, and needs no copies."""
 
     def derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
         f(q, unpack(data), out)
@@ -112,7 +142,7 @@ def in_the_core(key: str, f: Any, unpack: Any, identity: str | None) -> Callable
 
 
 def functions_of(text: str) -> dict[str, Any]:
-    """What the text defines. Tracebacks and ``inspect.getsource`` find its lines."""
+    """Return what the code defines. Tracebacks and ``inspect.getsource`` find its lines."""
     place = f"<refhmc.from_sympy {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
     linecache.cache[place] = (len(text), None, text.splitlines(keepends=True), place)
     names: dict[str, Any] = {"__name__": "derived_by_refhmc"}

@@ -1,4 +1,4 @@
-"""A model made from another library's: known by what that library says of it, and made from it again in other processes."""
+"""A model built from another library's model: fingerprinted by its definition there, and rebuilt from it in other processes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,19 @@ from refhmc.models.base import Model
 
 
 class DerivedModel(Model):
-    """``known_by``: the other library's text of the log density, its constants and its edition, for the fingerprint. ``again``:
-    the function and the arguments that make it, which are what is pickled. ``source``: the text generated for it, or none.
-    ``approximate``: derivatives that are not exact to rounding, name -> how they are made and how exact they are."""
+    """A model built from another library's model.
+
+    Attributes
+    ----------
+    known_by : dict
+        The other library's definition of the log density, its constants and its version, for the fingerprint.
+    again : tuple
+        The function and the arguments that rebuild the model; these are pickled.
+    source : str
+        The generated source code, or an empty string.
+    approximate : dict of str to str
+        Derivatives that are not exact to rounding: how they are computed, and how exact they are, by name.
+    """
 
     source = ""
 

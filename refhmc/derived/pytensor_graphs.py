@@ -1,27 +1,28 @@
 """A PyMC model's log density and its derivatives as PyTensor graphs, compiled to Numba.
 
-The inputs of a graph are the model's unconstrained values x_1 ... x_k, each of its own shape, of which q is the numbers one
-after another. Let L(x) be PyMC's log density with the log-Jacobians of its transforms. PyTensor differentiates once backwards
-and then along directions:
+The inputs of a graph are the model's unconstrained values x_1 ... x_k, each with its own shape. Concatenated, they are q.
+Let L(x) be PyMC's log density with the log-Jacobians of its transforms. PyTensor differentiates once in reverse mode, and
+then along directions::
 
     g(x) = grad L        h(x, v) = dg(x + s v)/ds = H v        t(x, u, v) = dh(x + s u, v)/ds = D^3 L [u, v, .]     at s = 0
 
-(Written for q as one vector they have slices to cut and join, each an operation that is compiled: half of all of them.) The
-Hessian's rows are h(q, e_i), and the contraction is hessian_contraction(M)_k = sum_ij M_ij d H_ij / dq_k = sum_i t(q, M_i, e_i)_k, with M_i
-the i-th row of M: d evaluations of one graph each. (Written out row by row the graphs grow with d, and eight schools take
-minutes to compile.) h and t are compiled when a metric first reads them.
+(A single vector q would need slices and joins, each a compiled operation: half of all operations.) The rows of the Hessian
+are h(q, e_i). The contraction is hessian_contraction(M)_k = sum_ij M_ij d H_ij / dq_k = sum_i t(q, M_i, e_i)_k, with M_i the
+i-th row of M, which is d evaluations of one graph. (Graphs for all rows at once grow with d, and take minutes to compile for
+eight schools.) h and t are compiled when a metric first uses them.
 
-The graph of t is larger than that of h, and where L factors a matrix PyTensor needs too long for it. By differences of h,
-of the fourth order, it is not needed:
+The graph of t is larger than that of h, and PyTensor needs too long for it if L factors a matrix. Fourth-order differences
+of h avoid it::
 
     t(x, u, v) ~ (8 (h(x + s u, v) - h(x - s u, v)) - (h(x + 2 s u, v) - h(x - 2 s u, v))) / (12 s)
 
-with s such that max_k |s u_k| / max(1, |q_k|) = STEP, the fifth root of rounding: truncation, of the size s^4, and rounding
-over s are alike, some 3e-13 of the Hessian where that changes over lengths of 1.
+Here s is such that max_k |s u_k| / max(1, |q_k|) = STEP, the fifth root of the rounding error. This balances the truncation
+error, of order s^4, with the rounding error divided by s. The relative error is about 3e-13 if the Hessian varies on scales
+of 1.
 
-What is compiled is kept for other processes (:mod:`refhmc.core.compile_cache`) under a digest of the graph as PyTensor has
-rewritten it, constants and all, where PyTensor has a name for it, too; PyTensor keeps the code of each operation. Not kept is a
-graph with operations of the user's own, with ones that run as Python, or with an array of a megabyte.
+Compiled code is cached for other processes (:mod:`refhmc.core.compile_cache`) under a digest of the graph as PyTensor has
+rewritten it, with its constants, if PyTensor also has a name for it. PyTensor caches the code of each operation. Graphs with
+user-defined operations, with operations that run as Python, or with an array of a megabyte are not cached.
 """
 
 from __future__ import annotations
@@ -44,17 +45,16 @@ from refhmc.core.identity import identity_of_text
 from refhmc.core.pointers import by_address
 
 UNCHECKED = "local_remove_check_parameter"  # PyMC's rewrite
-# With all graphs of one shape alike; without, PyTensor rewrites zeros of a shape for ever (Dirichlet and Multinomial).
+# With shapes, or PyTensor rewrites zeros of a shape forever (Dirichlet and Multinomial).
 WITH_SHAPES = ("merge", "ShapeOpt", UNCHECKED)
 BEFORE_INPLACE = 48.0  # the place among PyTensor's rewrites
 STEP = 2**-10.4  # (2^-52)^(1/5)
 PRODUCT = nb.void(nb.float64[::1], nb.float64[::1], nb.float64[::1])
-SMALL = 10_000  # entries of an array that a graph may hold in the place of one that it fills
+SMALL = 10_000  # largest filled array that becomes a constant
 
 
 class OfBoth(Deferred):
-    """A function made of a compiled ``value_and_gradient``: it is compiled by itself for compiled callers only; Python runs its
-    text."""
+    """A function derived from a compiled ``value_and_gradient``, itself compiled only for compiled callers."""
 
     def __init__(self, text: Callable, value_and_gradient: Callable) -> None:
         super().__init__(lambda: kept(text, value_and_gradient))
@@ -76,7 +76,7 @@ def gradient_of(value_and_gradient: Callable) -> OfBoth:
 
 
 class Graphs:
-    """L and its derivatives as PyTensor graphs of the values, and what PyMC says of q's coordinates."""
+    """L and its derivatives as PyTensor graphs of the values, and the coordinates of q in PyMC's names."""
 
     def __init__(self, model: Any) -> None:
         import pytensor
@@ -112,7 +112,7 @@ class Graphs:
 
     @property
     def names(self) -> list[str]:
-        """``mu``, ``tau_log__``, ``theta[0]``, ``L[0][1]``: PyMC's names of the unconstrained values."""
+        """PyMC's names of the unconstrained values: ``mu``, ``tau_log__``, ``theta[0]``, ``L[0][1]``."""
         return [
             name + "".join(f"[{i}]" for i in index)
             for name, value in self.start.items()
@@ -124,16 +124,16 @@ class Graphs:
 
     @functools.cached_property
     def second_order(self) -> tuple[list, list]:
-        """v and h(x, v)"""
+        """Return v and h(x, v)."""
         from pytensor.graph import rewrite_graph
 
         v = self.direction("v")
-        # Put in order first: the graphs that follow from it are rewritten in half the time.
+        # Canonicalize first: the graphs derived from it are rewritten in half the time.
         g = rewrite_graph(self.g, include=[*WITH_SHAPES, "canonicalize"])
         return v, along(g, self.x, v)
 
     def third_order(self) -> tuple[list, list, list]:
-        """u, v and t(x, u, v)"""
+        """Return u, v and t(x, u, v)."""
         u, (v, h) = self.direction("u"), self.second_order
         return u, v, along(h, self.x, u)
 
@@ -148,7 +148,7 @@ def value_and_gradient(q, data, out):
 
     @functools.cached_property
     def product(self) -> Any:
-        """H(q) v, compiled once for the Hessian and for what is made of it."""
+        """The product H(q) v, compiled once for the Hessian and for what is derived from it."""
         v, h = self.second_order
         cut, parts, put = self.layout.cut, self.layout.parts("h"), self.layout.put
         return Compilable([*self.x, *v], h).called_by(f"""
@@ -215,7 +215,7 @@ def hessian_contraction(q, data, M, out):
 
     @property
     def known_by(self) -> dict[str, Any]:
-        """The graph of L as text, and the constants in it."""
+        """The graph of L as text, with its constants."""
         import pytensor
 
         return {
@@ -226,10 +226,10 @@ def hessian_contraction(q, data, M, out):
 
 
 def along(f: list, x: list, v: list) -> list:
-    """df(x + s v)/ds at s = 0, by reverse mode twice: J^T c is linear in c, and its derivative along v is J v.
+    """Return df(x + s v)/ds at s = 0 by reverse mode twice: J^T c is linear in c, and its derivative along v is J v.
 
-    Here f and J^T c are copied first. PyTensor's own ``Rop`` is wrong where one of them is made from another, as the gradients
-    of a hierarchical model are: what it is told of the one is then all that it takes to depend on it.
+    f and J^T c are copied first. PyTensor's own ``Rop`` is wrong if one of them is computed from another, as for the
+    gradients of a hierarchical model: the derivative given for one is then taken as all of its dependence.
     """
     from pytensor.gradient import Lop
     from pytensor.tensor.basic import tensor_copy
@@ -241,7 +241,7 @@ def along(f: list, x: list, v: list) -> list:
 
 
 class Layout:
-    """Where the numbers of k values are in a vector, and the text that takes them out and puts them in."""
+    """The positions of k values in a vector, and the code that extracts and inserts them."""
 
     def __init__(self, shapes: list[tuple[int, ...]]) -> None:
         self.shapes = shapes
@@ -259,11 +259,11 @@ class Layout:
         return [f"{name}{k}" for k in range(len(self.shapes))]
 
     def cut(self, vector: str) -> str:
-        """The values in a ``vector``, as arguments."""
+        """Return code for the values in a `vector`, as arguments."""
         return ", ".join(f"shaped({vector}[{i}:{j}], {shape})" for i, j, shape in self)
 
     def put(self, vector: str, sign: str, parts: list[str], indent: int = 4) -> str:
-        """The values into a ``vector``: ``out[3] = g1.item()``, or in a loop."""
+        """Return code that writes the values to a `vector`: ``out[3] = g1.item()``, or a loop."""
         lines = []
         for (i, j, shape), part in zip(self, parts, strict=True):
             if shape == ():
@@ -274,12 +274,12 @@ class Layout:
         return ("\n" + " " * indent).join(lines)
 
     def split(self, q: np.ndarray) -> list[np.ndarray]:
-        """Of vectors q (..., d): the values, (..., shape) each."""
+        """Return the values (..., shape) in vectors q (..., d)."""
         return [q[..., i:j].reshape(q.shape[:-1] + shape) for i, j, shape in self]
 
 
 def with_constants(graphs: list) -> list:
-    """The graphs with shared data and lengths of dimensions as they are now."""
+    """Return the graphs with the current values of shared data and dimension lengths as constants."""
     import pytensor.tensor as pt
     from pytensor.graph.replace import clone_replace
 
@@ -288,7 +288,7 @@ def with_constants(graphs: list) -> list:
 
 
 def shared_in(graphs: list) -> list:
-    """Data and lengths of dimensions, which ``pm.set_data`` changes."""
+    """Return the data and dimension lengths that ``pm.set_data`` changes."""
     from pytensor.compile.sharedvalue import SharedVariable
     from pytensor.graph.traversal import ancestors
 
@@ -302,8 +302,10 @@ def is_random(shared: Any) -> bool:
 
 
 def filled() -> Any:
-    """A rewrite: small arrays of one number as constants. Where an array is filled, Numba compiles messages about shapes, which
-    takes longer than the rest of a small model."""
+    """Return a rewrite that replaces small arrays filled with one number by constants.
+
+    For filled arrays, Numba compiles messages about shapes, which takes longer than the rest of a small model.
+    """
     import pytensor.tensor as pt
     from pytensor.graph.basic import Constant
     from pytensor.graph.rewriting.basic import in2out, node_rewriter
@@ -329,16 +331,16 @@ def constants_in(graphs: list) -> list[np.ndarray]:
 
 
 class Compilable:
-    """PyTensor's graph as a Numba ``function`` of the inputs, which returns a tuple; compiled where it is called."""
+    """A PyTensor graph as a Numba ``function`` of the inputs that returns a tuple, compiled at its first call."""
 
     def __init__(self, inputs: list, outputs: list) -> None:
         import pytensor
 
-        # Without PyMC's checks of parameters, which raise where one underflows: the density is not finite there, a divergence.
+        # Without PyMC's parameter checks, which raise if one underflows: the density is then not finite, a divergence.
         mode = pytensor.compile.mode.get_mode("NUMBA").including(UNCHECKED).register((filled(), BEFORE_INPLACE))
         made = pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")
         outer = getattr(made.vm.jit_fn, "py_func", made.vm.jit_fn)
-        # What PyTensor's cache stores is a function that calls the graph's: LLVM would have it twice, and ours that calls it.
+        # PyTensor's cache stores a function that calls the graph's. Unwrap it, or LLVM compiles both.
         inner = outer.__globals__.get("jitable_func") if outer.__code__.co_names == ("jitable_func",) else None
         text = getattr(inner, "py_func", outer)
         self.function = numba.njit(inline="always")(text)
@@ -346,15 +348,15 @@ class Compilable:
         self.identity = identity_of_graph(made.maker.fgraph, outer)
 
     def called_by(self, text: str) -> Any:
-        """The function of that text, which calls this one as ``graph``, compiled."""
+        """Return the compiled function with this source, which calls this one as ``graph``."""
         function = defined_by(text, shaped=shaped, graph=self.function)
         identity = None if self.identity is None else identity_of_text("\n".join([self.identity, text]), [])
-        # LAPACK's routines are looked up by PyTensor as Python. (The user's own operations that run as Python have no name.)
+        # PyTensor looks up LAPACK's routines as Python. (User-defined operations that run as Python have no name.)
         return jit_of_user(function, (self.function, *self.operations), identity, importable=True)
 
 
 def of_products(product: Any, text: str) -> Any:
-    """The function of that text, which calls this one by its pointer as ``product()``, compiled."""
+    """Return the compiled function with this source, which calls `product` by its pointer as ``product()``."""
     identity = getattr(product, "identity", None)
     name = None if identity is None else identity_of_text("\n".join([identity, text]), [])
     return jit_of_user(defined_by(text, product=by_address(product, PRODUCT)), (), name)
@@ -368,17 +370,17 @@ def defined_by(text: str, **names: Any) -> Callable:
 
 
 def identity_of_graph(graph: Any, function: Callable) -> str | None:
-    """Under what name the code of a rewritten graph is kept; None where it is not known which code that is.
+    """Return the name under which the code of a rewritten graph is cached, or None if the code is not known.
 
-    PyTensor's name of the ``function`` made of it, a digest of operations, edges and constants; and, so that not all depends
-    on that, the graph with its types as text, and the constants once more.
+    The name combines PyTensor's name of the ``function``, a digest of operations, edges and constants, with the graph and
+    its types as text and the constants, so that it does not depend on PyTensor's digest alone.
     """
     import pytensor
     from pytensor.link.numba.dispatch import basic
 
     try:
         from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
-    except ImportError:  # earlier ones have no names
+    except ImportError:  # earlier versions have no names
         return None
     name = CACHED_SRC_FUNCTIONS.get(function)
     if name is None:
@@ -386,7 +388,7 @@ def identity_of_graph(graph: Any, function: Callable) -> str | None:
     text = pytensor.dprint(graph.outputs, file="str", id_type="CHAR", print_type=True)
     text = re.sub(
         r" '[^']*'$", "", text, flags=re.MULTILINE
-    )  # the names of variables, some of which are numbered at random
+    )  # drop names of variables, some of which have random numbers
     constants = [
         f"{each.dtype} {each.shape} {sha256(np.ascontiguousarray(each).tobytes())}"
         for each in constants_in(graph.outputs)
@@ -396,7 +398,7 @@ def identity_of_graph(graph: Any, function: Callable) -> str | None:
 
 
 def operations_in(graph: Any) -> Iterator[Any]:
-    """All of them, those within others too: the scalar one of an elementwise one, those of a loop's body."""
+    """Yield all operations, including the scalar one of an elementwise operation and those of a loop's body."""
     for node in graph.apply_nodes:
         yield from with_inner(node.op)
 
@@ -411,6 +413,6 @@ def with_inner(operation: Any) -> Iterator[Any]:
 
 
 def modules_of_dispatch(basic: Any) -> set[str]:
-    """Where the functions are from that write PyTensor's operations for Numba."""
+    """Return the modules of the functions that implement PyTensor's operations for Numba."""
     written = [each for each in vars(basic).values() if hasattr(each, "registry")]
     return {each.__module__ for generic in written for each in generic.registry.values()}

@@ -1,17 +1,19 @@
-"""A log density as sums of terms in few variables each, and the derivatives of such a sum.
+"""A log density as a sum of terms in few variables each, and the derivatives of this sum.
+
+::
 
     L(q) = sum_g sum_i f_g(v_1, ..., v_k; data_i)
 
 A *term* f_g is an expression in its *variables* v_a. A variable is a coordinate, an entry of a vector of coordinates whose
-index depends on the row (``theta[i]``, ``x[i - 1]``, ``theta[group[i]]``), or a linear form, as
-``Sum(X[i, j] * beta[j], (j, 0, d - 1))``. All of them are linear in q: v_a = sum_s c_as q_s, where s runs over the places p_a
-(one, or those of the form). So, the sums over g and i understood,
+index depends on the row (``theta[i]``, ``x[i - 1]``, ``theta[group[i]]``), or a linear form such as ``Sum(X[i, j] * beta[j],
+(j, 0, d - 1))``. All are linear in q: v_a = sum_s c_as q_s, where s runs over the places p_a (one, or those of the form).
+With the sums over g and i implied ::
 
     gradient: f_a at p_a        hessian: f_ab at (p_a, p_b)        third: f_abc at (p_a, p_b, p_c)        each times the c's
-    trace(M): sum_ab f_abc M_ab at p_c,        M_ab = sum_st c_as c_bt M_st
+    hessian_contraction(M): sum_ab f_abc M_ab at p_c,        M_ab = sum_st c_as c_bt M_st
 
-f_a, f_ab, f_abc are SymPy's derivatives by the variables, few however many rows and coordinates there are. (Griewank and Toint
-1982 call this partial separability.)
+f_a, f_ab and f_abc are SymPy's derivatives by the variables. There are few of them, whatever the number of rows and
+coordinates. (Griewank and Toint 1982 call this partial separability.)
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from refhmc.core.data import from_table
 from refhmc.derived.stable import expit, expm1, log1p, logaddexp, softplus, stable
 from refhmc.errors import ModelError
 
-# SymPy's functions that a text can have, by their names in NumPy, Python's ``math`` or refhmc.
+# SymPy functions available to generated code, with their names in NumPy, Python's ``math`` or refhmc.
 FUNCTIONS: dict[Any, str] = {
     **{getattr(sympy, name): name for name in ("exp", "log", "sin", "cos", "tan", "sinh", "cosh", "tanh")},
     **{getattr(sympy, f"a{name}"): f"arc{name}" for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
@@ -38,18 +40,18 @@ FUNCTIONS: dict[Any, str] = {
     **{sympy.polygamma: "polygamma", expit: "expit", softplus: "softplus", logaddexp: "logaddexp"},
     **{log1p: "log1p", expm1: "expm1"},
 }
-# Assumptions of SymPy's that imply others, the strongest first.
+# SymPy's assumptions that imply others, strongest first.
 TELLING = (
     *("prime", "composite", "zero", "even", "odd", "positive", "negative", "nonnegative", "nonpositive", "integer"),
     *("rational", "irrational", "nonzero", "imaginary", "infinite"),
 )
 NOT_SMOOTH = (sympy.Abs, sympy.sign, sympy.Heaviside, sympy.Piecewise, sympy.Max, sympy.Min, sympy.floor, sympy.ceiling)
-# Names that the generated text has of its own.
+# Names that the generated code uses itself.
 TAKEN = {*FUNCTIONS.values(), "q", "data", "out", "M", "L", "sqrt", "pi", "np", "range", "len"}
 
 
 class Loop(NamedTuple):
-    """``index`` from ``first`` to ``last``, both included."""
+    """The range of ``index`` from ``first`` to ``last``, both included."""
 
     index: Symbol
     first: Expr
@@ -57,7 +59,7 @@ class Loop(NamedTuple):
 
 
 class Coordinate(NamedTuple):
-    """A coordinate, or a vector of ``size`` of them, from ``start`` on in q. ``symbol``: the text's; ``name``: the user's."""
+    """A coordinate, or a vector of ``size``, at ``start`` in q, with ``symbol`` in the code and the user's ``name``."""
 
     symbol: Any  # a Symbol or an IndexedBase
     start: int
@@ -70,7 +72,7 @@ class Coordinate(NamedTuple):
 
 
 class Variable(NamedTuple):
-    """``coefficient`` q[``place``], summed over ``loop`` where that is not None. ``of``: the coordinate it belongs to."""
+    """``coefficient`` q[``place``], summed over ``loop`` if that is not None, and ``of``, the coordinate it belongs to."""
 
     symbol: Symbol
     value: Expr
@@ -81,7 +83,7 @@ class Variable(NamedTuple):
 
 
 class Group(NamedTuple):
-    """One term for each turn of the ``loops``, the first being the outermost; for no loops, one. ``reads``: the data in it."""
+    """One term per turn of the ``loops``, outermost first, or one without loops; ``reads`` are its data."""
 
     loops: tuple[Loop, ...]
     term: Expr
@@ -90,7 +92,7 @@ class Group(NamedTuple):
 
 
 class Density(NamedTuple):
-    """``lengths``: number of rows by its name, with the text that takes it from the data."""
+    """The parts of a density; ``lengths`` maps the name of a number of rows to the code that takes it from the data."""
 
     formula: str
     coordinates: tuple[Coordinate, ...]
@@ -104,7 +106,7 @@ class Density(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """``mu``, ``theta[0]``, ``theta[1]``, ..."""
+        """The names of the coordinates: ``mu``, ``theta[0]``, ``theta[1]``, ..."""
         found = []
         for c in self.coordinates:
             found += [c.name] if c.size is None else [f"{c.name}[{j}]" for j in range(c.size)]
@@ -115,13 +117,13 @@ class Density(NamedTuple):
 
 
 def read(expression: Any, coordinates: Sequence | None, data: Mapping[str, Any] | None) -> Density:
-    """The density that the expression is. Raises ModelError for what is not understood, ShapeError for data that do not fit."""
+    """Return the density of an expression. Raises ModelError or ShapeError for invalid expressions or data."""
     if not isinstance(expression, Expr) or isinstance(expression, sympy.MatrixExpr):
-        raise ModelError(f"expression must be a SymPy expression of a number, got {type(expression).__name__}")
+        raise ModelError(f"expression must be a scalar SymPy expression; got {type(expression).__name__}.")
     if expression.has(sympy.I, sympy.zoo, sympy.nan, sympy.oo, -sympy.oo):
-        raise ModelError(f"expression must be a finite real number for real coordinates, got {expression}")
+        raise ModelError(f"expression must be a finite real number for real coordinates; got {expression}.")
     if not isinstance(data, Mapping | None):
-        raise ModelError(f"data must be a dictionary of numbers and arrays by name, got {type(data).__name__}")
+        raise ModelError(f"data must be a dictionary of numbers and arrays by name; got {type(data).__name__}.")
     given = {str(key.label if isinstance(key, IndexedBase) else key): value for key, value in (data or {}).items()}
     clean, renamed = renaming(expression, given)
     values = {renamed.get(name, name): value for name, value in given.items()}
@@ -129,8 +131,8 @@ def read(expression: Any, coordinates: Sequence | None, data: Mapping[str, Any] 
     indices = {str(each) for s in clean.atoms(Sum) for each, *_ in s.limits}
     for name in sorted(indices & {str(each) for each in clean.free_symbols}):
         raise ModelError(
-            f"expression: {original.get(name, name)} is the index of a Sum, and stands outside of it, too: write what it "
-            "belongs to within the Sum, or give one of the two another name"
+            f"expression must not contain the index {original.get(name, name)} of a Sum outside this Sum. Move the term into "
+            "the Sum, or rename one of the two."
         )
     free = names_in(clean) - indices
     lengths = {name for s in clean.atoms(Sum) for _, *ends in s.limits for name in names_in(sympy.Tuple(*ends))}
@@ -144,48 +146,56 @@ def read(expression: Any, coordinates: Sequence | None, data: Mapping[str, Any] 
 
     both = sorted(known & set(values))
     if both:
-        raise ModelError(f"data: {listing(both)} is a coordinate as well; a symbol is one of the two")
+        raise ModelError(
+            f"data must not contain coordinates; got {listing(both)}. Remove it from data or from coordinates."
+        )
     unknown = sorted(free - known - set(values) - lengths)
     if unknown:
         raise ModelError(
-            f"expression: {listing(unknown)} is neither a coordinate ({listing(sorted(known))}) nor in data "
-            f"({listing(sorted(values)) or 'none is given'})"
+            f"expression must consist of coordinates ({listing(sorted(known))}) and data "
+            f"({listing(sorted(values)) or 'none given'}); {listing(unknown)} is neither."
         )
     absent = sorted((known | set(values)) - free)
     if absent:
-        what = "the density does not depend on it" if set(absent) & known else "the expression does not have it"
-        raise ModelError(f"expression: {listing(absent)} is given, but {what}: leave it out, or correct its name")
+        what = "coordinates" if set(absent) & known else "data"
+        raise ModelError(
+            f"expression must contain all {what}; it lacks {listing(absent)}. Remove it, or correct its name."
+        )
     reader = Reader(all_coordinates, values, lengths, clean)
     return reader.density(clean, str(expression))
 
 
 def check_assumptions(expression: Expr, coordinates: Any, names: set[str]) -> None:
-    """Raise ModelError for a coordinate that is declared to be more than real: SymPy has simplified under what it is told."""
+    """Raise ModelError for a coordinate with assumptions beyond real: SymPy has used them to simplify."""
     given = coordinates if isinstance(coordinates, list | tuple) else [coordinates]
     declared = [each for each in given if isinstance(each, Symbol | IndexedBase)]
     real = Symbol("x", real=True).assumptions0
     for each in sorted((*declared, *expression.atoms(Symbol, IndexedBase)), key=str):
         name = str(each.label if isinstance(each, IndexedBase) else each)
-        told = {key: is_so for key, is_so in each.assumptions0.items() if real.get(key) is not is_so}
-        if name not in names or not told or is_index(name, expression):  # of an index out of place the reader says more
+        declared_so = {key: is_so for key, is_so in each.assumptions0.items() if real.get(key) is not is_so}
+        if (
+            name not in names or not declared_so or is_index(name, expression)
+        ):  # the reader reports a misplaced index in more detail
             continue
-        word = next((key for key in TELLING if told.get(key)), None)
-        word = word or next((f"not {key}" for key in reversed(TELLING) if key in told), "otherwise than real")
-        advice = f"write {name} = exp(log_{name}) and add the Jacobian log_{name}, or use refhmc.Parameters"
+        word = next((key for key in TELLING if declared_so.get(key)), None)
+        word = word or next(
+            (f"not {key}" for key in reversed(TELLING) if key in declared_so), "with other assumptions than real"
+        )
+        advice = f"Write {name} = exp(log_{name}) and add the log-Jacobian log_{name}, or use refhmc.Parameters"
         if word != "positive":
-            advice = f"write {name} as a function of a real symbol and add its Jacobian, or use refhmc.Parameters"
-        if told.get("integer"):
-            advice = "sum it out, or write the density as a refhmc.Model with `discontinuous`, for refhmc.DHMC"
-        raise ModelError(f"coordinates: {name} is declared {word}; coordinates are real and unconstrained: {advice}")
+            advice = f"Write {name} as a function of a real symbol and add the log-Jacobian, or use refhmc.Parameters"
+        if declared_so.get("integer"):
+            advice = "Sum it out, or write the density as a refhmc.Model with `discontinuous` for refhmc.DHMC"
+        raise ModelError(f"coordinates must be real and unconstrained; {name} is declared {word}. {advice}.")
 
 
 def names_in(expression: Any) -> set[str]:
-    """The names of symbols and of indexed bases, those of indices included."""
+    """Return the names of symbols and of indexed bases, including indices."""
     return {str(each) for each in expression.atoms(Symbol)}
 
 
 def renaming(expression: Expr, data: Mapping[str, Any]) -> tuple[Expr, dict[str, str]]:
-    """The expression with real symbols whose names a Python text can have, each its own; and those that are renamed."""
+    """Return the expression with real symbols whose names are valid and unique in Python, and the renamed names."""
     renamed: dict[str, str] = {}
     symbols = sorted(expression.atoms(Symbol), key=str)
     names = {str(each) for each in symbols}
@@ -202,7 +212,7 @@ def renaming(expression: Expr, data: Mapping[str, Any]) -> tuple[Expr, dict[str,
         kinds = {bool(s.is_integer) for s in symbols if str(s) == name}
         if len(kinds) > 1 and name not in labels:
             raise ModelError(
-                f"expression: there are two symbols named {name} with different assumptions; make it once, and use that"
+                f"expression must not contain two symbols named {name} with different assumptions. Create the symbol once."
             )
     integers = {str(each) for s in expression.atoms(Sum) for limit in s.limits for each in limit[0].atoms(Symbol)}
 
@@ -224,7 +234,7 @@ def renaming(expression: Expr, data: Mapping[str, Any]) -> tuple[Expr, dict[str,
 
 
 def listed(coordinates: Sequence | None, found: set[str], expression: Expr, renamed: dict) -> tuple[Coordinate, ...]:
-    """The coordinates in their order, with their places; by default those found, in the order of the alphabet."""
+    """Return the coordinates in order, with their places; by default those found, in alphabetical order."""
     bases = {str(base.label): base for base in expression.atoms(IndexedBase)}
     if coordinates is None:
         names: list[tuple[str, Any]] = [(name, bases.get(name)) for name in sorted(found)]
@@ -236,11 +246,11 @@ def listed(coordinates: Sequence | None, found: set[str], expression: Expr, rena
             name = renamed.get(label, label)
             names.append((name, each if isinstance(each, IndexedBase) else bases.get(name)))
     if not names:
-        raise ModelError("expression: it has no symbol that is not data; there is nothing to sample")
+        raise ModelError("expression must contain a coordinate to sample; all its symbols are data.")
     original = {new: name for name, new in renamed.items()}
     if len({name for name, _ in names}) < len(names):
         raise ModelError(
-            f"coordinates: each is to be named once, got {[original.get(name, name) for name, _ in names]}"
+            f"coordinates must be different symbols; got {[original.get(name, name) for name, _ in names]}."
         )
     placed, start = [], 0
     for name, base in names:
@@ -248,8 +258,8 @@ def listed(coordinates: Sequence | None, found: set[str], expression: Expr, rena
         if base is not None:
             if base.shape is None or len(base.shape) != 1 or not base.shape[0].is_Integer:
                 raise ModelError(
-                    f"coordinates: {label} has an index, and is not in data. A vector of coordinates says its length: "
-                    f"IndexedBase({label!r}, shape=(8,)), with one index"
+                    f"coordinates: {label}, which has an index and is not in data, must have a length. Write "
+                    f"IndexedBase({label!r}, shape=(8,)), with one index."
                 )
             size = int(base.shape[0])
         kind = Symbol(name, real=True) if base is None else IndexedBase(name, shape=base.shape)
@@ -259,7 +269,7 @@ def listed(coordinates: Sequence | None, found: set[str], expression: Expr, rena
 
 
 class Reader:
-    """Takes an expression apart."""
+    """Splits an expression into groups of terms."""
 
     def __init__(self, coordinates: tuple[Coordinate, ...], data: dict, lengths: set[str], expression: Expr) -> None:
         self.coordinates = {str(c.symbol): c for c in coordinates}
@@ -274,14 +284,14 @@ class Reader:
         for name in sorted(names_without_index(expression) & set(self.data)):
             if self.data[name].ndim:
                 raise ModelError(
-                    f"data: {name} is an array of shape {self.data[name].shape}, and has no index in the expression; write "
-                    f"IndexedBase({name!r})[i] in a Sum over i"
+                    f"data: {name} must have an index in the expression; got an array of shape {self.data[name].shape}. Write "
+                    f"IndexedBase({name!r})[i] in a Sum over i."
                 )
 
     # -- data and their lengths
 
     def length(self, name: str, expression: Expr) -> tuple[int, str]:
-        """How many there are of what an index runs over to ``name`` - 1; and the text that takes it from the data."""
+        """Return the number of rows that an index runs over up to ``name`` - 1, and the code that takes it from the data."""
         found: dict[str, int] = {}
         for s in expression.atoms(Sum):
             for index, *ends in s.limits:
@@ -293,12 +303,12 @@ class Reader:
                             found |= self.length_of(str(each.base.label), axis)
         if not found:
             raise ModelError(
-                f"expression: {name}, in the limits of a sum, is not known: let the sum run to {name} - 1 over rows of "
-                "data, or give it in data"
+                f"expression: the limit {name} of a sum must be in data, or follow from it. Let the sum run to {name} - 1 over "
+                "rows of data."
             )
         if len(set(found.values())) > 1:
             given = ", ".join(f"{text} is {n}" for text, n in sorted(found.items()))
-            raise ModelError(f"data: {name} is the number of rows, of which there must be equally many: {given}")
+            raise ModelError(f"data: {name} must be the same number of rows in all arrays; got {given}.")
         text, n = next((each for each in sorted(found.items()) if not each[0].isdigit()), next(iter(found.items())))
         return n, text
 
@@ -313,10 +323,12 @@ class Reader:
         name = str(each.base.label)
         axes = 1 if name in self.coordinates else self.data[name].ndim
         if len(each.indices) != axes:
-            raise ModelError(f"data: {each} has {len(each.indices)} indices, {name} has {axes} axes")
+            raise ModelError(
+                f"data: {name} must have one index per axis; got {len(each.indices)} in {each} for {axes} axes."
+            )
 
     def examine_places(self, expression: Expr, loops: Sequence[Loop]) -> None:
-        """Raise ModelError where an index leaves its array: compiled code would read what lies beside it."""
+        """Raise ModelError if an index leaves its array: compiled code would read other memory."""
         rows = self.rows(loops)
         for each in sorted(expression.atoms(Indexed), key=str):
             name = str(each.base.label)
@@ -326,12 +338,13 @@ class Reader:
                 if places.size and not (places.min() >= 0 and places.max() < n):
                     worst = places.min() if places.min() < 0 else places.max()
                     raise ModelError(
-                        f"expression: {each} reads {name}[{worst}], of which there are {n}, counted from 0; the sum runs over "
+                        f"expression: an index of {name} must lie in [0, {n - 1}]; {each} reads {name}[{worst}] for "
                         + ", ".join(f"{i} = {first} ... {last}" for i, first, last in loops)
+                        + "."
                     )
 
     def rows(self, loops: Sequence[Loop]) -> dict[str, np.ndarray]:
-        """The values of the indices in all turns of the loops."""
+        """Return the values of the indices in all turns of the loops."""
         rows: dict[str, np.ndarray] = {}
         for index, first, last in loops:
             begin, end = self.evaluate(first, rows), self.evaluate(last, rows)
@@ -343,7 +356,7 @@ class Reader:
         return rows
 
     def evaluate(self, expression: Expr, rows: Mapping[str, np.ndarray]) -> Any:
-        """An index in whole numbers: of loops' indices, lengths, whole numbers in the data."""
+        """Return an index as integers, from indices of loops, lengths and integers in the data."""
         if expression.is_Integer:
             return int(expression)
         if isinstance(expression, Symbol):
@@ -356,7 +369,7 @@ class Reader:
             places = tuple(self.evaluate(at, rows) for at in expression.indices)
             for at, n in zip(places, array.shape, strict=True):
                 if np.size(at) and not (np.min(at) >= 0 and np.max(at) < n):
-                    raise ModelError(f"expression: {expression} leaves its array, of which there are {n}")
+                    raise ModelError(f"expression: {expression} must stay inside its array, which has {n} entries.")
             if array.dtype.kind == "i":
                 return array[places]
         if expression.is_Add or expression.is_Mul:
@@ -365,8 +378,8 @@ class Reader:
                 total = total + each if expression.is_Add else total * each
             return total
         raise ModelError(
-            f"expression: the index or limit {expression} must be made of indices of the sums around it, lengths and whole "
-            "numbers in data"
+            f"expression: the index or limit {expression} must consist of indices of the enclosing sums, lengths, and integers "
+            "in data."
         )
 
     # -- sums
@@ -383,12 +396,12 @@ class Reader:
         return Density(formula, coordinates, self.data, self.taken_from, tuple(groups))
 
     def terms(self, e: Expr, factor: Expr, loops: tuple[Loop, ...]) -> Iterator[tuple[tuple[Loop, ...], Expr]]:
-        """The terms of which e times the factor is the sum, each with its loops."""
+        """Yield the terms that add up to e times the factor, each with its loops."""
         if isinstance(e, Sum) and not (loops and self.is_form(e)):
             inner = tuple(Loop(*limit) for limit in reversed(e.limits))
             if any(index in [each.index for each in loops] for index, *_ in inner):
                 raise ModelError(
-                    f"expression: a sum within another over {inner[0].index} needs an index of its own: {e}"
+                    f"expression: a sum inside another over {inner[0].index} must have its own index; got {e}."
                 )
             yield from self.terms(e.function, factor, loops + inner)
         elif e.is_Add and e.has(Sum):
@@ -402,20 +415,19 @@ class Reader:
             yield from self.terms(rows, factor * sympy.Mul(*others), loops)
         else:
             raise ModelError(
-                f"expression: a log density is a sum of terms, and here is a function of a sum over rows: {e}. "
-                "Within another function a Sum must be linear in coordinates, as Sum(X[i, j] * beta[j], (j, 0, d - 1)); "
-                "write others out"
+                f"expression must be a sum of terms; got a function of a sum over rows, {e}. Inside a function, a Sum must be "
+                "linear in coordinates, such as Sum(X[i, j] * beta[j], (j, 0, d - 1)). Write out other sums."
             )
 
     def has_no_rows(self, e: Expr) -> bool:
-        """Whether each sum in it is a linear form. (They are named in this order.)"""
+        """Return whether each sum in it is a linear form. (The forms get their names in this order.)"""
         return all([self.is_form(s) for s in sorted(e.atoms(Sum), key=str)])
 
     def is_form(self, e: Sum) -> bool:
         return bool(self.forms_of(e))
 
     def forms_of(self, e: Sum) -> list[Variable]:
-        """The linear forms that a sum over one index is, one for each coordinate in it; none where it is not linear."""
+        """Return the linear forms of a sum over one index, one per coordinate in it, or none if it is not linear."""
         if e in self.forms:
             return self.forms[e]
         self.forms[e] = []
@@ -434,7 +446,7 @@ class Reader:
         return Variable(self.new_name("eta"), coefficient * entry, place[0], place[1], coefficient, loop)
 
     def name_of(self, entry: Expr) -> Symbol:
-        """What an entry of a vector or of data is called, in every group."""
+        """Return the name of an entry of a vector or of data, the same in every group."""
         if entry not in self.named:
             self.named[entry] = self.new_name(flat(entry))
         return self.named[entry]
@@ -449,7 +461,7 @@ class Reader:
     # -- terms
 
     def coordinates_in(self, e: Expr) -> list[Expr]:
-        """Coordinates and entries of vectors, in their order."""
+        """Return coordinates and entries of vectors, in order."""
         found = [s for s in e.atoms(Symbol) if str(s) in self.coordinates and self.coordinates[str(s)].size is None]
         found += [s for s in e.atoms(Indexed) if str(s.base.label) in self.coordinates]
         return sorted(found, key=lambda s: (self.place(s)[0].start, str(s)))
@@ -470,7 +482,7 @@ class Reader:
                 self.examine_functions(each.coefficient.xreplace(stand_ins), [])
                 assert each.loop is not None
                 if each.loop.index in [loop.index for loop in loops]:
-                    raise ModelError(f"expression: the sum within another needs an index of its own: {s}")
+                    raise ModelError(f"expression: a sum inside another must have its own index; got {s}.")
                 self.examine_places(each.value, (*loops, each.loop))
             variables += forms
             term = term.xreplace({s: sympy.Add(*(each.symbol for each in forms))})
@@ -494,20 +506,20 @@ class Reader:
             depends = any(e.func is kind and e.has(*symbols) for e in term.atoms(kind))
             if kind in NOT_SMOOTH and depends:
                 raise ModelError(
-                    f"expression: {kind.__name__} of a coordinate has no smooth derivatives. Write it smoothly (sqrt(x**2 + e) "
-                    "for |x|), or the density as a refhmc.Model with `discontinuous`, for refhmc.DHMC"
+                    f"expression must be smooth; {kind.__name__} of a coordinate is not. Use a smooth function (sqrt(x**2 + e) "
+                    "for |x|), or write the density as a refhmc.Model with `discontinuous` for refhmc.DHMC."
                 )
             if kind not in FUNCTIONS:
                 known = ", ".join(sorted(each.__name__ for each in FUNCTIONS))
-                raise ModelError(f"expression: the function {kind} is not known; known are sqrt, {known}")
+                raise ModelError(f"expression: the function {kind} must be one of sqrt, {known}.")
         known_nodes = (sympy.Add, sympy.Mul, sympy.Pow, sympy.Function, Symbol, sympy.Number, sympy.NumberSymbol)
         for e in sympy.preorder_traversal(term):
             if not isinstance(e, known_nodes):
-                raise ModelError(f"expression: {type(e).__name__} is not understood: {e}")
+                raise ModelError(f"expression must not contain {type(e).__name__}; got {e}.")
 
 
 def names_without_index(expression: Expr) -> set[str]:
-    """The names of the symbols that stand for themselves, not for an indexed base."""
+    """Return the names of symbols that do not belong to an indexed base."""
     if isinstance(expression, Symbol):
         return {str(expression)}
     inner = expression.indices if isinstance(expression, Indexed) else expression.args
@@ -515,13 +527,13 @@ def names_without_index(expression: Expr) -> set[str]:
 
 
 def flat(entry: Expr) -> str:
-    """``theta_group_i`` for theta[group[i]], ``x_i_minus_1`` for x[i - 1]"""
+    """Return ``theta_group_i`` for theta[group[i]], ``x_i_minus_1`` for x[i - 1]."""
     text = str(entry).replace("-", " minus ").replace("+", " plus ")
     return "_".join(re.findall(r"\w+", text))
 
 
 def is_index(name: str, expression: Expr) -> bool:
-    """Whether the data of that name are used as an index or a limit."""
+    """Return whether the data of this name occur in an index or a limit."""
     indices = [at for each in expression.atoms(Indexed) for at in each.indices]
     ends = [end for s in expression.atoms(Sum) for _, *ends in s.limits for end in ends]
     return any(name in names_in(each) for each in (*indices, *ends))
@@ -530,16 +542,16 @@ def is_index(name: str, expression: Expr) -> bool:
 def as_array(name: str, value: Any, whole: bool) -> np.ndarray:
     array = np.asarray(from_table(f"data: {name}", value, ModelError))
     if array.dtype.kind not in "iufb" or array.ndim > 3:
-        raise ModelError(
-            f"data: {name} must be a number or an array of real numbers with at most 3 axes, got {value!r}"
-        )
+        raise ModelError(f"data: {name} must be a real number or an array of these with at most 3 axes; got {value!r}.")
     if whole:
         if array.dtype.kind == "f" and not (array == np.round(array)).all():
-            raise ModelError(f"data: {name} is used as an index, and must hold whole numbers")
+            raise ModelError(f"data: {name} must be integers, because it is used as an index; got other numbers.")
         return array.astype(np.int64)
     array = array.astype(float)
     if not np.isfinite(array).all():
-        raise ModelError(f"data: {name} must be finite; leave rows out that are missing, or make them coordinates")
+        raise ModelError(
+            f"data: {name} must be finite. Remove rows with missing values, or make these values coordinates."
+        )
     return array
 
 
@@ -549,7 +561,7 @@ Weights = dict[tuple[Variable, ...], Expr]
 
 
 def derivatives(group: Group, order: int) -> Weights:
-    """f_a, f_ab or f_abc by (a), (a, b) or (a, b, c) in the variables' order, without those that are zero."""
+    """Return f_a, f_ab or f_abc by (a), (a, b) or (a, b, c) in the order of the variables, without zeros."""
     found: Weights = {(): group.term}
     for _ in range(order):
         later: Weights = {}
@@ -563,10 +575,10 @@ def derivatives(group: Group, order: int) -> Weights:
         found = later
     for weight in found.values():
         if weight.has(sympy.Derivative, sympy.Subs, sympy.DiracDelta, sympy.sign, sympy.Heaviside):
-            raise ModelError(f"expression: SymPy knows no smooth derivative of {group.term}")
+            raise ModelError(f"expression must have smooth derivatives; SymPy finds none of {group.term}.")
     return found
 
 
 def orders(key: Sequence[Variable]) -> list[tuple[Variable, ...]]:
-    """The different orders of these variables."""
+    """Return the different orders of these variables."""
     return list(dict.fromkeys(itertools.permutations(key)))

@@ -1,10 +1,10 @@
-"""A density and its derivatives (:mod:`refhmc.derived.separable`) as the text of functions for Numba.
+"""The source code of a density and its derivatives (:mod:`refhmc.derived.separable`), for Numba.
 
-Each function takes the coordinates and data by name, then works through the groups of terms: what has no row first, then a
-loop for each kind of row. In a loop stand the data and variables of the row, named after what they are (``theta_i`` is
-``theta[i]``), common subexpressions t0, t1, ... and what is added to ``out``; before it c0, c1, ..., what does not depend on
-the row. Of the symmetric arrays the lower triangle is computed, and then mirrored. M_a_b is what M has at the places of the
-variables a and b, and d_a_b the second derivative by them where it goes to several places.
+Each function unpacks coordinates and data by name, then handles the groups of terms: first those without rows, then one loop
+per kind of row. A loop contains the data and variables of the row (``theta_i`` is ``theta[i]``), common subexpressions t0,
+t1, ... and the additions to ``out``. Before it, c0, c1, ... are what does not depend on the row. The lower triangle of
+symmetric arrays is computed, then mirrored. M_a_b is the part of M at the places of the variables a and b, and d_a_b is the
+second derivative by them if it is used at several places.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sympy.printing.pycode import PythonCodePrinter
 from refhmc.derived.separable import FUNCTIONS, TAKEN, Density, Group, Variable, Weights, derivatives, orders
 
 WIDTH = 100
-LONG = 2000  # characters of a formula that are shown, at most
+LONG = 2000  # most characters of a formula in the docstring
 HEADS = {
     "log_density": ("q, data", "L(q)"),
     "gradient": ("q, data, out", "out[j] = dL / dq_j"),
@@ -41,7 +41,7 @@ HOMES = {
 
 
 class Printer(PythonCodePrinter):
-    """SymPy's Python, with functions by their plain names."""
+    """SymPy's Python printer, with plain names of functions."""
 
     def __init__(self) -> None:
         super().__init__({"fully_qualified_modules": False, "allow_unknown_functions": True})
@@ -53,7 +53,7 @@ class Printer(PythonCodePrinter):
         return repr(float(e))
 
     def _print_Pow(self, e: Expr, rational: bool = False) -> str:
-        if e.exp.is_Integer and e.exp.is_negative:  # of a negative power Numba calls the library's
+        if e.exp.is_Integer and e.exp.is_negative:  # Numba calls a library function for negative powers
             return f"1/{self.parenthesize(1 / e, PRECEDENCE['Mul'])}"
         return super()._print_Pow(e, rational)
 
@@ -65,7 +65,7 @@ code = Printer().doprint
 
 
 def module_text(name: str, density: Density) -> str:
-    """All functions, with the formula and what they import."""
+    """Return the source of all functions, with the formula and the imports."""
     writer = Writer(density)
     functions = [writer.function(key) for key in HEADS]
     words = set(re.findall(r"\w+", "\n".join(functions)))
@@ -87,7 +87,7 @@ def module_text(name: str, density: Density) -> str:
 
 
 class Output(NamedTuple):
-    """A number that goes to the places of ``key``, or for none is added to L."""
+    """A number added at the places of ``key``, or to L if there are none."""
 
     key: tuple[Variable, ...]
     value: Expr
@@ -105,7 +105,7 @@ class Writer:
     # -- functions
 
     def function(self, key: str) -> str:
-        arguments, says = HEADS[key]
+        arguments, summary = HEADS[key]
         body: list[str] = []
         self.temporaries = 0
         self.constants: Iterator[int] = itertools.count()
@@ -116,7 +116,7 @@ class Writer:
             if has_value and not begun and not plain:
                 body.append("L = 0.0")
             lines = self.of_group(group, self.outputs(key, group), plain)
-            # An entry of M that another group has read too is read once.
+            # Read each entry of M once.
             body += [line for line in lines if not (line.startswith("M_") and "M[" in line and line in body)]
             begun = True
         body += self.mirrored(ORDER.get(key, 1))
@@ -127,11 +127,11 @@ class Writer:
             body.insert(0, "out[:] = 0.0")
         lines = [*self.unpacked(text), *body]
         return "\n".join(
-            [f"def {key}({arguments}):", f'    """{says}"""', *("    " + line for line in broken(lines)), ""]
+            [f"def {key}({arguments}):", f'    """{summary}"""', *("    " + line for line in broken(lines)), ""]
         )
 
     def unpacked(self, text: str) -> list[str]:
-        """The coordinates and data by name, where the text has them."""
+        """Return lines that unpack the coordinates and data used in the code."""
         words, lines = set(re.findall(r"[^\W\d]\w*", text)), []
         lengths = {name: taken for name, taken in self.density.lengths.items() if name in words}
         words |= set(re.findall(r"[^\W\d]\w*", " ".join(lengths.values())))
@@ -159,7 +159,7 @@ class Writer:
         return nested(heads, [f"{' = '.join(others)} = {here}"])
 
     def fresh(self, letters: str, count: int, avoid: Iterable[str] = ()) -> list[str]:
-        """Names of indices."""
+        """Return unused names of indices."""
         taken = {
             *self.density.data,
             *self.density.lengths,
@@ -169,7 +169,7 @@ class Writer:
         taken |= TAKEN
         return [each for each in (*letters, *(f"{letters[0]}{m}" for m in range(9))) if each not in taken][:count]
 
-    # -- what is asked of a group
+    # -- derivatives of a group
 
     def outputs(self, key: str, group: Group) -> list[Output]:
         if key == "hessian_contraction":
@@ -178,7 +178,7 @@ class Writer:
         return [Output(*each) for one in of for each in derivatives(group, ORDER[one]).items()]
 
     def contracted(self, group: Group) -> list[Output]:
-        """sum_ab M_ab f_abc by c, with symbols for the M_ab."""
+        """Return sum_ab M_ab f_abc by c, with symbols for the M_ab."""
         self.pairs: dict[Symbol, tuple[Variable, Variable]] = {}
         totals: Weights = {}
         for key, weight in derivatives(group, 3).items():
@@ -193,7 +193,7 @@ class Writer:
     # -- groups
 
     def is_plain(self, group: Group) -> bool:
-        """Whether its places are known and each its own, so that numbers are put there, and not added."""
+        """Return whether all places are known and different, so that numbers are assigned, not added."""
         return not group.loops and not any(v.loop for v in group.variables) and group is self.density.groups[0]
 
     def of_group(self, group: Group, outputs: list[Output], plain: bool) -> list[str]:
@@ -240,14 +240,14 @@ class Writer:
         return before + within
 
     def own(self, letter: str, key: Sequence[Variable]) -> str:
-        """``M_mu_eta`` for M and the variables mu and eta, and no name that the text has otherwise."""
+        """Return an unused name ``M_mu_eta`` for M and the variables mu and eta."""
         name = "_".join([letter, *(str(v.symbol) for v in key)])
         while name in self.names:
             name += "_"
         return name
 
     def common(self, values: list[Expr]) -> tuple[list[tuple[Symbol, Expr]], list[Expr]]:
-        """What the values share, by name, and the values with these names; the negative of a name has none of its own."""
+        """Return common subexpressions by name, and the values in terms of them; negated names get none."""
         names = self.numbered("t", itertools.count(self.temporaries))
         found, values = sympy.cse(values, symbols=names, order="canonical")
         swap: dict[Symbol, Expr] = {}
@@ -262,11 +262,11 @@ class Writer:
         return kept, [value.xreplace(swap) for value in values]
 
     def numbered(self, letter: str, numbers: Iterator[int]) -> Iterator[Symbol]:
-        """t0, t1, ... as far as the text has no such names."""
+        """Yield t0, t1, ..., without names that the code uses."""
         return (Symbol(name, real=True) for m in numbers if (name := f"{letter}{m}") not in self.names)
 
     def shared(self, names: list[Symbol], values: list[Expr]) -> list[tuple[Symbol, Expr]]:
-        """The values by the names, after what they share."""
+        """Return lines for the values by name, after their common subexpressions."""
         common, values = self.common(values)
         shared = {name for name, _ in common}
         same = {value: name for name, value in zip(names, values, strict=True) if value in shared}
@@ -274,7 +274,7 @@ class Writer:
         return [(same.get(name, name), value.xreplace(same)) for name, value in [*common, *own]]
 
     def hoisted(self, values: list[Expr], of_row: set) -> tuple[list[Expr], dict[Symbol, Expr]]:
-        """The values with symbols for what in them takes work and does not depend on the row."""
+        """Return the values with symbols for costly parts that do not depend on the row."""
         found: dict[Expr, Symbol] = {}
 
         def constant(e: Expr) -> Expr:
@@ -297,14 +297,14 @@ class Writer:
         return [visit(each) for each in values], {symbol: e for e, symbol in found.items()}
 
     def total(self, v: Variable) -> list[str]:
-        """The value of a linear form."""
+        """Return lines that compute the value of a linear form."""
         assert v.loop is not None
         return [f"{v.symbol} = 0.0", over(*v.loop), f"    {v.symbol} += {code(v.value)}"]
 
     # -- places
 
     def slots(self, order: Sequence[Variable], restrict: bool) -> tuple[list[str], list[str], list[str]]:
-        """Of variables in an order: heads of the loops over the places of forms, the places, and the coefficients."""
+        """Return the loops over the places of forms, the places and the coefficients, for variables in an order."""
         heads: list[str] = []
         places: list[str] = []
         coefficients: list[str] = []
@@ -331,7 +331,7 @@ class Writer:
         return heads, places, coefficients
 
     def free_index(self, name: str, v: Variable, order: Sequence[Variable]) -> bool:
-        """Whether an index of that name would hide none that the loops around have."""
+        """Return whether an index of this name hides none of the enclosing loops."""
         assert v.loop is not None
         if name == str(v.loop.index):
             return True
@@ -339,7 +339,7 @@ class Writer:
         return name not in indices and name not in {str(u.loop.index) for u in order if u.loop and u is not v}
 
     def put(self, key: tuple[Variable, ...], value: Expr, plain: bool) -> list[str]:
-        """Put or add the value at the places of the variables in the key."""
+        """Return lines that assign or add the value at the places of the variables in the key."""
         sign = "=" if plain else "+="
         if not plain and not value.is_Add and value.could_extract_minus_sign():
             sign, value = "-=", -value
@@ -365,7 +365,7 @@ class Writer:
         return lines
 
     def of_M(self, name: Symbol, pair: tuple[Variable, Variable]) -> list[str]:
-        """M_ab: what M has at the places of a and b, times their coefficients; and of b and a."""
+        """Return lines for M_ab: the entries of M at the places of a and b, times their coefficients, and those of b and a."""
         if not any(v.loop for v in pair):
             terms = [f"M[{', '.join(code(v.place) for v in order)}]" for order in orders(pair)]
             return [f"{name} = {' + '.join(terms)}"]
@@ -373,7 +373,7 @@ class Writer:
         for order in orders(pair):
             heads, places, coefficients = self.slots(order, restrict=False)
             entry, (first, second) = f"M[{', '.join(places)}]", coefficients
-            if len(heads) == 2:  # of one index first: shorter sums
+            if len(heads) == 2:  # one index first: shorter sums
                 inner = next(self.numbered("m", itertools.count()))
                 row = [f"{inner} = 0.0", heads[1], f"    {inner} += {times(entry, second)}"]
                 lines += nested(heads[:1], [*row, f"{name} += {times(str(inner), first)}"])
@@ -391,7 +391,7 @@ def unpacking(names: list[str]) -> str:
 
 
 def below(a: Variable, b: Variable) -> bool:
-    """Whether the place of a is known to come before that of b."""
+    """Return whether the place of a is known to precede that of b."""
     if a.of.start != b.of.start:
         return a.of.start < b.of.start
     apart = sympy.expand(b.place - a.place)
@@ -409,12 +409,12 @@ def nested(heads: Sequence[str], lines: Sequence[str]) -> list[str]:
 
 
 def in_product(text: str) -> str:
-    """In brackets where it is a sum, a quotient or has a sign."""
+    """Add brackets to a sum, a quotient or a signed expression."""
     return text if re.fullmatch(r"[\w.]+(\[[^\[\]]*\])?|\w+\([^()]*\)", text) else f"({text})"
 
 
 def broken(lines: Iterable[str]) -> list[str]:
-    """Long lines in several, at blanks within brackets."""
+    """Split long lines at blanks within brackets."""
     found: list[str] = []
     for line in lines:
         indent = line[: len(line) - len(line.lstrip())]

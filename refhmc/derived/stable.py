@@ -1,4 +1,6 @@
-"""SymPy functions that neither overflow nor cancel, and the rules by which plain expressions come to them.
+"""SymPy functions that neither overflow nor cancel, and rules that introduce them into plain expressions.
+
+::
 
     expit(x)        1 / (1 + e^-x)                        d/dx = expit(x) expit(-x)
     softplus(x)     log(1 + e^x) = -log expit(-x)         d/dx = expit(x)
@@ -6,8 +8,8 @@
     log1p(x)        log(1 + x)                            d/dx = 1 / (1 + x)
     expm1(x)        e^x - 1                               d/dx = e^x
 
-Derivatives of these are made of these. :func:`stable` finds them in an expression that is written with ``exp`` and ``log``.
-Needs SymPy (extra ``sympy``).
+Their derivatives consist of the same functions. :func:`stable` finds them in an expression written with ``exp`` and ``log``.
+Requires SymPy (extra ``sympy``).
 """
 
 from __future__ import annotations
@@ -75,14 +77,17 @@ class expm1(Function):
 
 
 def stable(expression: Expr) -> Expr:
-    """The expression with these functions in the place of what equals them."""
+    """Return the expression with these functions instead of equal plain expressions."""
     for kind, rule in ((Pow, of_power), (Mul, of_product), (Add, of_sum), (log, of_log)):
         expression = expression.replace(lambda e, kind=kind: isinstance(e, kind), rule)
     return expression
 
 
 def exponents(expression: Expr) -> list[Expr] | None:
-    """a_1, a_2, ... of e^a_1 + e^a_2 + ..., a positive number being the exponential of its logarithm; None for another sum."""
+    """Return a_1, a_2, ... of e^a_1 + e^a_2 + ..., or None for another sum.
+
+    A positive number counts as the exponential of its logarithm.
+    """
     found = []
     for term in Add.make_args(expression):
         factor, rest = term.as_coeff_Mul()
@@ -93,7 +98,7 @@ def exponents(expression: Expr) -> list[Expr] | None:
 
 
 def of_log(expression: Expr) -> Expr:
-    """log(1 + e^x), log(e^x + e^y + ...), log(1 + x), log of expit(x) and their products, log cosh(x), log Gamma(x)"""
+    """Rewrite log(1 + e^x), log(e^x + e^y + ...), log(1 + x), log of expit(x) and products, log cosh(x), log Gamma(x)."""
     (x,) = expression.args
     factor, rest = x.as_coeff_Mul()
     powers = [each.as_base_exp() for each in Mul.make_args(rest)]
@@ -117,7 +122,7 @@ def of_log(expression: Expr) -> Expr:
 
 
 def of_power(expression: Expr) -> Expr:
-    """1 / (1 + e^x), and its powers"""
+    """Rewrite 1 / (1 + e^x) and its powers."""
     base, power = expression.args
     if not (base.is_Add and power.is_Integer and power.is_negative):
         return expression
@@ -129,7 +134,7 @@ def of_power(expression: Expr) -> Expr:
 
 
 def of_product(expression: Expr) -> Expr:
-    """e^x expit(-x) = expit(x), and powers"""
+    """Rewrite e^x expit(-x) = expit(x) and powers."""
     for f in expression.args:
         base, power = f.as_base_exp()
         if isinstance(base, expit) and power.is_Integer and power.is_positive:
@@ -142,7 +147,7 @@ def of_product(expression: Expr) -> Expr:
 
 
 def of_sum(expression: Expr) -> Expr:
-    """1 - expit(x) = expit(-x), e^x - 1, 1 + tanh(x) = 2 expit(2x), 1 - tanh(x)^2 = 4 expit(2x) expit(-2x)"""
+    """Rewrite 1 - expit(x) = expit(-x), e^x - 1, 1 + tanh(x) = 2 expit(2x), 1 - tanh(x)^2 = 4 expit(2x) expit(-2x)."""
     number, rest = expression.as_coeff_Add()
     if number == -1 and isinstance(rest, exp):
         return expm1(rest.args[0])

@@ -1,4 +1,4 @@
-"""Parameters by name and support: the density of constrained values is the user's, the transforms are refhmc's.
+"""Named parameters with supports: the user gives the density of constrained values, refhmc adds the transforms::
 
 from refhmc.parameters import Parameters, Positive, Real
 parameters = Parameters(mu=Real(), tau=Positive(), theta=Real(shape=8, dims="school"))

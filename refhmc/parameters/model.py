@@ -1,7 +1,7 @@
-"""A model whose functions are of constrained values: the user's functions, and around them the transforms' chain rule.
+"""Models of constrained values: the user's functions, and the chain rule of the transforms around them.
 
-Each function of the coordinates exists twice, from one text (:func:`in_coordinates`): as Python, around the user's functions as
-they are, and for Numba, around the same functions compiled. The core takes the second where it compiles, else the first.
+Each function of the coordinates exists twice, from one source (:func:`in_coordinates`): as Python, around the user's
+functions, and for Numba, around the compiled functions. The core uses the second if it compiles, and otherwise the first.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from refhmc.numerics.constraining import (
 if TYPE_CHECKING:
     from refhmc.parameters.parameters import Parameters
 
-# Options of refhmc.Model that are not taken: what follows from the parameters, and what is for models of coordinates.
+# Options of refhmc.Model that are rejected: those that follow from the parameters, and those of models of coordinates.
 FOLLOW = ("dim", "names", "constrain")
 NOT_USED = (
     *("fisher_derivative", "hessian_diagonal", "diagonal_contraction", "fisher_bands", "room"),
@@ -51,11 +51,11 @@ NOT_USED = (
 )
 
 
-ARRAYS = ("hessian", "third_derivative", "fisher")  # of which new arrays are returned; of others, entries by name
+ARRAYS = ("hessian", "third_derivative", "fisher")  # these return arrays; the others return entries by name
 
 
 class Functions(NamedTuple):
-    """A user's functions of the values, None for one that is not given."""
+    """The user's functions of the values, None if one is not given."""
 
     log_density: Callable
     gradient: Callable
@@ -68,25 +68,27 @@ class Functions(NamedTuple):
 
 
 class ParametersModel(Model):
-    """Made by :meth:`refhmc.Parameters.model`; ``parameters`` are its parameters."""
+    """A model created by :meth:`refhmc.Parameters.model`; its attribute ``parameters`` has the parameters."""
 
     def __init__(self, parameters: Parameters, functions: Functions, data: Any, options: Mapping[str, Any]) -> None:
         for key, function in functions._asdict().items():
             if not callable(function) and (function is not None or key in ("log_density", "gradient")):
-                raise ModelError(f"{key} must be a function of (values, data), got {type(function).__name__}")
+                raise ModelError(f"{key} must be a function of (values, data); got {type(function).__name__}.")
         for key, needed in (
             ("hessian_contraction", "hessian"),
             ("third_derivative", "hessian"),
             ("fisher_contraction", "fisher"),
         ):
             if getattr(functions, key) is not None and getattr(functions, needed) is None:
-                raise ModelError(f"{key} is given without {needed}, which the chain rule needs too: give {needed}")
+                raise ModelError(
+                    f"{key} must be given together with {needed}, which the chain rule requires; got no {needed}."
+                )
         for key in options:
             if key in (*FOLLOW, *NOT_USED):
                 why = (
                     "it follows from the parameters" if key in FOLLOW else "a model of named parameters does not use it"
                 )
-                raise ModelError(f"{key} is not an option of Parameters.model: {why}")
+                raise ModelError(f"{key} is not an option of Parameters.model, because {why}. Remove {key}.")
         self.parameters, self._given, self._options = parameters, functions, dict(options)
         if argument_count(functions.log_density) == 1:
             functions = Functions(**without_data(functions._asdict(), data, "values"))
@@ -99,7 +101,9 @@ class ParametersModel(Model):
         given = {**options, "dims": {**dims_of(options.get("dims")), **parameters.dims}}
         for name in dims_of(options.get("dims")):
             if name in parameters.supports:
-                raise ModelError(f"dims: those of {name!r} are given with its support: {name}=...(..., dims=...)")
+                raise ModelError(
+                    f"dims must not contain the parameter {name!r}. Give its dims with its support: {name}=...(..., dims=...)."
+                )
         given |= {"names": parameters.names, "constrain": parameters.constrain}
         super().__init__(parameters.dim, **texts, data=data, **given)
         self.unconstrain = parameters.unconstrain
@@ -116,7 +120,7 @@ class ParametersModel(Model):
 
 
 class OfValues(NamedTuple):
-    """Functions of the values in one protocol: derivatives are written to ``out``, which holds zeros, flat."""
+    """Functions of the values with a common signature: derivatives are written flat to ``out``, which contains zeros."""
 
     read: Callable  # x (1, count) -> values
     log_density: Callable  # (values, data) -> float
@@ -125,11 +129,11 @@ class OfValues(NamedTuple):
     hessian: Any  # (values, data, out), or None
     hessian_contraction: Any  # (values, data, M, out), or None
     fisher: Any  # as hessian
-    fisher_contraction: Any  # as trace
+    fisher_contraction: Any  # as hessian_contraction
 
 
 def in_coordinates(of_values: OfValues, parameters: Parameters) -> dict[str, Callable]:
-    """The functions of ``(q, data)``, ``(q, data, out)`` and ``(q, data, M, out)`` for :class:`refhmc.Model`."""
+    """Return the functions of ``(q, data)``, ``(q, data, out)`` and ``(q, data, M, out)`` for :class:`refhmc.Model`."""
     read, density, both, slope, curvature, contraction, metric, metric_contraction = of_values
     segments, n, d = parameters.segments, parameters.count, parameters.dim
 
@@ -139,7 +143,7 @@ def in_coordinates(of_values: OfValues, parameters: Parameters) -> dict[str, Cal
         return density(read(x), data) + log_jacobian
 
     def value_and_gradient(q: np.ndarray, data: Any, out: np.ndarray) -> float:
-        room, rows = np.zeros((4, n)), np.zeros((ROWS, d))  # room: the values, two copies of them, g
+        room, rows = np.zeros((4, n)), np.zeros((ROWS, d))  # room: the values, two copies, g
         log_jacobian = forward(q, segments, room[0], rows)
         copy_row(room[1], room[0])
         copy_row(room[2], room[0])
@@ -199,11 +203,11 @@ def in_coordinates(of_values: OfValues, parameters: Parameters) -> dict[str, Cal
     return texts | {key: text for (key, text), f in zip(further.items(), given, strict=True) if f is not None}
 
 
-# ------------------------------------------------------------------------------------------------- the user's, as Python
+# ------------------------------------------------------------------------------------------------- functions as Python
 
 
 def as_python(parameters: Parameters, given: Functions) -> OfValues:
-    """The user's functions as they are, with what they return looked at."""
+    """Return the user's functions as Python, with checks of what they return."""
     Values, n = parameters.Values, parameters.count
     names, shapes = parameters.Values._fields, parameters.shapes
     places = [slice(first, first + math.prod(shape)) for first, shape in zip(parameters.at, shapes, strict=True)]
@@ -233,8 +237,12 @@ def as_python(parameters: Parameters, given: Functions) -> OfValues:
             entries = function(*before)
             if not isinstance(entries, tuple | list) or len(entries) != len(names):
                 raise ModelError(
-                    f"{key} must return a tuple with one entry for each of {', '.join(names)}, it returned "
-                    + (f"{len(entries)} entries" if isinstance(entries, tuple | list) else type(entries).__name__)
+                    f"{key} must return a tuple with one entry for each of {', '.join(names)}; it returned "
+                    + (
+                        f"{len(entries)} entries."
+                        if isinstance(entries, tuple | list)
+                        else f"{type(entries).__name__}."
+                    )
                 )
             for name, at, shape, entry in zip(names, places, shapes, entries, strict=True):
                 out[at] = as_array(entry, shape, f"{key}, as its entry for {name},").ravel()
@@ -261,11 +269,11 @@ def as_python(parameters: Parameters, given: Functions) -> OfValues:
     return OfValues(read, log_density, value_and_gradient, gradient, derivative("hessian", 2), contraction, *fisher)
 
 
-# ------------------------------------------------------------------------------------------------- the user's, compiled
+# ------------------------------------------------------------------------------------------------- compiled functions
 
 
 def to_compile(parameters: Parameters, given: Functions) -> OfValues:
-    """The same for Numba: compiled functions, none of which is compiled yet."""
+    """Return the user's functions for Numba, not compiled yet."""
     n, names, shapes = parameters.count, parameters.Values._fields, parameters.shapes
     takers = tuple(taker(first, shape, np.float64) for first, shape in zip(parameters.at, shapes, strict=True))
     read = as_named(parameters.Values, gather(takers))
@@ -315,10 +323,10 @@ def to_compile(parameters: Parameters, given: Functions) -> OfValues:
 
 @functools.lru_cache(maxsize=256)
 def write_entries(key: str, names: tuple[str, ...], firsts: tuple[int, ...], shapes: tuple[tuple, ...]) -> Any:
-    """``(entries, out)``: writes a tuple's entries, numbers and arrays, to their places in one row."""
+    """Return ``(entries, out)``, which writes the entries of a tuple to their places in one row."""
     first, shape = firsts[0], shapes[0]
     size = math.prod(shape)
-    message = f"{key} must return an array of shape {shape} for {names[0]}"
+    message = f"{key} must return an array of shape {shape} for {names[0]}; it returned another shape."
     if shape == ():
 
         @jit_anew
@@ -346,8 +354,8 @@ def write_entries(key: str, names: tuple[str, ...], firsts: tuple[int, ...], sha
 
 @functools.lru_cache(maxsize=256)
 def write_none(key: str) -> Any:
-    """The end of :func:`write_entries`, where a tuple's entries are used up."""
-    message = f"{key} must return a tuple with one entry for each parameter, it returned more"
+    """Return the end of the recursion of :func:`write_entries`, after the last entry."""
+    message = f"{key} must return a tuple with one entry for each parameter; it returned more."
 
     @jit_anew
     def write(entries: tuple, out: np.ndarray) -> None:

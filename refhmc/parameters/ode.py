@@ -1,9 +1,11 @@
-"""The posterior of an ODE's parameters by their roles: in the equations, at the start, in the errors; any prior.
+"""The posterior of an ODE whose parameters occur in the equations, in the initial state and in the errors, with any prior.
 
-    y_tj ~ law(m_tj, s_j),   m_t = x(t) or g(t, x(t), theta),   values v = (theta, s) of refhmc.Parameters with a prior
+::
 
-With l the log density of one observation by (m, s) (:mod:`refhmc.models.error_laws`) and M, W, V the derivatives of m by
-theta, sums over all observations give, for the log likelihood,
+    y_tj ~ p(. | m_tj, s_j),   m_t = x(t) or g(t, x(t), theta),   values v = (theta, s) of refhmc.Parameters with a prior
+
+With l the log density of one observation as a function of (m, s) (:mod:`refhmc.models.error_laws`), and M, W, V the
+derivatives of m by theta, the log likelihood is a sum over all observations, with the terms ::
 
     gradient  by theta   l_m M                            by s   l_s
     hessian   theta^2    l_mm M M' + l_m W                theta s   l_ms M             s^2   l_ss
@@ -11,8 +13,8 @@ theta, sums over all observations give, for the log likelihood,
               theta^2 s  l_mms M M' + l_ms W              theta s^2   l_mss M          s^3   l_sss
     Fisher    theta^2    I_mm M M'                        s^2   I_ss
 
-and the Fisher metric's derivative by the chain rule. The prior is added, and :mod:`refhmc.numerics.constraining` carries all
-from the values to the coordinates. All is compiled: no Python between the sampler and the solver, no lock.
+The derivative of the Fisher metric follows by the chain rule. The prior is added, and :mod:`refhmc.numerics.constraining`
+transforms everything from the values to the coordinates. All functions are compiled, so that chains run without the GIL.
 """
 
 from __future__ import annotations
@@ -47,12 +49,12 @@ if TYPE_CHECKING:
 
 LAW = nb.void(nb.float64, nb.float64, nb.float64, nb.float64, types.VECTOR)
 INFORMATION = nb.void(nb.float64, nb.float64, nb.float64, types.VECTOR)
-SCRATCH = 10  # numbers that a law writes
-STARTS, ITERATIONS = 6, 40  # of which one is taken; of each at most
+SCRATCH = 10  # numbers that an error distribution writes
+STARTS, ITERATIONS = 6, 40  # ascents from the prior, and their iterations at most
 
 
 class Observations(NamedTuple):
-    """The data of the model: times (T,), y (T, K), s where it is a number (T, K)."""
+    """The data of the model: times (T,), y (T, K), and numbers s (T, K)."""
 
     times: np.ndarray
     y: np.ndarray
@@ -60,7 +62,7 @@ class Observations(NamedTuple):
 
 
 class Roles(NamedTuple):
-    """Where the values are: of the equations, (p,); of each column's s, (K,), -1 if a number; of priors, (count, 4)."""
+    """Indices of the values of the equations (p,), index of s by column (K,), -1 for a number, and priors (count, 4)."""
 
     theta: np.ndarray
     s: np.ndarray
@@ -80,7 +82,7 @@ def add_third(
     e: int,
     T: np.ndarray,
 ) -> None:
-    """The third derivatives of one observation, each under all orders of its indices."""
+    """Add the third derivatives of one observation to all permutations of the indices."""
     p, triple = M.shape[0], 0
     for a in range(p):
         for b in range(a, p):
@@ -99,7 +101,7 @@ def add_third(
 
 @jit_part
 def put(T: np.ndarray, a: int, b: int, c: int, value: float) -> None:
-    """Added once to each of the different orders of three indices."""
+    """Add a value once at each different permutation of three indices."""
     T[a, b, c] += value
     if a == b == c:
         return
@@ -140,7 +142,7 @@ def add_terms(
     H: np.ndarray,
     T: np.ndarray,
 ) -> float:
-    """The log density of the values ``x``; its derivatives to ``order`` are added to g, H and T."""
+    """Return the log density of the values `x`, and add its derivatives up to `order` to g, H and T."""
     p, k = at.shape[0], y.shape[1]
     total = 0.0
     for t in range(y.shape[0]):
@@ -211,7 +213,7 @@ def add_information(
     G: np.ndarray,
     D: np.ndarray,
 ) -> None:
-    """The Fisher metric of the values, added to G; with ``order`` 2 its derivative, to D: [a, b, c] = dG_ab / dx_c."""
+    """Add the Fisher metric of the values to G and, with `order` 2, its derivative to D: D[a, b, c] = dG_ab / dx_c."""
     p, k = at.shape[0], y.shape[1]
     for t in range(y.shape[0]):
         for j in range(k):
@@ -251,10 +253,10 @@ def add_information(
 
 
 class Posterior(NamedTuple):
-    """All that the functions are made of."""
+    """The parts that the functions of an ODE's posterior are built from."""
 
     solution: ODESolution
-    observe: tuple[Callable, ...]  # () where the states themselves are observed
+    observe: tuple[Callable, ...]  # () if the states themselves are observed
     columns: int
     law: ErrorLaw
     roles: Roles
@@ -263,13 +265,13 @@ class Posterior(NamedTuple):
 
     @property
     def highest(self) -> int:
-        """The order of the log density's derivatives."""
+        """The highest order of the derivatives of the log density."""
         own = 3 if self.own is None else 1 + sum(f is not None for f in self.own[2:])
         return min(self.solution.highest, own)
 
 
 def compiled(function: Callable) -> Any:
-    """A user's function, compiled."""
+    """Return a user's function, compiled."""
     f = compilable(function)
     return f if hasattr(f, "py_func") else jit_anew(f)
 
@@ -279,7 +281,7 @@ def as_it_is(thing: Any) -> Any:
 
 
 class Way(NamedTuple):
-    """How the functions below are made: compiled around the compiled solver, or as Python around SciPy's."""
+    """How functions are built: compiled around the compiled solver, or as Python around SciPy's."""
 
     wrap: Callable
     borrow: Callable
@@ -299,7 +301,7 @@ def way_of(solution: ODESolution) -> Way:
 
 @jit_anew
 def contract(M: np.ndarray, T: np.ndarray, out: np.ndarray) -> None:
-    """out_c += sum_ab M_ab T_abc"""
+    """Add sum_ab M_ab T_abc to out_c."""
     for a in range(T.shape[0]):
         for b in range(T.shape[0]):
             for c in range(T.shape[0]):
@@ -307,11 +309,11 @@ def contract(M: np.ndarray, T: np.ndarray, out: np.ndarray) -> None:
 
 
 def no_array(x: np.ndarray) -> None:
-    """In the place of a derivative that is not given: it is never called."""
+    """Placeholder for a derivative that is not given; it is never called."""
 
 
 def own_terms(own: Own | None) -> Any:
-    """``(order, x, g, H, T)``: the user's log prior; its derivatives are added. Compiled."""
+    """Return the compiled ``(order, x, g, H, T)``: the user's log prior, which adds its derivatives."""
     if own is None:
         return jit_anew(lambda order, x, g, H, T: 0.0)
     n = 2 + sum(f is not None for f in own[2:])
@@ -340,7 +342,7 @@ def own_terms(own: Own | None) -> Any:
 
 
 def make_means(of: Posterior, way: Way) -> Any:
-    """``(x, times, order)`` -> the means of the observations and their derivatives, a row for each time."""
+    """Return ``(x, times, order)``: the means of the observations and their derivatives, a row per time."""
     k, n, p, path = of.columns, of.solution.n, of.solution.p, way.path
     at = of.roles.theta
     along = jit_anew(make_along(of.observe, k, n, p)) if of.observe else None
@@ -375,7 +377,7 @@ def make_means(of: Posterior, way: Way) -> Any:
 
 
 def functions_of(of: Posterior) -> OfValues:
-    """The functions of the values in one row."""
+    """Return the functions of the values in one row."""
     way, count, c, (at, at_s, priors) = way_of(of.solution), of.parameters.count, of.law.constant, of.roles
     law, terms, borrow, own = way.pointer(compiled(of.law.derivatives), LAW), way.terms, way.borrow, own_terms(of.own)
     means_at = make_means(of, way)
@@ -384,7 +386,7 @@ def functions_of(of: Posterior) -> OfValues:
     def to_order(order: int, x: np.ndarray, data: Any, g: np.ndarray, H: np.ndarray, T: np.ndarray) -> float:
         times, y, s = data
         means, room = means_at(x, times, order), np.empty(SCRATCH)
-        # Copies, since what a compiled function closes over cannot be written to, by its type.
+        # Copies, since arrays in the closure of a compiled function are read-only.
         i, j, laws = at.copy(), at_s.copy(), priors.copy()
         value = terms()(
             *(law(), c, order, borrow(means), borrow(y), borrow(s), borrow(i), borrow(j), borrow(laws)),
@@ -417,7 +419,7 @@ def functions_of(of: Posterior) -> OfValues:
 
 
 def information_functions(of: Posterior, way: Way, means_at: Any, own: Any) -> tuple[Any, Any]:
-    """``fisher`` and ``fisher_contraction`` of the values, both or neither."""
+    """Return ``fisher`` and ``fisher_contraction`` of the values, both or neither."""
     if of.law.information is None or of.highest < (2 if of.own is None else 3):
         return None, None
     count, c, (at, at_s, priors), borrow = of.parameters.count, of.law.constant, of.roles, way.borrow
@@ -454,13 +456,13 @@ def information_functions(of: Posterior, way: Way, means_at: Any, own: Any) -> t
 
 
 class ODEModel(Model):
-    """Made by :func:`refhmc.models.ODE`; ``solution`` is its :class:`ODESolution`, ``parameters`` its parameters."""
+    """A model created by :func:`refhmc.models.ODE`, with attributes ``solution`` (:class:`ODESolution`) and ``parameters``."""
 
     def __init__(self, of: Posterior, observations: Observations, priors: Mapping[str, Prior], options: dict) -> None:
         self.of, self.solution, self.parameters = of, of.solution, of.parameters
         self._given = (of, observations, priors, options)
         functions = functions_of(of)
-        texts: dict[str, Any] = in_coordinates(functions, of.parameters)  # as Python, around compiled functions
+        texts: dict[str, Any] = in_coordinates(functions, of.parameters)  # Python around compiled functions
         self._texts_to_compile = in_coordinates(functions, of.parameters)
         given: dict[str, Any] = dict(options)
         if isinstance(given.get("initial"), Mapping):
@@ -489,10 +491,10 @@ class ODEModel(Model):
         return self._texts_to_compile[key]
 
     def draw_start(self, rng: np.random.Generator) -> np.ndarray:
-        """The highest of STARTS ascents from draws of the prior, by L-BFGS.
+        """Return the best end of several L-BFGS ascents from draws of the prior.
 
-        Equations that oscillate have modes beside the main one, of curves that miss the observations, from which a chain that
-        starts there does not find out.
+        Oscillating equations have other modes, with curves that miss the observations. A chain that starts in one stays
+        there.
         """
         priors = self._given[2]
 
@@ -516,7 +518,7 @@ class ODEModel(Model):
 
 
 def draw_prior(rng: np.random.Generator, priors: Mapping[str, Prior], parameters: Parameters) -> dict[str, Any]:
-    """Values by name, each within its support: a law is cut off where that ends."""
+    """Return values by name, drawn from the prior and truncated to the supports."""
     values = {}
     for name, support in parameters.supports.items():
         for _ in range(1000):
@@ -524,12 +526,14 @@ def draw_prior(rng: np.random.Generator, priors: Mapping[str, Prior], parameters
             if not support.outside(values[name]):
                 break
         else:
-            raise ModelError(f"prior: no draw of {name} from {priors[name]} is in its support {support}")
+            raise ModelError(
+                f"prior of {name} must overlap its support {support}; got {priors[name]}, with no draw of 1000 inside."
+            )
     return values
 
 
 def means_and_s(values: Mapping[str, Any], of: Posterior, data: Observations) -> tuple[np.ndarray, np.ndarray]:
-    """m and s of all observations at values by name, (T, K); NaN where the ODE has no solution."""
+    """Return m and s of all observations (T, K) at values by name, NaN if the ODE has no solution."""
     x = np.concatenate([np.ravel(values[name]) for name in of.parameters.supports]).astype(float)
     shape = data.y.shape
     try:
@@ -549,7 +553,7 @@ def means_and_s(values: Mapping[str, Any], of: Posterior, data: Observations) ->
 
 
 def seen(values: np.ndarray, data: Observations) -> np.ndarray:
-    """As they are where all is observed; else those that are, in one row."""
+    """Return the values unchanged if everything is observed, and otherwise the observed ones in one row."""
     there = ~np.isnan(data.y)
     return values if there.all() else values[there]
 
@@ -574,7 +578,7 @@ def posterior_predictive(
 
 
 def generated_by(of: Posterior, data: Observations, priors: Mapping[str, Prior]) -> GeneratedQuantities:
-    """The groups of the model."""
+    """Return the generated groups of the model."""
     bound: dict[str, Any] = {"of": of, "data": data}
     proper = bool(priors) and all(each.kind != FLAT for each in priors.values())
     return GeneratedQuantities(
@@ -603,13 +607,15 @@ def model_of(
     options: dict[str, Any],
     **solver: Any,
 ) -> ODEModel:
-    """The model of arguments that fit each other: :func:`refhmc.models.ODE`."""
+    """Return the model with these arguments of :func:`refhmc.models.ODE`, after checking that they agree."""
     if not isinstance(errors, ErrorLaw):
-        raise ModelError(f"errors must be a law of refhmc.models.error_laws, such as Normal('sigma'), got {errors!r}")
+        raise ModelError(
+            f"errors must be a distribution of refhmc.models.error_laws, such as Normal('sigma'); got {errors!r}."
+        )
     of_errors = errors.parameter if isinstance(errors.parameter, str) else None
     if of_errors is not None and of_errors not in parameters.supports:
         raise ModelError(
-            f"errors: {errors.name} names {of_errors!r}, and the parameters are {', '.join(parameters.supports)}"
+            f"errors must name one of the parameters {', '.join(parameters.supports)}; got {errors.name}({of_errors!r})."
         )
     places = {
         name: np.arange(first, first + support.value_count)
@@ -617,14 +623,14 @@ def model_of(
     }
     in_equations = [key for key in parameters.supports if key != of_errors]
     if not in_equations:
-        raise ModelError("parameters: none is left for the equations")
+        raise ModelError("parameters must include at least one for the equations; got only that of the errors.")
     theta = np.concatenate([places[key] for key in in_equations])
     names = [key if parameters.supports[key].value_shape == () else f"{key}[{i}]"
              for key in in_equations for i in range(parameters.supports[key].value_count)]  # fmt: skip
     observe = () if observe is None else tuple(observe) if isinstance(observe, tuple | list) else (observe,)
     order = sum(f is not None for f in functions) - 1
     if observe and len(observe) <= order:
-        raise ModelError(f"observe: expected g(t, x, theta) and {order} derivatives, got {len(observe)} functions")
+        raise ModelError(f"observe must be g(t, x, theta) and its {order} derivatives; got {len(observe)} functions.")
     n = None if observe or callable(initial_state) else len(initial_state)
     data, at_s = observations_of(times_of(times, None)[0], y, errors, places.get(of_errors or ""), n)
     laws, own = priors_of(prior, parameters, places)
@@ -648,7 +654,7 @@ def model_of(
 
 
 def check_derivatives(model: ODEModel) -> None:
-    """Raise GradientError if one of the user's functions is not the derivative of the one before, near the start."""
+    """Raise GradientError if a user's function is not the derivative of the previous one, near the start."""
     of, solution = model.of, model.solution
     if callable(model.initial):
         values = draw_prior(np.random.default_rng(0), model._given[2], model.parameters)
@@ -671,52 +677,56 @@ def check_derivatives(model: ODEModel) -> None:
 def observations_of(
     times: Any, y: Any, law: ErrorLaw, places: np.ndarray | None, n: int | None
 ) -> tuple[Observations, np.ndarray]:
-    """The data, and where the s of each column is; ShapeError, ValueError."""
+    """Return the data and the index of s of each column. Raises ShapeError or ValueError."""
     times, y = np.array(array_of_numbers("times", times)), np.array(array_of_numbers("y", y))
     if y.ndim != 2 or len(y) != len(times) or (n is not None and y.shape[1] != n):
-        raise ShapeError(f"y: expected ({len(times)}, {'number of states' if n is None else n}), got {y.shape}")
+        raise ShapeError(
+            f"y must have the shape ({len(times)}, {'number of states' if n is None else n}); got {y.shape}."
+        )
     there = y[~np.isnan(y)]
     if np.isinf(y).any() or not there.size:
-        raise ValueError("y must hold finite observations, and NaN where there is none")
+        raise ValueError("y must be finite, with NaN for missing observations; got infinite values or no observation.")
     if (law.support == "positive" and not (there > 0).all()) or (
         law.support == "counts" and not ((there >= 0) & (there == np.round(there))).all()
     ):
-        raise ValueError(f"y must be {law.support.replace('counts', 'whole numbers from 0 on')} for {law.name} errors")
+        raise ValueError(f"y must be {law.support.replace('counts', 'non-negative integers')} for {law.name} errors.")
     k = y.shape[1]
     if places is not None:
         if len(places) not in (1, k):
             raise ShapeError(
-                f"errors: {law.parameter} must have 1 or {k} entries, as y has columns, it has {len(places)}"
+                f"errors: {law.parameter} must have 1 entry or {k}, one per column of y; got {len(places)}."
             )
         return Observations(times, y, np.ones(y.shape)), np.broadcast_to(places, (k,)).astype(np.int64)
     s = np.array(array_of_numbers("errors", law.parameter))
     try:
         s = np.broadcast_to(s, y.shape).copy()
     except ValueError:
-        raise ShapeError(f"errors: {s.shape} does not broadcast to y's {y.shape}") from None
+        raise ShapeError(f"errors must broadcast to the shape {y.shape} of y; got {s.shape}.") from None
     if not (s[~np.isnan(y)] > 0).all() or not np.isfinite(s[~np.isnan(y)]).all():
-        raise ValueError(f"errors: the numbers of {law.name} must be positive and finite")
+        raise ValueError(f"errors: the scale of {law.name} must be positive and finite; got {law.parameter!r}.")
     return Observations(times, y, s), np.full(k, -1, dtype=np.int64)
 
 
 def priors_of(prior: Any, parameters: Parameters, places: Mapping[str, np.ndarray]) -> tuple[np.ndarray, Own | None]:
-    """The table of laws, a row for each value, and the user's own prior. Raises ModelError."""
+    """Return the table of priors, a row per value, and the user's own prior. Raises ModelError."""
     laws = np.zeros((parameters.count, 4))
     laws[:, 0] = FLAT
     if isinstance(prior, Own):
         return laws, prior
     if not isinstance(prior, Mapping):
-        raise ModelError("prior must be a dictionary, parameter -> law of refhmc.models.priors, or priors.Own(...)")
+        raise ModelError(
+            "prior must be a dictionary of distributions of refhmc.models.priors by parameter, or priors.Own(...)."
+        )
     missing = [name for name in parameters.supports if name not in prior]
     unknown = [name for name in prior if name not in parameters.supports]
     if missing or unknown:
         raise ModelError(
-            f"prior: give a law for {', '.join(missing)}, such as priors.Normal(0, 1) or priors.Flat()"
+            f"prior must have a distribution such as priors.Normal(0, 1) for each parameter; none for {', '.join(missing)}."
             if missing
-            else f"prior: there is no parameter {unknown[0]!r}; there are {', '.join(parameters.supports)}"
+            else f"prior must be given by names of parameters ({', '.join(parameters.supports)}); got {unknown[0]!r}."
         )
     for name, law in prior.items():
         if not isinstance(law, Prior):
-            raise ModelError(f"prior: {name} must be a law of refhmc.models.priors, got {law!r}")
+            raise ModelError(f"prior of {name} must be a distribution of refhmc.models.priors; got {law!r}.")
         laws[places[name]] = law[:4]
     return laws, None

@@ -1,4 +1,4 @@
-"""Named parameters, each with its support: the coordinates of a model, and the way between these and the values."""
+"""Named parameters with supports: the coordinates of a model, and the transforms between coordinates and values."""
 
 from __future__ import annotations
 
@@ -20,40 +20,84 @@ from refhmc.parameters.supports import Support
 
 
 class Parameters:
-    """Parameters by name and support: ``Parameters(mu=Real(), tau=Positive(), theta=Real(shape=8, dims="school"))``.
+    """Named parameters, each with its support.
 
-    The *values* of all of them, in the order in which they are given, are a named tuple, ``Values``: a float for a parameter of
-    shape (), else an array of its shape. In one row, as second derivatives need them, they are flat, one after another, entries
-    of an array in the order of C: ``count`` of them, of which ``at.theta`` is the first that belongs to ``theta``.
+    The values of all parameters form a named tuple, ``Values``, in the order in which they are given. A parameter with shape
+    () is a float in it, and any other an array of its shape. Second derivatives use the values as one row of ``count``
+    numbers: entries of an array in C order, one parameter after another. ``at.theta`` is the index of the first entry of
+    ``theta``.
 
-    The *coordinates* (:mod:`refhmc.parameters.supports`) are what a chain moves in: ``dim`` of them, with ``names``.
+    A chain moves in the coordinates (:mod:`refhmc.parameters.supports`), of which there are ``dim``, with ``names``.
 
-    Raises ModelError for what is no support, and for names that cannot be fields of a named tuple or variables of a result, or
-    that collide.
+    Parameters
+    ----------
+    **supports : Support
+        The support of each parameter, by name. A name must be a valid field of a named tuple, and must not be "chain" or
+        "draw".
+
+    Attributes
+    ----------
+    supports : dict of str to Support
+        The supports by name.
+    names : list of str
+        Names of the coordinates, (dim,).
+    dim : int
+        Number of coordinates.
+    count : int
+        Number of values.
+    at : named tuple of int
+        Index of the first value of each parameter.
+    Values : type
+        The named tuple of values.
+    dims : dict of str to tuple of str
+        Names of the axes of the parameters that have them.
+
+    Raises
+    ------
+    refhmc.errors.ModelError
+        If a support is not a :class:`refhmc.parameters.Support`, or if names are invalid or collide.
+
+    See Also
+    --------
+    refhmc.Model : A model defined by functions of unconstrained coordinates.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> from refhmc.parameters import Positive, Real
+    >>> parameters = refhmc.Parameters(mu=Real(), tau=Positive(), theta=Real(shape=2, dims="school"))
+    >>> parameters.names
+    ['mu', 'log_tau', 'theta[0]', 'theta[1]']
+    >>> parameters.unconstrain({"mu": 0.5, "tau": 1.0, "theta": [2.0, 3.0]}).tolist()
+    [0.5, 0.0, 2.0, 3.0]
     """
 
     def __init__(self, /, **supports: Support) -> None:
         if not supports:
-            raise ModelError("Parameters needs at least one parameter, as in Parameters(mu=Real())")
+            raise ModelError(
+                "Parameters must have at least one parameter; got none. Write Parameters(mu=Real()), for example."
+            )
         for name, support in supports.items():
             _check_name(name)
             if isinstance(support, type) and issubclass(support, Support):
-                raise ModelError(f"{name}: give a support, {support.__name__}(...), not the class")
+                raise ModelError(
+                    f"{name} must be a support; got the class {support.__name__}. Write {support.__name__}(...)."
+                )
             if not isinstance(support, Support):
                 known = ", ".join(cls.__name__ for cls in _known())
-                raise ModelError(f"{name} must be a support, one of {known} of refhmc.parameters, got {support!r}")
+                raise ModelError(f"{name} must be a support ({known} of refhmc.parameters); got {support!r}.")
         self.supports = dict(supports)
         self.dims = {name: support.dims for name, support in supports.items() if support.dims}
         for name, dims in self.dims.items():
             for axis in dims:
                 if axis in supports or axis in SAMPLES:
                     taken = "a parameter" if axis in supports else "an axis of every result"
-                    raise ModelError(f"{name}: dims must not be the name of {taken}, got {axis!r}")
+                    raise ModelError(f"{name}: dims must not contain the name of {taken}; got {axis!r}.")
         self.names = self._coordinate_names()
         self.dim = len(self.names)
         if self.dim == 0:
             raise ModelError(
-                "Parameters needs at least one coordinate: a Simplex(1) and a CholeskyCorrelation(1) have none"
+                "Parameters must have at least one coordinate; Simplex(1) and CholeskyCorrelation(1) have none."
             )
         firsts = np.cumsum([0] + [support.value_count for support in supports.values()])
         self.count = int(firsts[-1])
@@ -78,7 +122,7 @@ class Parameters:
             base = support.coordinate_name(name)
             if base in owners:
                 raise ModelError(
-                    f"{name}: its coordinates are called {base!r}, and so are those of {owners[base]}; rename one of the two"
+                    f"{name} and {owners[base]} must have different coordinate names; both have {base!r}. Rename one of them."
                 )
             owners[base] = name
             number = support.coordinate_count
@@ -87,14 +131,30 @@ class Parameters:
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The shape of each parameter's values."""
+        """The shape of the values of each parameter."""
         return tuple(support.value_shape for support in self.supports.values())
 
     def constrain(self, u: np.ndarray) -> dict[str, np.ndarray]:
-        """The values by name at coordinates u, (d,) or (..., d): each of shape (..., *its own)."""
+        """Return the values at given coordinates.
+
+        Parameters
+        ----------
+        u : array_like of shape (..., dim)
+            Coordinates.
+
+        Returns
+        -------
+        dict of str to ndarray
+            Values by name, each of the shape (..., *shape).
+
+        Raises
+        ------
+        refhmc.errors.ShapeError
+            If the last axis of `u` does not have `dim` entries.
+        """
         u = np.asarray(u, dtype=float)
         if u.shape[-1:] != (self.dim,):
-            raise ShapeError(f"coordinates: expected (..., {self.dim}), got {u.shape}")
+            raise ShapeError(f"u must have the shape (..., {self.dim}); got {u.shape}.")
         rows = np.ascontiguousarray(u).reshape(-1, self.dim)
         x = values_at(rows, self.segments, self.count)
         named = {}
@@ -104,16 +164,35 @@ class Parameters:
         return named
 
     def unconstrain(self, values: Mapping[str, Any], what: str = "values") -> np.ndarray:
-        """The coordinates (d,) of values by name, one for each parameter; ``what`` they are is said by errors.
+        """Return the coordinates of given values.
 
-        Raises ShapeError for names and shapes that are not those of the parameters, InitError for values outside of a support.
+        Parameters
+        ----------
+        values : dict of str to array_like
+            Values by name, one entry for each parameter.
+        what : str, default "values"
+            Name of the argument in error messages.
+
+        Returns
+        -------
+        ndarray of shape (dim,)
+            Coordinates.
+
+        Raises
+        ------
+        refhmc.errors.ShapeError
+            If a name or a shape is not that of a parameter.
+        refhmc.errors.InitError
+            If a value is missing or outside its support.
         """
         for name in values:
             if name not in self.supports:
-                raise ShapeError(f"{what}: there is no parameter {name!r}; there are {', '.join(self.supports)}")
+                raise ShapeError(
+                    f"{what} must be given by names of parameters ({', '.join(self.supports)}); got {name!r}."
+                )
         missing = [name for name in self.supports if name not in values]
         if missing:
-            raise InitError(f"{what}: give {', '.join(missing)} too; each of {', '.join(self.supports)} needs a value")
+            raise InitError(f"{what} must have a value for every parameter; {', '.join(missing)} missing.")
         parts = [_coordinates(what, name, support, values[name]) for name, support in self.supports.items()]
         return np.concatenate(parts)
 
@@ -132,41 +211,92 @@ class Parameters:
         value_and_gradient: Callable | None = None,
         **options: Any,
     ) -> ParametersModel:
-        """The model whose density, of the values, is given by plain functions of ``(values, data)``, or of the values alone.
+        """Return the model with a density of the values, given by plain functions.
+
+        All functions take ``(values, data)``, or ``(values,)`` for a model without data. `values` is a copy, which they may
+        overwrite.
 
         Parameters
         ----------
-        log_density : the logarithm of the density of the values with respect to the measures in
-            :mod:`refhmc.parameters.supports`, up to a constant: a float. Log-Jacobians are added.
-        gradient : by the values, each taken as free: a tuple with one entry for each parameter, a number or an array of the
-            parameter's shape, in their order or as ``parameters.Values(mu=..., tau=...)``. A function with a third argument
-            ``out`` (count,), which holds zeros, writes them there instead: ``out[at.mu] = ...``, with ``at = parameters.at``.
-        hessian : a new array (count, count), or written to ``out``: ``out[at.mu, at.theta + j] = ...``; symmetric.
-        trace : ``(values, data, M)`` with a symmetric M (count, count): sum_ab M[a, b] d hessian[a, b] / dx_c, returned or
-            written (``out`` after ``M``) as a gradient is. third_derivative : in its place, the tensor (count, count, count),
-            returned or written as a Hessian is. They need ``hessian``.
-        fisher, fisher_contraction : a positive definite matrix (count, count) and its contraction, as ``hessian`` and ``hessian_contraction``: the
-            metric of :class:`refhmc.metrics.Fisher`, carried over to the coordinates as a tensor.
-        data, options : as those of :class:`refhmc.Model`, lists and tables as arrays; ``initial`` may also be values by name;
-            ``dims`` are those of other variables, which ``generated`` makes.
-        value_and_gradient : ``(values, data, out) -> log density``, where the two share work.
+        log_density : callable
+            ``(values, data) -> float``, the logarithm of the density up to a constant, with respect to the measures in
+            :mod:`refhmc.parameters.supports`. refhmc adds the log-Jacobians.
+        gradient : callable
+            ``(values, data)``, the derivatives by the values, each treated as free. It returns a tuple with one entry per
+            parameter, in order or as ``parameters.Values(mu=..., tau=...)``, each a number or an array of the parameter's
+            shape. A function with a third argument ``out`` (count,), which contains zeros, writes there instead:
+            ``out[at.mu] = ...``, with ``at = parameters.at``.
+        hessian : callable, optional
+            ``(values, data)``, a new symmetric array (count, count), or written to a third argument ``out``:
+            ``out[at.mu, at.theta + j] = ...``.
+        third_derivative : callable, optional
+            ``(values, data)``, the tensor (count, count, count), returned or written as the Hessian is. It requires
+            `hessian`.
+        hessian_contraction : callable, optional
+            ``(values, data, M)`` with a symmetric M (count, count): sum_ab M[a, b] d hessian[a, b] / dx_c, returned or
+            written (``out`` after ``M``) as the gradient is. It requires `hessian`, and is used instead of
+            `third_derivative`.
+        fisher : callable, optional
+            ``(values, data)``, a positive definite matrix (count, count), returned or written as the Hessian is. It is the
+            metric of :class:`refhmc.metrics.Fisher`, transformed to the coordinates as a tensor.
+        fisher_contraction : callable, optional
+            ``(values, data, M)``, the contraction of the derivative of `fisher`, as `hessian_contraction`. It requires
+            `fisher`.
+        data : object, optional
+            Data passed to the functions, as in :class:`refhmc.Model`. Lists and tables become arrays.
+        value_and_gradient : callable, optional
+            ``(values, data, out) -> float``, the log density, with the gradient written to ``out`` (count,), if the two
+            share work.
+        **options : object
+            Further options of :class:`refhmc.Model`. `initial` may also be values by name. `dims` are those of other
+            variables, which `generated` computes.
 
-        Functions are given copies of the values, which they may spoil. Raises ModelError for what is no function, and for
-        options that follow from the parameters; what a function returns wrongly is said at its first call.
+        Returns
+        -------
+        Model
+            The model, with ``parameters`` as attribute.
+
+        Raises
+        ------
+        refhmc.errors.ModelError
+            If a function is not callable or takes other arguments, or if an option follows from the parameters. A wrong
+            return value raises at the first call.
+
+        Examples
+        --------
+        >>> import refhmc
+        >>> from refhmc.parameters import Positive
+        >>> parameters = refhmc.Parameters(tau=Positive())
+        >>> model = parameters.model(lambda values: -values.tau, lambda values: (-1.0,), in_python="example")
+        >>> round(float(model.log_density([0.5])), 3)
+        -1.149
         """
         derivatives = (hessian, third_derivative, hessian_contraction, fisher, fisher_contraction)
         functions = Functions(log_density, gradient, value_and_gradient, *derivatives)
         return ParametersModel(self, functions, data, options)
 
     def ode(self, functions: tuple, **arguments: Any) -> Any:
-        """The posterior of an ODE whose parameters these are: for :func:`refhmc.models.ODE`."""
+        """Return the posterior of an ODE with these parameters; called by :func:`refhmc.models.ODE`.
+
+        Parameters
+        ----------
+        functions : tuple of callable
+            Right-hand side of the equations and its derivatives.
+        **arguments : object
+            Arguments of :func:`refhmc.models.ODE`.
+
+        Returns
+        -------
+        Model
+            The posterior.
+        """
         from refhmc.parameters.ode import model_of
 
         return model_of(functions, parameters=self, **arguments)
 
 
 def values_class(names: tuple[str, ...], title: str = "Values") -> Any:
-    """The named tuple of these fields, one and the same for the same names."""
+    """Return the named tuple with these fields, which is the same object for the same names."""
     return _values_class(names, title)
 
 
@@ -191,13 +321,11 @@ def _known() -> list[type[Support]]:
 
 def _check_name(name: str) -> None:
     if not name.isidentifier() or keyword.iskeyword(name):
-        raise ModelError(f"parameter {name!r}: a name must be an identifier, such as {_identifier(name)!r}")
+        raise ModelError(f"The name of a parameter must be an identifier, such as {_identifier(name)!r}; got {name!r}.")
     if name.startswith("_"):
-        raise ModelError(
-            f"parameter {name!r}: a name must not begin with an underscore, as no field of a named tuple does"
-        )
+        raise ModelError(f"The name of a parameter must not start with an underscore; got {name!r}.")
     if name in SAMPLES:
-        raise ModelError(f"a parameter cannot be called {name!r}: that is the name of an axis of the result")
+        raise ModelError(f"The name of a parameter must not be that of an axis of the result; got {name!r}.")
 
 
 def _identifier(name: str) -> str:
@@ -211,12 +339,14 @@ def _coordinates(what: str, name: str, support: Support, value: Any) -> np.ndarr
     try:
         x = np.asarray(value, dtype=float)
     except (TypeError, ValueError) as error:
-        raise ShapeError(f"{what}: {name} must be numbers of the shape {support.value_shape}: {error}") from error
+        raise ShapeError(
+            f"{what}: {name} must be numbers of the shape {support.value_shape}; got {value!r} ({error})."
+        ) from error
     if x.shape != support.value_shape:
-        raise ShapeError(f"{what}: {name} must have the shape {support.value_shape}, got {x.shape}")
+        raise ShapeError(f"{what}: {name} must have the shape {support.value_shape}; got {x.shape}.")
     if not np.isfinite(x).all():
-        raise InitError(f"{what}: {name} must be finite, got {value!r}")
+        raise InitError(f"{what}: {name} must be finite; got {value!r}.")
     wrong = support.outside(x)
     if wrong:
-        raise InitError(f"{what}: {name} {wrong}, got {value!r}")
+        raise InitError(f"{what}: {name} {wrong}; got {value!r}.")
     return support.inverse(x)

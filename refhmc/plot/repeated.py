@@ -12,7 +12,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from refhmc import integrators, kernels, metrics
-from refhmc.backends import BACKENDS
+from refhmc.backends import BACKENDS, Numba
 from refhmc.plot.runs import Run
 
 if TYPE_CHECKING:
@@ -65,7 +65,11 @@ def repeated(run: Run) -> str:
         "chains": len(about.get("iterations_per_chain", run.chains)),
         "random_seed": int(about["entropy"]) if "entropy" in about else None,
         "init": "pathfinder" if "pathfinder" in starts else None,
-        "backend": BACKENDS[backend](**({"fuse": True} if about.get("fused") else {})) if backend in BACKENDS else None,
+        "backend": Numba(fuse=True)
+        if (backend, about.get("fused")) == ("numba", 1)
+        else backend
+        if backend in BACKENDS
+        else None,
         "save_warmup": True if any(name.startswith("warmup_") for name in run.groups) else None,
     }
     if {"initvals", "warmup"} & set(starts):
@@ -107,9 +111,11 @@ def argument(value: Any, parameter: str) -> str:
 
 
 def literal(value: Any) -> str:
-    """Return the source of None, a bool, a number, a string, or a list or tuple of these. Raises TypeError for others."""
+    """Return the source of None, a bool, number, string or Numba backend, or a list or tuple of these, or raise TypeError."""
     if type(value) is float and not math.isfinite(value):
         return f"float({str(value)!r})"
+    if isinstance(value, Numba):
+        return f"refhmc.{value!r}"
     if value is None or type(value) in (bool, int, float, str):
         return repr(value)
     if type(value) is list:

@@ -75,7 +75,9 @@ def violations(
     refhmc.errors.ShapeError
         If `q` and `p` do not have the same shape, (d,) or (n, d).
 
-    References ---------- Brofos and Lederman (2021), Evaluating the implicit midpoint integrator for Riemannian Hamiltonian
+    References
+    ----------
+    Brofos and Lederman (2021), Evaluating the implicit midpoint integrator for Riemannian Hamiltonian
     Monte Carlo, eq. 48 with its erratum, and eq. 50.
 
     Examples

@@ -1,8 +1,8 @@
-"""How uncertain predictions are, and how right: of :func:`refhmc.predict`'s arrays, or of anybody's.
+"""Uncertainty and accuracy of predictions, from :func:`refhmc.predict` or from other arrays.
 
-Classes (:mod:`refhmc.uncertainty.classification`): probabilities (..., n, classes), regression
-(:mod:`refhmc.uncertainty.regression`): means (..., n, outputs) and standard deviations (...). The axes in front are those of
-the draws: none, one, or chain and draw. Pictures: :mod:`refhmc.uncertainty.plots`.
+:mod:`refhmc.uncertainty.classification` takes probabilities (..., n, classes). :mod:`refhmc.uncertainty.regression` takes
+means (..., n, outputs) and standard deviations (...). The axes in front are those of the draws: none, one, or chain and
+draw. :mod:`refhmc.uncertainty.plots` plots both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pictures of uncertainty. Each function draws on ``ax``, or on a new one, and returns it. They need the extra ``plot``."""
+"""Plots of uncertainty. Each function draws on ``ax``, or on a new one, and returns it. They require the extra ``plot``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,44 @@ def axes(ax: Any) -> Any:
 def plot_calibration_curve(
     probability: Any, y: Any, bins: int = 15, *, ax: Any = None, label: str | None = None
 ) -> Any:
-    """Accuracy against confidence, and the diagonal of perfect calibration."""
+    """Plot accuracy against confidence, with the diagonal of perfect calibration.
+
+    Parameters
+    ----------
+    probability : array_like of shape (..., n, classes)
+        Probabilities of the classes for n rows. All axes in front are axes of draws.
+    y : array_like of shape (n,)
+        Labels 0, ..., classes - 1.
+    bins : int, default 15
+        Number of bins.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on. Defaults to those of a new figure.
+    label : str, optional
+        Label of the curve in the legend.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    refhmc.errors.ShapeError
+        If the shapes do not agree.
+    ValueError
+        If `probability` is not a probability distribution over the classes, or if `y` is not a label.
+
+    See Also
+    --------
+    calibration_curve : Return the numbers of this plot.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> p = [[0.5, 0.5], [0.25, 0.75]]
+    >>> refhmc.uncertainty.plot_calibration_curve(p, [1, 1], bins=2).get_xlabel()
+    'confidence'
+    """
     ax = axes(ax)
     _, rows, confidence, right = calibration_curve(probability, y, bins)
     ax.axline((0, 0), slope=1, color="black", lw=0.8, ls=":")
@@ -38,13 +75,55 @@ def plot_calibration_curve(
 
 
 def plot_cumulative_entropy(probability: Any, y: Any, *, ax: Any = None, label: str | None = None) -> Any:
-    """Figure 2 of Cobb and Jalaian (2021): the distribution function of the entropy of misclassified rows. Low is good."""
+    """Plot the distribution function of the predictive entropy of misclassified rows.
+
+    A good classifier has a low curve: its errors are uncertain.
+
+    Parameters
+    ----------
+    probability : array_like of shape (..., n, classes)
+        Probabilities of the classes for n rows. All axes in front are axes of draws.
+    y : array_like of shape (n,)
+        Labels 0, ..., classes - 1.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on. Defaults to those of a new figure.
+    label : str, optional
+        Label of the curve in the legend.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    refhmc.errors.ShapeError
+        If the shapes do not agree.
+    ValueError
+        If `probability` is not a probability distribution over the classes, or if `y` is not a label.
+
+    See Also
+    --------
+    cumulative_entropy : Return the numbers of this plot.
+
+    References
+    ----------
+    Cobb and Jalaian (2021), Scaling Hamiltonian Monte Carlo inference for Bayesian neural networks with symmetric splitting,
+    fig. 2.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> p = [[0.5, 0.5], [0.25, 0.75]]
+    >>> refhmc.uncertainty.plot_cumulative_entropy(p, [1, 1]).get_xlabel()
+    'predictive entropy (nats)'
+    """
     ax = axes(ax)
     entropy, share = cumulative_entropy(probability, y)
     classes = np.shape(probability)[-1]
     ends = [0.0, *entropy, np.log(classes)]
     ax.step(ends, [0.0, *share, share[-1] if len(share) else 0.0], where="post", label=label)
-    ax.set(xlabel="predictive entropy (nats)", ylabel="share of the misclassified", ylim=(0, 1.02))
+    ax.set(xlabel="predictive entropy (nats)", ylabel="share of misclassified rows", ylim=(0, 1.02))
     if label:
         ax.legend()
     return ax
@@ -53,7 +132,51 @@ def plot_cumulative_entropy(probability: Any, y: Any, *, ax: Any = None, label: 
 def plot_mutual_information_matrix(
     probability: Any, y: Any, *, names: Sequence[str] | None = None, ax: Any = None, vmax: float | None = None
 ) -> Any:
-    """Figure 3 of Cobb and Jalaian (2021): mean mutual information by class, blank without rows, the diagonal framed."""
+    """Plot the mean mutual information by true and predicted class.
+
+    Pairs of classes without rows are blank, and the diagonal is framed.
+
+    Parameters
+    ----------
+    probability : array_like of shape (..., n, classes)
+        Probabilities of the classes for n rows. All axes in front are axes of draws.
+    y : array_like of shape (n,)
+        Labels 0, ..., classes - 1.
+    names : sequence of str, optional
+        Names of the classes. Defaults to their numbers.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on. Defaults to those of a new figure.
+    vmax : float, optional
+        Upper end of the colour scale, in nats. Defaults to the largest value.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    refhmc.errors.ShapeError
+        If the shapes do not agree.
+    ValueError
+        If `probability` is not a probability distribution over the classes, or if `y` is not a label.
+
+    See Also
+    --------
+    mutual_information_matrix : Return the numbers of this plot.
+
+    References
+    ----------
+    Cobb and Jalaian (2021), Scaling Hamiltonian Monte Carlo inference for Bayesian neural networks with symmetric splitting,
+    fig. 3.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> p = [[0.5, 0.5], [0.25, 0.75]]
+    >>> refhmc.uncertainty.plot_mutual_information_matrix(p, [1, 1]).get_ylabel()
+    'true class'
+    """
     ax = axes(ax)
     mean, _ = mutual_information_matrix(probability, y)
     k = len(mean)
@@ -75,12 +198,50 @@ def plot_mutual_information_matrix(
 def plot_band(
     x: Any, mean: Any, sd: Any, *, data: tuple | None = None, widths: Sequence[float] = (1.0, 2.0), ax: Any = None
 ) -> Any:
-    """Mean and bands against x (n,) or (n, 1), of the first output; ``data`` = (x, y) are put in as points."""
+    """Plot predictive mean and bands of the first output against one input.
+
+    Parameters
+    ----------
+    x : array_like of shape (n,) or (n, 1)
+        Inputs.
+    mean : array_like of shape (..., n, outputs)
+        Means m_s of the predictions. All axes in front are axes of draws.
+    sd : float or array_like of shape (...)
+        Standard deviation of the noise, or one for each draw.
+    data : tuple of two array_like, optional
+        Observations (x, y), drawn as points.
+    widths : sequence of float, default (1.0, 2.0)
+        Half widths of the bands, in standard deviations.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on. Defaults to those of a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    refhmc.errors.ShapeError
+        If the shapes do not agree.
+    ValueError
+        If a number is not finite, or if `sd` or a width is not positive.
+
+    See Also
+    --------
+    band : Return the numbers of this plot.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> len(refhmc.uncertainty.plot_band([0.0, 1.0], [[0.0], [1.0]], 0.5).collections)
+    2
+    """
     ax = axes(ax)
     m, _ = draws_of(mean, sd)
     n = m.shape[1]
     if np.shape(x) not in ((n,), (n, 1)):
-        raise ShapeError(f"x must be ({n},) or ({n}, 1), as the rows of mean, got {np.shape(x)}")
+        raise ShapeError(f"x must have the shape ({n},) or ({n}, 1), the rows of mean; got {np.shape(x)}.")
     x = finite("x", x).ravel()
     order = np.argsort(x, kind="stable")
     for shade, width in enumerate(sorted(widths, reverse=True), 1):

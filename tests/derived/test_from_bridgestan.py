@@ -1,4 +1,4 @@
-"""Stan models through BridgeStan, against a hand-written twin.
+"""Stan models through BridgeStan, against a hand-written by_hand.
 
 ``Stan`` has BridgeStan's interface (checked against the library's where it is installed) and the densities of refhmc's centred
 eight schools. With a Stan toolchain (``BRIDGESTAN`` names it) the same is done with Stan's own code.
@@ -10,6 +10,7 @@ import inspect
 import json
 import os
 import pickle
+import re
 import threading
 import time
 
@@ -38,7 +39,7 @@ class Stan:
 
     def __init__(self, model_lib, data=None, *, seed=1234, warn=True):
         self.lib_path, self.data, self.seed = str(model_lib), data or "", seed
-        self.twin = refhmc.models.EightSchools(centered=True)
+        self.by_hand = refhmc.models.EightSchools(centered=True)
 
     def name(self):
         return "schools_model"
@@ -73,12 +74,12 @@ class Stan:
             time.sleep(0)
             if theta_unc[9] > 8:
                 raise RuntimeError("normal_lpdf: scale is too large")
-            return self.twin.log_density(theta_unc), self.twin.gradient(theta_unc)
+            return self.by_hand.log_density(theta_unc), self.by_hand.gradient(theta_unc)
         finally:
             inside.release()
 
     def log_density_hessian(self, theta_unc, *, propto=True, jacobian=True, out_grad=None, out_hess=None):
-        return *self.log_density_gradient(theta_unc), self.twin.hessian(theta_unc)
+        return *self.log_density_gradient(theta_unc), self.by_hand.hessian(theta_unc)
 
 
 class ByDifferences(Stan):
@@ -86,7 +87,7 @@ class ByDifferences(Stan):
 
     def log_density_hessian(self, theta_unc, **options):
         noise = 1e-10 * np.random.default_rng(abs(hash(theta_unc.tobytes()))).uniform(-1, 1, (10, 10))
-        return 0.0, 0.0, self.twin.hessian(theta_unc) * (1 + noise)
+        return 0.0, 0.0, self.by_hand.hessian(theta_unc) * (1 + noise)
 
 
 @pytest.fixture(scope="module")
@@ -110,27 +111,27 @@ def test_the_stand_in_has_the_interface_of_the_library():
 
 
 def test_derivatives_are_those_by_hand(model):
-    twin = refhmc.models.EightSchools(centered=True)
+    by_hand = refhmc.models.EightSchools(centered=True)
     for log_tau in (-4.0, 0.3, 5.0):
         rng = np.random.default_rng(1)
         q, M = np.append(rng.normal(0, 3, 9), log_tau), rng.standard_normal((10, 10))
-        assert model.log_density(q) == twin.log_density(q)
-        np.testing.assert_array_equal(model.gradient(q), twin.gradient(q))
-        np.testing.assert_allclose(model.hessian(q), twin.hessian(q), rtol=1e-14)
-        wanted = twin.hessian_contraction(q, M)
+        assert model.log_density(q) == by_hand.log_density(q)
+        np.testing.assert_array_equal(model.gradient(q), by_hand.gradient(q))
+        np.testing.assert_allclose(model.hessian(q), by_hand.hessian(q), rtol=1e-14)
+        wanted = by_hand.hessian_contraction(q, M)
         np.testing.assert_allclose(model.hessian_contraction(q, M), wanted, rtol=0, atol=1e-8 * abs(wanted).max())
-    assert model.approximate == {"hessian_contraction": "by differences of the Hessian, to some 3e-11"}
+    assert model.approximate == {"hessian_contraction": "by differences of the Hessian, with relative error 3e-11"}
 
 
 def test_a_hessian_of_differences_is_named_and_its_trace_has_wider_steps(library):
-    made, twin = refhmc.from_bridgestan(ByDifferences(library)), refhmc.models.EightSchools(centered=True)
+    made, by_hand = refhmc.from_bridgestan(ByDifferences(library)), refhmc.models.EightSchools(centered=True)
     assert set(made.approximate) == {"hessian_contraction", "hessian"}
     q, M = np.append(np.linspace(-3, 3, 9), 0.5), np.ones((10, 10))
-    wanted = twin.hessian_contraction(q, M)
+    wanted = by_hand.hessian_contraction(q, M)
     np.testing.assert_allclose(made.hessian_contraction(q, M), wanted, rtol=0, atol=1e-5 * abs(wanted).max())
 
 
-def test_names_values_and_their_way_back(model):
+def test_names_values_and_inverse_transform(model):
     assert model.names == [*(f"theta[{j}]" for j in range(8)), "mu", "tau"]
     q = np.arange(20.0).reshape(2, 10) / 10
     values = model.constrain(q)
@@ -144,8 +145,8 @@ def test_names_values_and_their_way_back(model):
     own = {name: values[name][1] for name in ("theta", "mu", "tau")}
     np.testing.assert_allclose(model.unconstrain(own, "initvals"), q[1], rtol=1e-15)
     for given, error, words in (
-        ({"mu": 1.0}, InitError, "give finite values of theta, tau, too"),
-        ({**own, "eta": 1.0}, ShapeError, "no parameter 'eta'; it has theta, mu, tau"),
+        ({"mu": 1.0}, InitError, "finite values .*theta, tau"),
+        ({**own, "eta": 1.0}, ShapeError, "theta, mu, tau.*'eta'"),
         ({**own, "theta": 1.0}, ShapeError, r"theta must have the shape \(8,\)"),
         ({**own, "tau": -1.0}, InitError, "tau is negative"),
     ):
@@ -157,18 +158,17 @@ def test_another_process_and_another_library(model, library, tmp_path):
     again = pickle.loads(pickle.dumps(model))
     assert again.fingerprint() == model.fingerprint()
     assert again.approximate == model.approximate
-    (tmp_path / "other.so").write_bytes(b"compiled anew")
+    (tmp_path / "other.so").write_bytes(b"another library")
     for other in (Stan(tmp_path / "other.so", '{"J": 8}'), Stan(library, '{"J": 9}')):
         assert refhmc.from_bridgestan(other).fingerprint() != model.fingerprint()
 
 
-def test_chains_take_turns_and_what_stan_raises_is_a_divergence(model):
+def test_chains_take_turns_and_stan_errors_are_divergences(model):
     start = np.append(np.zeros(9), 7.9)
     kernel = refhmc.HMC(step_size=1.5, n_steps=3)
     result = refhmc.sample(model, kernel, draws=20, tune=0, chains=4, cores=4, initvals=start, **ALONE)
-    assert result.attributes["approximate_derivatives"] == [
-        "hessian_contraction by differences of the Hessian, to some 3e-11"
-    ]
+    (approximate,) = result.attributes["approximate_derivatives"]
+    assert re.search("^hessian_contraction by differences of the Hessian.*3e-11$", approximate)
     assert result.sample_stats["diverging"].any()
     assert "Stan: normal_lpdf: scale is too large" in str(result.warnings)
 
@@ -190,14 +190,14 @@ def test_stans_own_code(tmp_path):
     (tmp_path / "schools.stan").write_text(PROGRAM, encoding="utf-8")
     library = bridgestan.compile_model(str(tmp_path / "schools.stan"), make_args=["BRIDGESTAN_AD_HESSIAN=true"])
     made = refhmc.from_bridgestan(bridgestan.StanModel(library, json.dumps({"J": 8, "y": Y, "sigma": SIGMA})))
-    twin, rng = refhmc.models.EightSchools(centered=True), np.random.default_rng(1)
+    by_hand, rng = refhmc.models.EightSchools(centered=True), np.random.default_rng(1)
     q, M = rng.normal(0, 2, 10), rng.standard_normal((10, 10))
-    np.testing.assert_allclose(made.gradient(q), twin.gradient(q), rtol=1e-12)
-    np.testing.assert_allclose(made.hessian(q), twin.hessian(q), rtol=0, atol=1e-12 * abs(twin.hessian(q)).max())
+    np.testing.assert_allclose(made.gradient(q), by_hand.gradient(q), rtol=1e-12)
+    np.testing.assert_allclose(made.hessian(q), by_hand.hessian(q), rtol=0, atol=1e-12 * abs(by_hand.hessian(q)).max())
     np.testing.assert_allclose(
         made.hessian_contraction(q, M),
-        twin.hessian_contraction(q, M),
+        by_hand.hessian_contraction(q, M),
         rtol=0,
-        atol=1e-8 * abs(twin.hessian_contraction(q, M)).max(),
+        atol=1e-8 * abs(by_hand.hessian_contraction(q, M)).max(),
     )
     assert made.constrain(q)["pairs"].tolist() == [[q[0], q[1]], [q[2], q[3]]]

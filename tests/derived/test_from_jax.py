@@ -36,7 +36,7 @@ def centred(q):
 
 
 @pytest.mark.parametrize("log_tau", [-6.0, 0.3, 5.0])
-def test_the_schools_derivatives_are_those_by_hand(log_tau):
+def test_derivatives_of_eight_schools_agree_with_those_by_hand(log_tau):
     """To 1e-10 of the largest entry; the density up to its constant, which is that of another position."""
     model, ours = refhmc.from_jax(centred, 10), refhmc.models.EightSchools(centered=True)
     rng = np.random.default_rng(1)
@@ -61,7 +61,7 @@ def test_it_passes_the_kit_and_draws_as_the_model_by_hand():
     assert (abs(result.draws.mean(axis=(0, 1))) < scipy.stats.norm.isf(1e-5 / 6) * error).all()
 
 
-def test_models_alike_are_known_as_such_and_data_tell_them_apart():
+def test_fingerprint_depends_on_the_density_and_its_data():
     def of(y):
         y = jnp.asarray(y)
         return refhmc.from_jax(lambda q: -0.5 * jnp.sum((q - y) ** 2), 2)
@@ -70,10 +70,8 @@ def test_models_alike_are_known_as_such_and_data_tell_them_apart():
     assert of([1.0, 2.0]).fingerprint() != of([1.0, 2.5]).fingerprint()
 
 
-def test_single_precision_and_what_is_no_density_are_refused():
-    with pytest.raises(
-        refhmc.errors.ModelError, match=r"must return a real number in float64, for q of the shape \(3,\)"
-    ):
+def test_single_precision_and_vector_densities_are_rejected():
+    with pytest.raises(refhmc.errors.ModelError, match=r"log_density must return .*float64.*\(3,\)"):
         refhmc.from_jax(lambda q: q, 3)
     jax.config.update("jax_enable_x64", False)
     try:
@@ -84,20 +82,20 @@ def test_single_precision_and_what_is_no_density_are_refused():
 
 
 @pytest.mark.parametrize("dim", ["3", np.nan, 0, 2.5, True])
-def test_a_dim_that_is_no_whole_number_is_named(dim):
-    with pytest.raises(refhmc.errors.ShapeError, match="dim must be a whole number of at least 1, got "):
+def test_invalid_dim_is_rejected(dim):
+    with pytest.raises(refhmc.errors.ShapeError, match="dim must be .*at least 1"):
         refhmc.from_jax(lambda q: -jnp.sum(q**2), dim)
 
 
-def test_options_that_it_does_not_take_are_refused():
-    """Those of refhmc.Model that it does are taken."""
-    for name, says in {
-        "nam": r"from_jax\(\) has no argument 'nam': did you mean name\?",
-        "coordinates": r"from_jax\(\) has no argument 'coordinates': did you mean coords\?",
-        "data": r"from_jax\(\) has no argument 'data': close over them",
-        "hessian": r"from_jax\(\) has no argument 'hessian': it is made of log_density",
+def test_unknown_options_are_rejected():
+    """Other options of refhmc.Model are accepted."""
+    for name, words in {
+        "nam": r"from_jax\(\) has no argument 'nam'.* name\?",
+        "coordinates": r"from_jax\(\) has no argument 'coordinates'.* coords\?",
+        "data": r"from_jax\(\) has no argument 'data'.*closure",
+        "hessian": r"from_jax\(\) has no argument 'hessian'.*log_density",
     }.items():
-        with pytest.raises(TypeError, match=says):
+        with pytest.raises(TypeError, match=words):
             refhmc.from_jax(lambda q: -jnp.sum(q**2), 2, **{name: 3})
     model = refhmc.from_jax(lambda q: -jnp.sum(q**2), 2.0, initial=[0.0, 1.0], dims={"q": ("x",)}, noise=1e-9)
     assert (model.dim, model.dims, model.noise) == (2, {"q": ("x",)}, 1e-9)
@@ -205,7 +203,7 @@ def test_the_names_of_a_scope_can_be_stored(numpyro, tmp_path):
     assert result.observed_data["arm.y"].values.tolist() == [1.0, -1.0]
 
 
-def test_values_that_are_drawn_are_no_data(numpyro):
+def test_imputed_values_are_not_data(numpyro):
     """Seen and imputed ones in one site; data with a nan in a site of their own are data."""
     dist = numpyro.distributions
 
@@ -217,9 +215,9 @@ def test_values_that_are_drawn_are_no_data(numpyro):
         numpyro.sample("x", dist.Normal(mu, 1).mask(~np.isnan(x)), obs=x)
 
     y, x = np.arange(3.0), np.array([1.0, np.nan])
-    with pytest.warns(refhmc.errors.ModelWarning, match="from_numpyro leaves all out of the log likelihood") as said:
+    with pytest.warns(refhmc.errors.ModelWarning, match="from_numpyro leaves all out of the log likelihood") as caught:
         model = refhmc.from_numpyro(imputed, y, x)
-    assert said[0].filename == __file__
+    assert caught[0].filename == __file__
     np.testing.assert_array_equal(model.generated.observed_data["x"], x)
     assert list(model.generated.observed_data) == ["x"]
     assert model.dims == {}
@@ -228,7 +226,7 @@ def test_values_that_are_drawn_are_no_data(numpyro):
     assert model.log_density(np.array([0.5, 0.25])) == pytest.approx(law, rel=1e-12)  # missing, mu
 
 
-def test_a_numpyro_model_without_continuous_latents_is_refused(numpyro):
+def test_numpyro_model_without_continuous_latents_is_rejected(numpyro):
     dist = numpyro.distributions
 
     def counted():

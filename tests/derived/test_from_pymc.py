@@ -425,25 +425,23 @@ def test_axes_are_those_of_what_is_in_the_result():
     assert {"log_likelihood", "observed_data", "prior_predictive"} <= groups_of(made)
 
 
-def test_what_pymc_cannot_draw_leaves_its_group_out():
-    """A Flat those of the prior; predictions stay that can be drawn, and the log likelihood. A copy does not warn again."""
+def test_group_that_pymc_cannot_draw_is_left_out():
+    """Other groups are kept, and a copy of the model does not warn again."""
     with pm.Model() as flat:
         pm.Normal("sd")
         mu = pm.Flat("mu")
         pm.Normal("y", mu, 1, observed=[0.0, 1.0])
-    with pytest.warns(
-        refhmc.errors.ModelWarning, match=r"group prior: PyMC cannot draw mu \(Cannot sample from flat"
-    ) as said:
+    with pytest.warns(refhmc.errors.ModelWarning, match=r"group prior.* mu \(Cannot sample from flat") as caught:
         model = refhmc.from_pymc(flat)
-    assert [each.category for each in said].count(refhmc.errors.ModelWarning) == 1
-    assert said[0].filename == __file__
+    assert [each.category for each in caught].count(refhmc.errors.ModelWarning) == 1
+    assert caught[0].filename == __file__
     assert list(model.generated.made) == ["log_likelihood", "posterior_predictive"]
     assert {"log_likelihood", "posterior_predictive", "observed_data"} <= groups_of(model)
     with pm.Model() as custom:
         mu = pm.Normal("mu")
         pm.Normal("x", mu, 1, observed=[0.0])
         pm.CustomDist("y", mu, logp=lambda v, m: -((v - m) ** 2), observed=[0.0, 1.0])
-    with pytest.warns(refhmc.errors.ModelWarning, match="group posterior_predictive: PyMC cannot draw y"):
+    with pytest.warns(refhmc.errors.ModelWarning, match="group posterior_predictive.* cannot draw y"):
         model = refhmc.from_pymc(custom)
     assert list(model.generated.made) == ["log_likelihood", "prior"]
     with warnings.catch_warnings():
@@ -451,7 +449,7 @@ def test_what_pymc_cannot_draw_leaves_its_group_out():
         assert list(copy.copy(model).generated.made) == ["log_likelihood", "prior"]
 
 
-def test_what_cannot_be_sampled_is_named():
+def test_models_that_cannot_be_sampled_are_rejected():
     with pm.Model() as discrete:
         k = pm.Poisson("k", 3)
         pm.Normal("x", k)

@@ -187,9 +187,9 @@ def test_starts_are_given_by_name_and_inverted_exactly():
     q = np.random.default_rng(2).normal(size=(2, laws.dim))
     values = [{name: value for name, value in laws.constrain(row).items()} for row in q]
     np.testing.assert_allclose(given_starts(model, values, 2), q, rtol=1e-12, atol=1e-12)
-    with pytest.raises(InitError, match="initvals: tau must be above 0, got -1"):
+    with pytest.raises(InitError, match="initvals: tau must be above 0.*-1"):
         given_starts(model, {**values[0], "tau": -1}, 1)
-    with pytest.raises(InitError, match="initvals: give tau, p, o, w, L too"):
+    with pytest.raises(InitError, match="initvals .*tau, p, o, w, L"):
         given_starts(model, {"mu": 0.0}, 1)
     start = {"mu": 1.0, "tau": 2.0, "theta": np.zeros(8)}
     np.testing.assert_allclose(eight_schools(in_python=FEW_CALLS, initial=start).initial[:2], [1.0, np.log(2)])
@@ -212,7 +212,7 @@ def test_copies_and_pickles_are_the_same_model():
 
 
 @pytest.mark.sweep
-def test_what_numba_cannot_compile_runs_as_python():
+def test_function_that_numba_cannot_compile_runs_as_python():
     def log_density(values, data):
         return -0.5 * {"x": values.x}["x"].__pow__(2)
 
@@ -251,13 +251,13 @@ def test_plain_helpers_compile_and_functions_of_the_values_alone_will_do(further
 @pytest.mark.parametrize(
     ("log_density", "gradient", "words"),
     [
-        (lambda v: 0.0, lambda v, data: (0.0,), "log_density takes values alone, and gradient takes data"),
+        (lambda v: 0.0, lambda v, data: (0.0,), "gradient.*data"),
         (
             lambda v, d: 0.0,
             lambda v: (0.0,),
-            r"gradient must take \(values, data\) or \(values, data, out\).*; it takes 1,",
+            r"gradient must take \(values, data\) or \(values, data, out\).* takes 1",
         ),
-        (lambda v, d, e: 0.0, lambda v, d: (0.0,), r"log_density must take \(values, data\); it takes 3"),
+        (lambda v, d, e: 0.0, lambda v, d: (0.0,), r"log_density must take \(values, data\).* takes 3"),
     ],
 )
 def test_other_arguments_are_named(log_density, gradient, words):
@@ -281,7 +281,7 @@ def test_functions_get_copies_and_arrays_that_are_theirs():
     np.testing.assert_allclose(out, [2 * 2 + 1, 3 * 3 + 1])
 
 
-def test_a_position_that_cannot_be_evaluated_has_no_density():
+def test_evaluation_error_means_zero_density():
     def log_density(values, data):
         raise EvaluationError("no")
 
@@ -290,19 +290,19 @@ def test_a_position_that_cannot_be_evaluated_has_no_density():
 
 
 WRONG_RETURNS = [
-    (lambda v, d: None, None, "log_density must return a real number, it returned NoneType"),
-    (lambda v, d: v.x, None, r"log_density must return a real number, it returned ndarray of shape \(2,\)"),
-    (None, lambda v, d: -v.x, "gradient must return a tuple with one entry for each of x, s, it returned ndarray"),
-    (None, lambda v, d: (-v.x,), "gradient must return a tuple with one entry for each of x, s, it returned 1 entries"),
-    (None, lambda v, d: (-v.x, -v.s, 0.0), "it returned 3 entries"),
-    (None, lambda v, d: (-v.s, -v.x), r"gradient, as its entry for x, must return real numbers of shape \(2,\)"),
-    (None, lambda v, d: (-v.x, 1j), "gradient, as its entry for s, must return real numbers"),
-    (None, lambda v, d: None, "gradient must return a tuple .* it returned NoneType"),
+    (lambda v, d: None, None, "log_density must return a real number.*NoneType"),
+    (lambda v, d: v.x, None, r"log_density must return a real number.*ndarray.*\(2,\)"),
+    (None, lambda v, d: -v.x, "gradient must return a tuple .* x, s.*ndarray"),
+    (None, lambda v, d: (-v.x,), "gradient must return a tuple .* x, s.*1 entries"),
+    (None, lambda v, d: (-v.x, -v.s, 0.0), "gradient must return a tuple .*3 entries"),
+    (None, lambda v, d: (-v.s, -v.x), r"gradient.* x.* must return real numbers of shape \(2,\)"),
+    (None, lambda v, d: (-v.x, 1j), "gradient.* s.* must return real numbers"),
+    (None, lambda v, d: None, "gradient must return a tuple .*NoneType"),
 ]
 
 
 @pytest.mark.parametrize(("log_density", "gradient", "words"), WRONG_RETURNS)
-def test_what_a_function_returns_wrongly_is_said(log_density, gradient, words):
+def test_wrong_return_values_are_named(log_density, gradient, words):
     parameters = refhmc.Parameters(x=Real(shape=2), s=Real())
     model = parameters.model(
         log_density or (lambda v, d: 0.0), gradient or (lambda v, d: (v.x, v.s)), in_python=FEW_CALLS
@@ -314,7 +314,7 @@ def test_what_a_function_returns_wrongly_is_said(log_density, gradient, words):
 @pytest.mark.sweep
 @pytest.mark.parametrize(("log_density", "gradient", "words"), WRONG_RETURNS)
 @pytest.mark.filterwarnings("ignore::refhmc.errors.PythonModelWarning")
-def test_what_a_compiled_function_returns_wrongly_is_said(log_density, gradient, words):
+def test_wrong_return_values_of_compiled_functions_are_rejected(log_density, gradient, words):
     model = refhmc.Parameters(x=Real(shape=2), s=Real()).model(
         log_density or (lambda v, d: 0.0), gradient or (lambda v, d: (v.x, v.s))
     )
@@ -322,23 +322,19 @@ def test_what_a_compiled_function_returns_wrongly_is_said(log_density, gradient,
         refhmc.sample(model, draws=2, tune=0, chains=1, progressbar=False)
 
 
-def test_what_is_no_option_is_named():
+def test_invalid_options_are_named():
     model = schools.model
-    with pytest.raises(ModelError, match="gradient must be a function of \\(values, data\\), got NoneType"):
+    with pytest.raises(ModelError, match="gradient must be a function .*NoneType"):
         model(schools_log_density, None)
     with pytest.raises(ModelError, match="hessian_contraction must be a function"):
         model(schools_log_density, schools_gradient, hessian_contraction=3)
-    with pytest.raises(
-        ModelError, match="hessian_contraction is given without hessian, which the chain rule needs too"
-    ):
+    with pytest.raises(ModelError, match="hessian_contraction must be given together with hessian"):
         model(schools_log_density, schools_gradient, hessian_contraction=schools_gradient)
-    with pytest.raises(ModelError, match="names is not an option of Parameters.model: it follows from the parameters"):
+    with pytest.raises(ModelError, match="names is not an option.* follows from the parameters"):
         model(schools_log_density, schools_gradient, names=["a"])
-    with pytest.raises(
-        ModelError, match="room is not an option of Parameters.model: a model of named parameters does not"
-    ):
+    with pytest.raises(ModelError, match="room is not an option.* named parameters"):
         model(schools_log_density, schools_gradient, room=2)
-    with pytest.raises(ModelError, match="dims: those of 'theta' are given with its support"):
+    with pytest.raises(ModelError, match="dims .*'theta'"):
         model(schools_log_density, schools_gradient, dims={"theta": "school"})
     assert model(schools_log_density, schools_gradient, dims={"y": "school"}).dims == {
         "y": ("school",),
@@ -346,5 +342,5 @@ def test_what_is_no_option_is_named():
     }
     with pytest.raises(InitError, match="initial: tau must be above 0"):
         model(schools_log_density, schools_gradient, initial={"mu": 0.0, "tau": 0.0, "theta": Y})
-    with pytest.raises(ShapeError, match=r"dim must be a whole number .* got Parameters.*made by parameters.model"):
+    with pytest.raises(ShapeError, match=r"(?s)dim must be .*Parameters.*parameters.model"):
         refhmc.Model(schools, schools_log_density, schools_gradient)

@@ -281,7 +281,7 @@ def test_the_groups_of_a_result_and_words_about_a_start(sample):
     drawn = np.array([generated.posterior_predictive(values, rng)["y"] for _ in range(400)])
     loglik = np.array([made_of_normal(values, x, model) for x in drawn])
     assert np.abs(loglik.mean(axis=0)).max() < 4.9 / 20  # standard normal
-    with pytest.raises(InitError, match="(?s)the log density at the start .* is -inf: runge_kutta: more than 1 steps"):
+    with pytest.raises(InitError, match="(?s)log density.*-inf.*1 steps"):
         sample(made(max_steps=1), random_seed=1)
 
 
@@ -346,41 +346,41 @@ def test_a_law_and_a_prior_of_ones_own(sample):
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
-        ({"parameters": ["ka"]}, ModelError, r"parameters must be refhmc.Parameters\(...\), got list"),
-        ({"errors": 0.1}, ModelError, "errors must be a law of refhmc.models.error_laws"),
-        ({"errors": error_laws.Normal("sigma")}, ModelError, "Normal names 'sigma', and the parameters are s, ka"),
-        ({"errors": error_laws.Normal([1.0, 2.0, 3.0])}, ShapeError, r"errors: \(3,\) does not broadcast to y's"),
-        ({"errors": error_laws.Normal(0.0)}, ValueError, "errors: the numbers of Normal must be positive"),
-        ({"errors": error_laws.Poisson()}, ValueError, "y must be whole numbers from 0 on for Poisson errors"),
-        ({"y": np.zeros((3, 2))}, ShapeError, r"y: expected \(6, number of states\), got \(3, 2\)"),
+        ({"parameters": ["ka"]}, ModelError, r"parameters must be .*list"),
+        ({"errors": 0.1}, ModelError, "errors must be .*refhmc.models.error_laws.*0.1"),
+        ({"errors": error_laws.Normal("sigma")}, ModelError, "errors .*s, ka.*'sigma'"),
+        ({"errors": error_laws.Normal([1.0, 2.0, 3.0])}, ShapeError, r"errors must broadcast .* y.*\(3,\)"),
+        ({"errors": error_laws.Normal(0.0)}, ValueError, "errors.*Normal must be positive.*0.0"),
+        ({"errors": error_laws.Poisson()}, ValueError, "y must be .*integers for Poisson"),
+        ({"y": np.zeros((3, 2))}, ShapeError, r"y must have the shape \(6, number of states\).*\(3, 2\)"),
         ({"y": -np.ones((6, 2)), "errors": error_laws.LogNormal("s")}, ValueError, "y must be positive for LogNormal"),
-        ({"prior": {"ka": priors.Flat()}}, ModelError, "prior: give a law for s, ke, start, gut, volume, share"),
-        ({"prior": {**PRIOR, "kb": priors.Flat()}}, ModelError, "prior: there is no parameter 'kb'"),
-        ({"prior": {**PRIOR, "ka": 1.0}}, ModelError, "prior: ka must be a law of refhmc.models.priors, got 1.0"),
-        ({"prior": None}, ModelError, "parameters need errors=.* and prior="),
+        ({"prior": {"ka": priors.Flat()}}, ModelError, "prior .*s, ke, start, gut, volume, share"),
+        ({"prior": {**PRIOR, "kb": priors.Flat()}}, ModelError, "prior .*'kb'"),
+        ({"prior": {**PRIOR, "ka": 1.0}}, ModelError, "prior of ka must be .*refhmc.models.priors.*1.0"),
+        ({"prior": None}, ModelError, "errors.*prior"),
         (
             {"observe": (seen, seen_jacobian)},
             ModelError,
-            r"observe: expected g\(t, x, theta\) and 3 derivatives, got 2",
+            r"observe must be .*3 derivatives.*2",
         ),
         swept(
             {"observe": (seen, nothing, nothing, nothing)},
             GradientError,
-            r"jacobian of observe\[.* where differences give",
+            r"jacobian of observe",
         ),
-        ({"sigma": 1.0}, ModelError, "do not go with parameters"),
-        ({"solver": "auto"}, ModelError, "solver='auto' does not go with parameters"),
-        ({"initial_state": ["gut", "blood"]}, ValueError, "initial_state: there is no parameter 'blood'"),
+        ({"sigma": 1.0}, ModelError, "sigma.*parameters|parameters.*sigma"),
+        ({"solver": "auto"}, ModelError, "solver.*'auto'"),
+        ({"initial_state": ["gut", "blood"]}, ValueError, "initial_state.*'blood'"),
     ],
 )
-def test_arguments_that_do_not_fit(changes, error, words):
+def test_invalid_arguments_are_rejected(changes, error, words):
     with pytest.raises(error, match=words):
         made(**changes)
 
 
 def test_what_goes_with_parameters_alone():
     arguments = {"initial_state": [1.0, 1.0], "times": TIMES, "y": np.ones((6, 2))}
-    with pytest.raises(ModelError, match=r"errors goes with parameters=refhmc.Parameters\(...\)"):
+    with pytest.raises(ModelError, match=r"errors.*parameters"):
         refhmc.models.ODE(rhs, jacobian, hessian, errors=error_laws.Normal(1.0), **arguments)
-    with pytest.raises(ModelError, match="ODE needs parameters, errors and prior; or hessian, sigma and prior_mean"):
+    with pytest.raises(ModelError, match="parameters, errors and prior.*hessian, sigma and prior_mean"):
         refhmc.models.ODE(rhs, jacobian, hessian, **arguments)

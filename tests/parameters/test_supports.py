@@ -97,71 +97,71 @@ WRONG_SUPPORTS = [
     (lambda: Interval([0, 0], 1), ModelError, "Interval: lower must be a finite number"),
     (lambda: Interval(False, True), ModelError, "Interval: lower must be a finite number, got False"),
     (lambda: Interval(None, 1), ModelError, "Interval: lower must be a finite number, got None"),
-    (lambda: Above(np.nan), ModelError, "Above: lower must be a finite number, got nan"),
-    (lambda: Below(-np.inf), ModelError, "Below: upper must be a finite number, got -inf"),
+    (lambda: Above(np.nan), ModelError, "Above: lower must be a finite number.*nan"),
+    (lambda: Below(-np.inf), ModelError, "Below: upper must be a finite number.*-inf"),
     (lambda: Below(1j), ModelError, "Below: upper must be a finite number"),
-    (lambda: Simplex(0), ShapeError, "Simplex: n must be a whole number of at least 1, got 0"),
-    (lambda: Simplex(2.5), ShapeError, "Simplex: n must be a whole number"),
+    (lambda: Simplex(0), ShapeError, "Simplex: n must be .*0"),
+    (lambda: Simplex(2.5), ShapeError, "Simplex: n must be .*2.5"),
     (lambda: CholeskyCorrelation(-1), ShapeError, "CholeskyCorrelation: n must be"),
     (lambda: Ordered(None), ShapeError, "Ordered: n must be"),
 ]
 
 WRONG_PARAMETERS = [
     ({}, "at least one parameter"),
-    ({"mu": 1.0}, "mu must be a support, one of Above, Below, .* got 1.0"),
-    ({"mu": Real}, r"mu: give a support, Real\(...\), not the class"),
+    ({"mu": 1.0}, "mu must be a support.*Above, Below, .* got 1.0"),
+    ({"mu": Real}, r"mu must be a support.*class Real"),
     ({"mu": None}, "mu must be a support"),
-    ({"mu": "real"}, "mu must be a support, .* got 'real'"),
-    ({"my mu": Real()}, "parameter 'my mu': a name must be an identifier, such as 'my_mu'"),
-    ({"2": Real()}, "parameter '2': a name must be an identifier, such as 'x2'"),
-    ({"": Real()}, "parameter '': a name must be an identifier"),
-    ({"lambda": Real()}, "parameter 'lambda': a name must be an identifier, such as 'lambda_'"),
-    ({"_mu": Real()}, "must not begin with an underscore"),
-    ({"chain": Real()}, "a parameter cannot be called 'chain'"),
-    ({"tau": Positive(), "log_tau": Real()}, "log_tau: its coordinates are called 'log_tau', and so are those of tau"),
+    ({"mu": "real"}, "mu must be a support.* got 'real'"),
+    ({"my mu": Real()}, "identifier, such as 'my_mu'.*'my mu'"),
+    ({"2": Real()}, "identifier, such as 'x2'.*'2'"),
+    ({"": Real()}, "identifier.*''"),
+    ({"lambda": Real()}, "identifier, such as 'lambda_'.*'lambda'"),
+    ({"_mu": Real()}, "underscore.*'_mu'"),
+    ({"chain": Real()}, "axis of the result.*'chain'"),
+    ({"tau": Positive(), "log_tau": Real()}, "log_tau and tau must .*'log_tau'"),
     (
         {"school": Real(), "x": Real(shape=2, dims="school")},
-        "x: dims must not be the name of a parameter, got 'school'",
+        "x: dims must not .* a parameter.*'school'",
     ),
-    ({"x": Real(shape=2, dims="draw")}, "x: dims must not be the name of an axis of every result, got 'draw'"),
+    ({"x": Real(shape=2, dims="draw")}, "x: dims must not .* an axis of every result.*'draw'"),
     ({"w": Simplex(1)}, "at least one coordinate"),
 ]
 
 
 @pytest.mark.parametrize(("make", "error", "words"), WRONG_SUPPORTS)
-def test_what_is_no_support_is_named(make, error, words):
+def test_invalid_supports_are_rejected(make, error, words):
     with pytest.raises(error, match=words):
         make()
 
 
 @pytest.mark.parametrize(("supports", "words"), WRONG_PARAMETERS)
-def test_what_are_no_parameters_is_named(supports, words):
+def test_invalid_parameters_are_rejected(supports, words):
     with pytest.raises(ModelError, match=words):
         refhmc.Parameters(**supports)
 
 
 WRONG_VALUES = [
-    ({"tau": -1.0}, InitError, "values: tau must be above 0, got -1.0"),
+    ({"tau": -1.0}, InitError, "values: tau must be above 0.*-1.0"),
     ({"tau": 0.0}, InitError, "values: tau must be above 0"),
-    ({"tau": np.nan}, InitError, "values: tau must be finite, got nan"),
-    ({"tau": np.inf}, InitError, "values: tau must be finite, got inf"),
-    ({"tau": [1.0]}, ShapeError, r"values: tau must have the shape \(\), got \(1,\)"),
+    ({"tau": np.nan}, InitError, "values: tau must be finite.*nan"),
+    ({"tau": np.inf}, InitError, "values: tau must be finite.*inf"),
+    ({"tau": [1.0]}, ShapeError, r"values: tau must have the shape \(\).*\(1,\)"),
     ({"tau": "one"}, ShapeError, r"values: tau must be numbers of the shape \(\)"),
     ({"below": 2.0}, InitError, "values: below must be below 2"),
     ({"p": 1.0}, InitError, "values: p must be between 0 and 1"),
     ({"o": [1.0, 1.0]}, InitError, "values: o must increase along the last axis"),
     ({"w": [0.5, 0.5, 0.0]}, InitError, "values: w must be positive"),
-    ({"w": [0.5, 0.5, 0.5]}, InitError, "values: w must sum to one along the last axis, not to 1.5"),
+    ({"w": [0.5, 0.5, 0.5]}, InitError, "values: w must sum to one along the last axis.*1.5"),
     ({"L": [[1.0, 0.5], [0.0, 1.0]]}, InitError, "values: L must be zero above the diagonal"),
     ({"L": [[1.0, 0.0], [1.0, 0.0]]}, InitError, "values: L must be positive on the diagonal"),
     ({"L": [[1.0, 0.0], [0.5, 0.5]]}, InitError, "values: L must have rows of length one"),
-    ({"L": np.eye(3)}, ShapeError, r"values: L must have the shape \(2, 2\), got \(3, 3\)"),
-    ({"sigma": 1.0}, ShapeError, "values: there is no parameter 'sigma'; there are tau, below, p, o, w, L"),
+    ({"L": np.eye(3)}, ShapeError, r"values: L must have the shape \(2, 2\).*\(3, 3\)"),
+    ({"sigma": 1.0}, ShapeError, "values .*tau, below, p, o, w, L.*'sigma'"),
 ]
 
 
 @pytest.mark.parametrize(("values", "error", "words"), WRONG_VALUES)
-def test_a_value_outside_of_its_support_is_named(values, error, words):
+def test_values_outside_their_support_are_rejected(values, error, words):
     parameters = refhmc.Parameters(
         tau=Positive(), below=Below(2), p=Interval(0, 1), o=Ordered(2), w=Simplex(3), L=CholeskyCorrelation(2)
     )
@@ -169,5 +169,5 @@ def test_a_value_outside_of_its_support_is_named(values, error, words):
     np.testing.assert_allclose(parameters.constrain(parameters.unconstrain(inside))["w"], inside["w"], rtol=1e-14)
     with pytest.raises(error, match=words):
         parameters.unconstrain({**inside, **values})
-    with pytest.raises(InitError, match="values: give below, p, o, w, L too"):
+    with pytest.raises(InitError, match="values .*below, p, o, w, L"):
         parameters.unconstrain({"tau": 1.0})

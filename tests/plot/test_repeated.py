@@ -84,6 +84,7 @@ def code_of(run):
         "sample",
         "by_name",
         "float",
+        "Numba",
     }
     for function in called:
         name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "()")

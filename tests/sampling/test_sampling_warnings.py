@@ -270,7 +270,7 @@ def test_the_report_of_what_was_compiled_names_each_once(monkeypatch):
     monkeypatch.setattr(refhmc.core.compiled, "log", log)
     report = compilation_report()
     assert report.count("the metric SoftAbs") == 1
-    assert "the metric SoftAbs 2.0 s, the sampling loop 1.0 s (3.0 s in all)" in report
+    assert "3.0 s: the metric SoftAbs 2.0 s, the sampling loop 1.0 s" in report
 
 
 def test_a_healthy_short_run_is_not_called_stuck(normal, sample):

@@ -154,23 +154,23 @@ P = np.full((5, 4), 0.25)
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda: u.predictive_entropy(P[0]), ShapeError, r"\(..., n, classes\), none of them 0, got \(4,\)"),
-        (lambda: u.predictive_entropy(P[:0]), ShapeError, r"got \(0, 4\)"),
-        (lambda: u.predictive_entropy(P * 2), ValueError, "its sum over the classes must be 1"),
-        (lambda: u.predictive_entropy(P + [1, -1, 0, 0]), ValueError, "must not be negative"),
-        (lambda: u.predictive_entropy(P * np.nan), ValueError, "must not be negative"),
+        (lambda: u.predictive_entropy(P[0]), ShapeError, r"probability.*\(..., n, classes\).*\(4,\)"),
+        (lambda: u.predictive_entropy(P[:0]), ShapeError, r"probability.*\(0, 4\)"),
+        (lambda: u.predictive_entropy(P * 2), ValueError, "probability must .*sum 1"),
+        (lambda: u.predictive_entropy(P + [1, -1, 0, 0]), ValueError, "probability must be non-negative"),
+        (lambda: u.predictive_entropy(P * np.nan), ValueError, "probability must be non-negative"),
         (
             lambda: u.predictive_entropy([P, P - [[0], [0.1], [0], [0], [0]]]),
             ValueError,
-            r"probability\[1, 1\] is \[0.15",
+            r"\[0.15.*\[1, 1\]",
         ),
         (lambda: u.calibration_curve(P, np.zeros(5, int), np.nan), ValueError, "bins must be .* got nan"),
-        (lambda: u.accuracy(P, np.zeros(4, int)), ShapeError, r"y must be \(5,\)"),
-        (lambda: u.accuracy(P, np.arange(5)), ValueError, r"labels are 0, ..., 3; y\[4\] is 4"),
-        (lambda: u.brier_score(P, np.full(5, -1)), ValueError, r"y\[0\] is -1"),
-        (lambda: u.calibration_curve(P, np.zeros(5, int), 0), ValueError, "bins must be a whole number"),
+        (lambda: u.accuracy(P, np.zeros(4, int)), ShapeError, r"y must .*\(5,\)"),
+        (lambda: u.accuracy(P, np.arange(5)), ValueError, r"labels.*3.*y\[4\].*4"),
+        (lambda: u.brier_score(P, np.full(5, -1)), ValueError, r"y\[0\].*-1"),
+        (lambda: u.calibration_curve(P, np.zeros(5, int), 0), ValueError, "bins must be .*0"),
     ],
 )
-def test_what_cannot_be_is_refused(call, error, words):
+def test_invalid_arguments_are_rejected(call, error, words):
     with pytest.raises(error, match=words):
         call()

@@ -67,12 +67,12 @@ def test_band(ax):
 
 
 @pytest.mark.parametrize("x", [np.zeros(2), np.zeros(4), np.zeros((3, 2)), np.zeros((1, 3))])
-def test_a_band_has_an_x_for_each_row_of_its_mean(x, ax):
-    with pytest.raises(ShapeError, match=r"x must be \(3,\) or \(3, 1\)"):
+def test_plot_band_rejects_x_of_another_length(x, ax):
+    with pytest.raises(ShapeError, match=r"x must .*\(3,\) or \(3, 1\)"):
         u.plot_band(x, np.zeros((2, 3, 1)), np.ones(2), ax=ax)
 
 
-def test_axes_of_ones_own_and_no_matplotlib(monkeypatch):
+def test_new_axes_and_missing_matplotlib(monkeypatch):
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
     from matplotlib import pyplot

@@ -67,14 +67,14 @@ M = np.zeros((3, 4, 1))
     ("call", "error", "words"),
     [
         (lambda: u.band(M[0, 0], 1.0), ShapeError, r"\(..., n, outputs\)"),
-        (lambda: u.band(M, [1.0, 1.0]), ShapeError, r"a number or \(3,\)"),
+        (lambda: u.band(M, [1.0, 1.0]), ShapeError, r"sd must be a number.*\(3,\)"),
         (lambda: u.band(M, 0.0), ValueError, "sd must be positive"),
         (lambda: u.band(M, 1.0, -1.0), ValueError, "width must be positive"),
         (lambda: u.band(M + np.nan, 1.0), ValueError, "mean must be finite"),
-        (lambda: u.root_mean_squared_error(M, np.zeros(5)), ShapeError, r"y must be \(4, 1\)"),
-        (lambda: u.coverage(M, 1.0, [0, 0, np.inf, 0]), ValueError, r"y must be finite; y\[2"),
+        (lambda: u.root_mean_squared_error(M, np.zeros(5)), ShapeError, r"y must .*\(4, 1\)"),
+        (lambda: u.coverage(M, 1.0, [0, 0, np.inf, 0]), ValueError, r"y must be finite.*y\[2"),
     ],
 )
-def test_what_cannot_be_is_refused(call, error, words):
+def test_invalid_arguments_are_rejected(call, error, words):
     with pytest.raises(error, match=words):
         call()
