@@ -5,6 +5,9 @@ from __future__ import annotations
 import ast
 import math
 import re
+import subprocess
+import sys
+import textwrap
 
 import numpy as np
 import pytest
@@ -82,14 +85,50 @@ def test_the_integers_example_runs():
     assert names["animals"].runs_as_python is None
 
 
-def test_the_kits_example_finds_the_slip():
-    blocks = code_of(GUIDE + "kit.md")
-    example = next(block for block in blocks if "rc.integrator(" in block)
+def checks_of_the_guide(*parts):
+    """Return what the cells of the page on checking a sampler define, if they contain one of ``parts``."""
     names: dict = {}
-    exec(compile(example, "guide", "exec"), names)
+    for block in code_of(GUIDE + "check_your_sampler.md"):
+        if any(part in block for part in parts):
+            exec(compile(block, "guide", "exec"), names)
+    return names
+
+
+def test_the_check_of_a_leapfrog_with_half_a_drift_fails_as_inefficient():
+    names = checks_of_the_guide("rc.integrator(")
     assert not names["report"].ok
     assert names["report"].row("elapsed time").status == "FAIL"
     assert names["report"].severity == "inefficient"
+
+
+def test_the_checks_of_kernels_give_the_verdicts_of_the_guide():
+    names = checks_of_the_guide("rc.integrator(", "rc.transition(", "rc.orbit(", "golden_vectors", "make=make")
+    assert names["report"].ok  # the transition
+    assert names["exact"].ok
+    assert names["biased"].severity == "wrong law"
+    answers = names["answers"]
+    assert names["rc"].golden_vectors.compare(answers, op="grad", target="funnel").ok
+
+
+def test_the_client_of_the_guide_passes(capsys):
+    checks_of_the_guide("client.write_text(")
+    shown = capsys.readouterr().out
+    assert "FAIL" not in shown
+    assert shown.count("VERDICT: PASS") == 2
+    assert shown.rstrip().endswith("exit status 0")
+
+
+def test_the_pytest_example_runs(tmp_path):
+    """Its kernel and its step with half a drift are those of the cells: one passes, one fails, one is an expected failure."""
+    page = (ROOT / GUIDE / "check_your_sampler.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^    # test_my_sampler.py\n(?:(?:    .*)?\n)+", page, re.MULTILINE)
+    cells = code_of(GUIDE + "check_your_sampler.md")
+    parts = [next(cell for cell in cells if text in cell) for text in ("def leapfrog", "def make")]
+    (tmp_path / "my_sampler.py").write_text("\n".join(parts), encoding="utf-8")
+    (tmp_path / "test_my_sampler.py").write_text(textwrap.dedent(example), encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "test_my_sampler.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "1 failed, 1 passed, 1 xfailed" in done.stdout, done.stdout + done.stderr
 
 
 def cycles():
