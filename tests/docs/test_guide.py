@@ -70,10 +70,10 @@ def test_the_derived_text_is_the_one_shown():
 
 
 @pytest.mark.sweep
-def test_the_integers_example_runs():
+def test_the_example_with_an_integer_agrees_with_the_sum():
     """And agrees with the sum over N: P(N) ~ 1/N N!/(N - y)! B(y + 1, N - y + 1); z below 4.5 is passed by 1 - 7e-6."""
-    blocks = code_of(GUIDE + "integers.md")
-    text = next(block for block in blocks if "refhmc.Embedding(" in block).rpartition("refhmc.sample(")[0]
+    blocks = code_of(GUIDE + "discrete.md")
+    text = next(block for block in blocks if "refhmc.Embedding(" in block).rpartition("result = refhmc.sample(")[0]
     names: dict = {"np": np, "refhmc": refhmc}
     exec(compile(text, "guide", "exec"), names)
     result = refhmc.sample(names["animals"], random_seed=1, progressbar=False, raw=True)
