@@ -7,7 +7,7 @@ A **module** is a file. An **arrow** goes from one module to another that it imp
 folders and the files beside them. An arrow between rooms is there if there is one between their modules. A **circle** is a
 strongly connected component of more than one: a set in which each can be reached from each.
 
-``--write`` puts the table and the picture in their place in ``docs/architecture.md``. The sources are only read (``ast``);
+``--write`` puts the picture in its place in ``docs/architecture.md``. The sources are only read (``ast``);
 those of another commit come from ``git archive``.
 """
 
@@ -255,12 +255,18 @@ def picture(arrows: Arrows) -> str:
     return "\n".join(["```mermaid", "graph BT", *edges, "```"])
 
 
-def page(before: str) -> str:
+def table(before: str) -> str:
     then, now = house(sources_at(before)), house(sources_here())
     rows = [(what, old, new) for (what, old), (_, new) in zip(figures(then), figures(now), strict=True)]
-    table = ["| | before | today |", "|---|---:|---:|", *(f"| {what} | {old} | {new} |" for what, old, new in rows)]
+    return "\n".join(
+        ["| | before | today |", "|---|---:|---:|", *(f"| {what} | {old} | {new} |" for what, old, new in rows)]
+    )
+
+
+def picture_of_today() -> str:
+    now = house(sources_here())
     rooms = between({name: now.anywhere[name] for name in now.sources if room(name) in ORDER}, room)
-    return "\n".join([*table, "", picture({name: found & set(ORDER) for name, found in rooms.items()})])
+    return picture({name: found & set(ORDER) for name, found in rooms.items()})
 
 
 def main() -> None:
@@ -268,8 +274,8 @@ def main() -> None:
     parser.add_argument("--before", default="9b0da88", help="the commit to compare with (default %(default)s)")
     parser.add_argument("--write", action="store_true", help=f"into {PAGE.relative_to(ROOT).as_posix()}")
     options = parser.parse_args()
-    made = page(options.before)
-    print(made)
+    made = picture_of_today()
+    print(table(options.before), made, sep="\n\n")
     for arrow in upward(house(sources_here())):
         print("against the order of the rooms:", arrow)
     if options.write:
