@@ -1,14 +1,13 @@
-"""One posterior in five texts, and what each costs: ``python -m validation.benchmarks.five_ways [--python by_jax=PATH ...]``.
+"""One posterior in five implementations: ``python -m validation.benchmarks.five_ways [--python by_jax=PATH ...]``.
 
-*Ready*: from the start of a process to the model with density, gradient, Hessian and trace evaluated once, so with the
-libraries' imports and all that is compiled for it; cold with empty caches, warm with those of the process before. Microseconds
-of a call are those of the pointers that samplers call, out of a compiled loop. NUTS: the least effective sample size of eta, mu
-and tau over the seconds of `sample` in the same process after a short run, 4 x 1,000 draws and as many of warm-up, chains one
-after another.
+*Ready* is the time from the start of a process until density, gradient, Hessian and its contraction have been evaluated once. It
+includes imports and compilation: *cold* with empty caches, *warm* with those of the process before. Microseconds per call are
+those of the function pointers that samplers call, in a compiled loop. ESS/s of NUTS is the least effective sample size of eta,
+mu and tau over the seconds of `sample`. These runs have 4 x 1,000 draws and as many iterations of warm-up, one chain after another.
 
-The texts are the files of ``docs/five_ways``. A text whose library is not installed here is measured by the interpreter that
-``--python`` names for it (it needs refhmc's dependencies, and takes refhmc from this tree), or left out. The page
-``docs/five_ways.md`` is written from the texts and the table.
+The implementations are the files of ``docs/five_ways``. If the library of one is not installed, it is measured by the interpreter
+that ``--python`` names for it (with refhmc's dependencies and refhmc from this tree), or left out. The page
+``docs/five_ways.md`` is written from these files and the table.
 """
 
 from __future__ import annotations
@@ -37,29 +36,28 @@ WAYS = {
     "by_hand": (
         "By hand: `refhmc.Model`",
         (),
-        "Formulas by paper and pencil; functions of the unconstrained coordinates.",
+        "Derivatives on paper; functions of the unconstrained coordinates.",
     ),
     "by_parameters": (
-        "By hand, of the values: `refhmc.Parameters`",
+        "By hand, with named parameters: `refhmc.Parameters`",
         (),
-        "Derivatives by eta, mu and tau themselves. The logarithm of tau, its Jacobian and the chain rule are refhmc's.",
+        "Derivatives with respect to eta, mu and tau. refhmc supplies the logarithm of tau, its Jacobian and the chain rule.",
     ),
     "by_sympy": (
         "SymPy: `refhmc.from_sympy`",
         ("sympy",),
-        "The formula; `print(model.source)` shows the functions made of it.",
+        "The formula. `print(model.source)` shows the generated functions.",
     ),
     "by_pymc": (
         "PyMC: `refhmc.from_pymc`",
         ("pymc", "pytensor"),
-        "The generative model; PyTensor differentiates and compiles.",
+        "The generative model. PyTensor differentiates and compiles it.",
     ),
     "by_jax": (
         "JAX: `refhmc.from_jax`",
         ("jax",),
-        "The density as an array program; JAX differentiates, and XLA compiles. A call of JAX by itself is dear on "
-        "the machine of this table: the sum of ten squares with its gradient takes 26 us there. "
-        "On another machine, on 2026-11-23, the three calls took 9.25, 22 and 39.8 us.",
+        "The density as an array program. JAX differentiates it and XLA compiles it. A single call of JAX is "
+        "expensive on the machine of the benchmark.",
     ),
 }
 WHAT = " ".join((__doc__ or "").split("\n\n")[1].split())
@@ -217,14 +215,15 @@ def page(table: str) -> str:
     """The five texts and the table."""
     parts = [
         "# One posterior, five ways",
-        "Eight schools, non-centred: y_j ~ N(mu + tau eta_j, sigma_j), eta_j ~ N(0, 1), mu ~ N(0, 5), tau ~ C+(0, 5), to third "
-        "order: every kernel runs on each of the five, and on the same coordinates (eta, mu, log tau).",
-        "Made by `python -m validation.benchmarks.five_ways`; the texts are the files of `docs/five_ways`, held against one "
-        "another by `tests/validation/test_five_ways.py`.",
-        "## What each costs",
+        "This page writes one posterior in five ways, so that you can compare them. The posterior is eight schools, non-centred: "
+        "y_j ~ N(mu + tau eta_j, sigma_j), eta_j ~ N(0, 1), mu ~ N(0, 5), tau ~ C+(0, 5). All five have derivatives to third order "
+        "on the same coordinates (eta, mu, log tau), so every kernel runs on each of them.",
+        "The files are in `docs/five_ways`. `tests/validation/test_five_ways.py` checks that they agree. "
+        "`python -m validation.benchmarks.five_ways` writes this page.",
+        "## Cost",
         table,
         WHAT,
-        "(The built-in `refhmc.models.EightSchools()` is a sixth, written for speed.)",
+        "The built-in `refhmc.models.EightSchools()` is a sixth implementation, optimised for speed.",
     ]
     for way, (title, _, says) in WAYS.items():
         parts += [f"## {title}", says, f"```python\n{text_of(way).strip()}\n```"]
