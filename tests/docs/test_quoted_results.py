@@ -74,6 +74,12 @@ def test_every_table_of_the_benchmarks_page_names_its_record():
     assert len(tables) == len(list(RECORDED.finditer(page))) > 30
 
 
+def test_page_on_five_ways_quotes_recorded_results():
+    known = [found for _, found in recorded_rows("validation/benchmarks/results/five_ways.md")]
+    rows = [cells(line) for line in text("docs/five_ways.md").splitlines() if line.startswith("|")][2:]
+    assert rows == known
+
+
 def test_the_guide_quotes_the_acceptance_rates_of_the_convolutional_network():
     page = text("validation/results/cobb_jalaian_table3.md")
     rates = [re.search(rf"^\| {name} \| (0\.\d+) ±", page, re.M)[1] for name in ("symmetric", "randomised", "full")]

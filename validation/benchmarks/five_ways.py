@@ -1,12 +1,13 @@
 """One posterior in five implementations: ``python -m validation.benchmarks.five_ways [--python by_jax=PATH ...]``.
 
-*Ready* is the time from the start of a process until density, gradient, Hessian and its contraction have been evaluated once. It
-includes imports and compilation: *cold* with empty caches, *warm* with those of the process before. Microseconds per call are
-those of the function pointers that samplers call, in a compiled loop. ESS/s of NUTS is the least effective sample size of eta,
-mu and tau over the seconds of `sample`. These runs have 4 x 1,000 draws and as many iterations of warm-up, one chain after another.
+*Ready* is the time from the start of a process until density, gradient, Hessian and its contraction have been evaluated
+once. It includes imports and compilation: *cold* with empty caches, *warm* with those of the process before. Microseconds
+per call are those of the function pointers that samplers call, in a compiled loop. ESS/s of NUTS is the least effective
+sample size of eta, mu and tau over the seconds of `sample`. These runs have 4 x 1,000 draws and as many iterations of warm-
+up, one chain after another.
 
-The implementations are the files of ``docs/five_ways``. If the library of one is not installed, it is measured by the interpreter
-that ``--python`` names for it (with refhmc's dependencies and refhmc from this tree), or left out. The page
+The implementations are the files of ``docs/five_ways``. If the library of one is not installed, it is measured by the
+interpreter that ``--python`` names for it (with refhmc's dependencies and refhmc from this tree), or left out. The page
 ``docs/five_ways.md`` is written from these files and the table.
 """
 
@@ -215,9 +216,9 @@ def page(table: str) -> str:
     """The five texts and the table."""
     parts = [
         "# One posterior, five ways",
-        "This page writes one posterior in five ways, so that you can compare them. The posterior is eight schools, non-centred: "
-        "y_j ~ N(mu + tau eta_j, sigma_j), eta_j ~ N(0, 1), mu ~ N(0, 5), tau ~ C+(0, 5). All five have derivatives to third order "
-        "on the same coordinates (eta, mu, log tau), so every kernel runs on each of them.",
+        "This page writes one posterior in five ways, so that you can compare them. The posterior is eight schools, "
+        "non-centred: y_j ~ N(mu + tau eta_j, sigma_j), eta_j ~ N(0, 1), mu ~ N(0, 5), tau ~ C+(0, 5). All five have "
+        "derivatives to third order on the same coordinates (eta, mu, log tau), so every kernel runs on each of them.",
         "The files are in `docs/five_ways`. `tests/validation/test_five_ways.py` checks that they agree. "
         "`python -m validation.benchmarks.five_ways` writes this page.",
         "## Cost",
