@@ -1,6 +1,6 @@
-"""Proofs of errors in the papers that no other test shows: what is printed beside what is right (docs/errata.md).
+"""Errors in the papers that no other test proves: the printed formula and the correct one (``docs/errata.md``).
 
-Names of the papers: docs/errata.md. Nothing here is random.
+``docs/errata.md`` defines the names of the papers. Nothing here is random.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import pytest
 import scipy.integrate
 import scipy.stats
 
-OMEGA = np.kron([[0.0, 1.0], [-1.0, 0.0]], np.eye(2))  # of (q, x, p, y), a copy beside each
+OMEGA = np.kron([[0.0, 1.0], [-1.0, 0.0]], np.eye(2))  # on (q, x, p, y), with a copy of q and of p
 
 
 def linear(move):
-    """The matrix of a linear map of four numbers."""
+    """Return the matrix of a linear map of four numbers."""
     return np.array([move(*column) for column in np.eye(4)]).T
 
 
@@ -22,18 +22,18 @@ def test_cobb_binding_is_simultaneous():
     """Algorithm 2, lines 7 to 10: with values that were overwritten the rotation is not symplectic."""
     c, s = np.cos(0.7), np.sin(0.7)
 
-    def at_once(q, x, p, y):
+    def simultaneously(q, x, p, y):
         a, b, d, e = q + x, p + y, q - x, p - y
         return (a + c * d + s * e) / 2, (a - c * d - s * e) / 2, (b - s * d + c * e) / 2, (b + s * d - c * e) / 2
 
-    def in_turn(q, x, p, y):
+    def one_by_one(q, x, p, y):
         q = (q + x + c * (q - x) + s * (p - y)) / 2
         p = (p + y - s * (q - x) + c * (p - y)) / 2
         x = (q + x - c * (q - x) - s * (p - y)) / 2
         y = (p + y + s * (q - x) - c * (p - y)) / 2
         return q, x, p, y
 
-    right, printed = linear(at_once), linear(in_turn)
+    right, printed = linear(simultaneously), linear(one_by_one)
     np.testing.assert_allclose(right.T @ OMEGA @ right, OMEGA, atol=1e-15)
     assert np.linalg.det(right) == pytest.approx(1, abs=1e-14)
     assert np.abs(printed.T @ OMEGA @ printed - OMEGA).max() > 0.1
@@ -69,7 +69,7 @@ def leapfrog(q, p, eps, n):  # of the quartic H = q^4/4 + p^2/2
 
 
 def test_notes_orders_of_the_leapfrog():
-    """Below eq. 13: the error of a step is O(eps^3) and that of a given time O(eps^2), and not the other way round."""
+    """Below eq. 13: the error of a step is O(eps^3) and the error at a fixed time O(eps^2); the notes exchange them."""
 
     def error(eps, n):
         flow = scipy.integrate.solve_ivp(
@@ -82,7 +82,7 @@ def test_notes_orders_of_the_leapfrog():
 
 
 def test_notes_last_kick():
-    """Algorithm 2, line 21: p <- p - eps/2 grad U(q). As printed, without p, the step has no way back."""
+    """Algorithm 2, line 21: p <- p - eps/2 grad U(q). As printed, without p, the step is not reversible."""
     q, p, eps = 1.0, 0.5, 0.1
 
     def printed(q, p):
@@ -90,21 +90,21 @@ def test_notes_last_kick():
         q = q + eps * p
         return q, 0.5 * eps * q**3
 
-    there = leapfrog(q, p, eps, 1)
-    np.testing.assert_allclose(leapfrog(there[0], -there[1], eps, 1), [q, -p], rtol=1e-14)
+    end = leapfrog(q, p, eps, 1)
+    np.testing.assert_allclose(leapfrog(end[0], -end[1], eps, 1), [q, -p], rtol=1e-14)
     q1, p1 = printed(q, p)
     assert abs(printed(q1, -p1)[0] - q) > 0.01
 
 
 def test_notes_acceptance_ratio():
-    """Algorithm 2, line 10: exp(-U' - K') / exp(-U - K), which is 1 for a move that keeps the energy; as printed it is not."""
+    """Algorithm 2, line 10: exp(-U' - K') / exp(-U - K), which is 1 for a move that preserves the energy; as printed it is not."""
     U, K, U1, K1 = 1.3, 0.4, 0.9, 0.8  # the same energy
     assert np.exp(-U1 - K1) / np.exp(-U - K) == pytest.approx(1)
     assert np.exp(-U1 - K1) / np.exp(U - K) != pytest.approx(1, rel=0.5)
 
 
 def test_notes_no_flip_probability():
-    """Eq. 28: with |p|/m ~ Exponential(1) it is P(dU < |p|/m) that is E min(1, exp(-dU)); P(dU > |p|/m) is the rest."""
+    """Eq. 28: with |p|/m ~ Exponential(1) it is P(dU < |p|/m) that is E min(1, exp(-dU)); P(dU > |p|/m) is its complement."""
     U, step = lambda x: x * x / 2, 0.9
     density = scipy.stats.norm.pdf
 
@@ -124,14 +124,14 @@ def test_notes_no_flip_probability():
 
 
 def test_notes_mass_of_a_coordinate_that_jumps():
-    """Sec. 2.6: a move is eps / m, so that it scales with the coordinate for m = sd^-1, and against it for m = sd."""
+    """Sec. 2.6: a move is eps / m. It scales with the coordinate for m = 1/sd, and inversely for m = sd."""
     eps, sd = 0.3, np.array([0.1, 10.0])
     np.testing.assert_allclose(eps / sd**-1.0 / sd, eps)  # a move in standard deviations
     assert np.ptp(eps / sd / sd) > 10
 
 
 def test_brofos_quadratic_energy():
-    """Eqs. 33 to 38: z' = Omega grad H, and the gradient of z'Az is 2 A z: J as printed is that of z'Az / 2."""
+    """Eqs. 33 to 38: z' = Omega grad H, and the gradient of z'Az is 2 A z: the printed J is that of z'Az / 2."""
     S, h = np.array([[2.0, 0.5], [0.5, 1.0]]), 1e-6
     A = np.kron(np.eye(2), S)
     z = np.array([0.3, -1.0, 0.7, 0.2])
@@ -141,7 +141,7 @@ def test_brofos_quadratic_energy():
 
 
 def test_brofos_reversal_error():
-    """Eq. 48: a map that returns is one that returns to the momentum p that it began with, not to p'."""
+    """Eq. 48: a reversible map returns to the initial momentum p, not to p'."""
     q, p = np.array([1.0, 0.5])
     q1, p1 = leapfrog(q, p, 0.1, 10)
     q2, p2 = leapfrog(q1, -p1, 0.1, 10) * [1, -1]
@@ -150,7 +150,7 @@ def test_brofos_reversal_error():
 
 
 def test_betancourt_signs_of_the_flows():
-    """Eq. 2 and below: p moves by -dphi/dq. With the sign as printed the energy is not kept, however small the step."""
+    """Eq. 2 and below: p moves by -dphi/dq. With the printed sign the energy is not preserved, however small the step."""
     change = {}
     for sign in (-1.0, 1.0):
         q, p = 1.0, 0.5
