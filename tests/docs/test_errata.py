@@ -97,7 +97,7 @@ def test_notes_last_kick():
 
 
 def test_notes_acceptance_ratio():
-    """Algorithm 2, line 10: exp(-U' - K') / exp(-U - K), which is 1 for a move that preserves the energy; as printed it is not."""
+    """Algorithm 2, line 10: exp(-U' - K') / exp(-U - K), which is 1 if the move preserves the energy; as printed it is not."""
     U, K, U1, K1 = 1.3, 0.4, 0.9, 0.8  # the same energy
     assert np.exp(-U1 - K1) / np.exp(-U - K) == pytest.approx(1)
     assert np.exp(-U1 - K1) / np.exp(U - K) != pytest.approx(1, rel=0.5)
