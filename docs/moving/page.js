@@ -60,9 +60,9 @@
     figure("iterations", `${mean.toFixed(1)}, at most ${most}`);
     $("copies-row").hidden = copies === null;
     $("iterations-row").hidden = !isImplicit(state.integrator);
-    const failed = there.complete ? "" : `Step ${made + 1} of ${state.n} has no solution: the solver did not converge, or there is no metric. `;
-    const text = `${failed}After ${made} steps the energy is off by ${said(end)}; the volume is ${kept ? "kept" : `not kept (${said(volume)} of the start's)`}; the way back ${
-      returns ? "returns to the start" : `ends ${said(back.distance)} off the start`}.`;
+    const failed = there.complete ? "" : `Step ${made + 1} of ${state.n} has no solution: the solver did not converge, or the metric does not exist. `;
+    const text = `${failed}After ${made} steps the energy error is ${said(end)}; the volume is ${kept ? "preserved" : `not preserved (${said(volume)} of the start's)`}; the reverse trajectory ${
+      returns ? "returns to the start" : `ends ${said(back.distance)} from the start`}.`;
     $("start").setAttribute("aria-label", `Start: ${named(state.q)}`);
     $("momentum").setAttribute("aria-label", `Momentum: p₁ = ${state.p[0].toFixed(2)}, p₂ = ${state.p[1].toFixed(2)}`);
     clearTimeout(tell.later);
@@ -212,9 +212,9 @@
     for (const label of document.querySelectorAll("[data-for]")) label.hidden = !shown[label.dataset.for];
     $("advice").textContent =
       state.integrator === "leapfrog" && isCurved(state.metric) && state.target !== "gaussian"
-        ? "The leapfrog on a metric that depends on the position: refhmc refuses it. See what it loses."
+        ? "refhmc rejects the leapfrog on a position-dependent metric. See which properties are lost."
         : state.integrator === "discontinuous"
-          ? "The momentum of n has Laplace's law, |p₂| in place of ½p₂²."
+          ? "The momentum of n has a Laplace distribution, |p₂| instead of ½p₂²."
           : state.target === "gaussian" && isCurved(state.metric)
             ? "The curvature of a Gaussian is the same everywhere: this metric is constant."
             : "";
@@ -248,7 +248,7 @@
 
   function explain(failure) {
     $("explanation").hidden = false;
-    $("explanation").innerHTML = `<p>${failure.text}</p><div class="mend"><button type="button" id="mend">Mend it: ${failure.mend.label}</button><p class="paper">${failure.paper}</p></div>`;
+    $("explanation").innerHTML = `<p>${failure.text}</p><div class="mend"><button type="button" id="mend">Remedy: ${failure.mend.label}</button><p class="paper">${failure.paper}</p></div>`;
     $("mend").addEventListener("click", () => set(failure.mend.set));
   }
 

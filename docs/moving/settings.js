@@ -1,7 +1,7 @@
 "use strict";
 /**
- * What can be chosen: for each target the plane that is shown, a start, constants of its metrics, and which metrics and integrators
- * go with it; and the classic failures, each with what mends it.
+ * The settings: for each target the plane that is shown, a start, constants of its metrics, and its metrics and integrators. Then the
+ * classic failures, each with a remedy.
  *
  * `window`: [least, most] of q1 and q2. `arrow`: length of the momentum's arrow in the plane, for each unit of p, on constant and
  * on curved metrics. `cloud`: standard deviations of the cloud in q and in p.
@@ -64,7 +64,7 @@
   const isCurved = (metric) => metric === "softabs" || metric === "fisher";
   const isImplicit = (integrator) => ["generalized-leapfrog", "implicit-midpoint", "projected-tao"].includes(integrator);
 
-  /** H on the metric and the integrator that are chosen. */
+  /** The Hamiltonian and the integrator of the chosen settings. */
   function made({ target: name, metric, integrator, alpha, omega, tolerance, maxIterations }) {
     const setting = TARGETS[name], target = setting.make();
     const H = {
@@ -95,8 +95,8 @@
       set: { target: "gaussian", metric: "identity", integrator: "leapfrog", eps: 1.06, n: 12, ...TARGETS.gaussian.start },
       mend: { label: "ε = 0.3", set: { eps: 0.3 } },
       text: `The leapfrog is stable only for <span class="math">ε &lt; 2 σ<sub>min</sub></span>, σ<sub>min</sub>² the least eigenvalue of the
-        covariance: here 2 σ<sub>min</sub> = 1.042 and ε = 1.06. The energy error grows without end although volume and way back are
-        kept: the map is right, and nothing is accepted.`,
+        covariance. Here 2 σ<sub>min</sub> = 1.042 and ε = 1.06. The energy error grows without bound, although volume is preserved and the map is
+        reversible. The map is correct, but no proposal is accepted.`,
       paper: "Neal 2011, MCMC using Hamiltonian dynamics, sec. 4.2",
     },
     {
@@ -105,8 +105,8 @@
       set: { ...ON_BANANA, integrator: "explicit-tao", eps: 0.15, n: 28, omega: 1 },
       mend: { label: "projected Tao", set: { integrator: "projected-tao" } },
       text: `Tao's map is symplectic on two copies, <span class="math">K = H(q, y) + H(x, p) + ½ω(|q − x|² + |p − y|²)</span>. Sampling drops the copies
-        and restarts from <span class="math">x = q, y = p</span>. That map of (q, p) alone keeps neither volume nor way back, and
-        accepting on <span class="math">H(q, p)</span> leaves a bias that no number of draws removes.`,
+        and restarts from <span class="math">x = q, y = p</span>. That map of (q, p) alone neither preserves volume nor is reversible.
+        Acceptance by <span class="math">H(q, p)</span> leaves a bias that no number of draws removes.`,
       paper: "Tao 2016; Cobb et al. 2019, eqs. 10–13",
     },
     {
@@ -114,9 +114,9 @@
       title: "Solver stopped early",
       set: { ...ON_BANANA, integrator: "implicit-midpoint", eps: 0.15, n: 28, tolerance: 0.1 },
       mend: { label: "tolerance 1e-10", set: { tolerance: 1e-10 } },
-      text: `The implicit midpoint <span class="math">z′ = z + ε f(½(z + z′))</span> is symplectic and reversible <em>where it is solved</em>. With the iteration
-        stopped at <span class="math">|z′<sub>k+1</sub> − z′<sub>k</sub>| ≤ 0.1</span> every step “converges” and the energy error looks harmless; the
-        volume and the way back tell.`,
+      text: `The implicit midpoint <span class="math">z′ = z + ε f(½(z + z′))</span> is symplectic and reversible <em>if the equation is solved</em>. Here the iteration
+        stops at <span class="math">|z′<sub>k+1</sub> − z′<sub>k</sub>| ≤ 0.1</span>. Every step “converges” and the energy error looks harmless, but
+        volume and reversibility are lost.`,
       paper: "Brofos and Lederman 2021, Algorithm 3",
     },
     {
@@ -124,8 +124,8 @@
       title: "Leapfrog on a curved metric",
       set: { ...ON_BANANA, integrator: "leapfrog", eps: 0.1, n: 40 },
       mend: { label: "implicit midpoint", set: { integrator: "implicit-midpoint" } },
-      text: `Where G depends on q, H does not separate: the kick <span class="math">p ← p − ½ε ∂H/∂q(q, p)</span> depends on the p that it changes, so that it is no
-        shear. The explicit steps shrink or stretch volume and have no way back.`,
+      text: `If G depends on q, H does not separate. The kick <span class="math">p ← p − ½ε ∂H/∂q(q, p)</span> depends on the p that it changes, so it is
+        not a shear. The explicit steps shrink or stretch volume and are not reversible.`,
       paper: "Girolami and Calderhead 2011, sec. 6.1",
     },
     {
@@ -133,9 +133,9 @@
       title: "A jump ignored",
       set: { target: "staircase", metric: "identity", integrator: "leapfrog", eps: 0.2, n: 20, q: [-0.5, 0.5], p: [1, 0.6] },
       mend: { label: "discontinuous step", set: { integrator: "discontinuous", p: [1, 1.4] } },
-      text: `The gradient does not see the jumps of L, so that the leapfrog walks through them and its energy error is the sum of the jumps,
-        however small ε is. The discontinuous step pays for each: <span class="math">p<sub>j</sub> ← p<sub>j</sub> − sign(p<sub>j</sub>) m<sub>j</sub> ΔU</span> if
-        <span class="math">|p<sub>j</sub>|/m<sub>j</sub> &gt; ΔU</span>, else it turns back.`,
+      text: `The gradient contains no information about the jumps of L. The leapfrog crosses them, and its energy error is the sum of the jumps,
+        for any ε. The discontinuous step compensates each jump: <span class="math">p<sub>j</sub> ← p<sub>j</sub> − sign(p<sub>j</sub>) m<sub>j</sub> ΔU</span> if
+        <span class="math">|p<sub>j</sub>|/m<sub>j</sub> &gt; ΔU</span>, and otherwise p<sub>j</sub> changes its sign.`,
       paper: "Nishimura, Dunson and Lu 2020; Gram-Hansen 2017, Algorithm 3 with its erratum",
     },
   ];

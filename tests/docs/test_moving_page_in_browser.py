@@ -132,7 +132,7 @@ def test_the_start_is_dragged(chromium):
 def test_a_screen_reader_is_told_everything(chromium):
     with browser.opened(chromium, **STILL) as page:
         page.click("#failure-solver")
-        page.wait_for_function("document.querySelector('#summary').textContent.includes('not kept')")
+        page.wait_for_function("document.querySelector('#summary').textContent.includes('not preserved')")
         tree = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]
         said = [(node["role"]["value"], node.get("name", {}).get("value", "")) for node in tree if not node["ignored"]]
         interactive = [pair for pair in said if pair[0] in ("button", "combobox", "spinbutton")]
@@ -141,7 +141,7 @@ def test_a_screen_reader_is_told_everything(chromium):
         assert all(name for role, name in said if role in ("image", "img", "form", "group"))
         assert {"main", "status", "heading", "form"} <= {role for role, _ in said}
         summary = page.text_content("#summary")
-        assert re.search(r"energy is off by .* volume is not kept .* way back ends", summary)
+        assert re.search(r"energy error is .* volume is not preserved .* reverse trajectory ends", summary)
         assert page.get_attribute("#summary", "aria-live") == "polite"
 
 
