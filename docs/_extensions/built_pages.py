@@ -1,7 +1,7 @@
-"""What was built is looked at: every link within the book arrives, and no page loads anything from elsewhere.
+"""Check the built pages: every internal link has a target, and no page loads anything from elsewhere.
 
-A link arrives if its file is there and, where it has an anchor, an element of that id. Links in the text may lead to other
-sites; scripts, styles, fonts, pictures and frames may not.
+A link is valid if its file exists and, if it has an anchor, an element with that id. Links may lead to other sites; scripts,
+styles, fonts, images and frames may not.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ IN_STYLES = re.compile(r"""(?:url\(|@import)\s*["']?\s*((?:https?:)?//[^"')\s]+)
 
 
 class Page(HTMLParser):
-    """Ids, links and what is loaded, of one page."""
+    """Ids, links and loaded files of one page."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Page(HTMLParser):
 
 
 def faults(folder: Path) -> Iterator[str]:
-    """What is wrong with the pages in ``folder``, a sentence each."""
+    """Yield the faults of the pages in ``folder``, one sentence each."""
     pages = {file.resolve(): Page(file) for file in sorted(folder.rglob("*.html"))}
     for file, page in pages.items():
         name = file.relative_to(folder.resolve()).as_posix()

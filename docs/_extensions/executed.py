@@ -1,6 +1,6 @@
-"""Every block of Python in the pages is run: as a cell of its page, or by the test that ``executed_elsewhere`` names.
+"""Check that every block of Python in the pages is run, as a cell or by the test that ``executed_elsewhere`` names.
 
-Lines included from the source are exempt. A block that nothing runs is a warning, and so an error of the build.
+Code included from the source is exempt. A block that nothing runs is a warning, and so an error of the build.
 """
 
 from __future__ import annotations

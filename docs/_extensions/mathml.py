@@ -1,4 +1,4 @@
-"""Mathematics as MathML, which browsers draw by themselves: no script, nothing from the network."""
+"""Mathematics as MathML, which browsers render without scripts and without the network."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ logger = logging.getLogger(__name__)
 
 
 def mathml(node: nodes.Element, display: str) -> str:
-    """The node's LaTeX as MathML. What cannot be translated is a warning, and so an error of the build."""
+    """Return the node's LaTeX as MathML. LaTeX that cannot be translated is a warning, and so an error of the build."""
     latex = node.astext().strip()
     if r"\\" in latex and r"\begin" not in latex:
         latex = rf"\begin{{aligned}}{latex}\end{{aligned}}"
-    # What latex2mathml does not know: a right and a left column instead, in the size of a display.
+    # latex2mathml does not know ``aligned``: use a right-aligned and a left-aligned column.
     latex = latex.replace(r"\begin{aligned}", r"\begin{array}{rl}").replace(r"\end{aligned}", r"\end{array}")
     try:
         text = convert(latex, display=display)

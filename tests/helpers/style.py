@@ -26,7 +26,7 @@ BANNED = {
     r"says?|said|tells?|told|has the word": "report, define, return, raise, decide",
     r"refus(e|es|ed|ing|al)": "reject",
     r"what cannot be": "invalid arguments",
-    r"(is|are|was|were) no (?!longer|more|less)\w+": "is not a",
+    r"(?<!there )(?<!there\x27s )(is|are|was|were) no (?!longer|more|less|such)\w+": "is not a",
     r"(draws?|ESS|gradients?|evaluations?|steps?|leapfrogs|times|bytes|iterations|samples|%|[nmu]?s|seconds|minutes) an? "
     r"(draw|gradient|second|step|chain|evaluation|iteration|minute|transition|leapfrog|run)": "per",
     r"but for|in the place of|likewise|anew|besides?|as far as": "except, instead of, similarly, again, next to, if",
@@ -116,7 +116,7 @@ def findings(path: Path, private: bool = False) -> Iterator[str]:
         long = total = 0
         text = path.read_text("utf-8")
         for line in re.findall(r"^(?:#+ |\|).*$", re.sub(r"^(`{3,}).*?^\1\s*$", "", text, flags=re.S | re.M), re.M):
-            for word, instead in banned(line.replace("|", ". ")):
+            for word, instead in (found for cell in line.split("|") for found in banned(cell)):
                 yield f"{path}: {word!r} ({instead}): {line[:100]}"
         for paragraph in paragraphs(text):
             for word, instead in banned(paragraph):
