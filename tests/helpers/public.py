@@ -101,7 +101,11 @@ def faults(name: str, value: Any) -> list[str]:
 
     if not inspect.isclass(value) and not value.__doc__ and inspect.getdoc(value):
         return []
-    return [f"{name}: {code} {text}" for code, text in validate(name)["errors"] if code not in NOT_ASKED]
+    try:
+        errors = validate(name)["errors"]
+    except ValueError as error:  # a section that cannot be parsed
+        return [f"{name}: {error}"]
+    return [f"{name}: {code} {text}" for code, text in errors if code not in NOT_ASKED]
 
 
 def examples(name: str, value: Any) -> list[doctest.DocTest]:
