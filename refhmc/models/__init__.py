@@ -41,7 +41,7 @@ __all__ = [*_HOME, "by_name", "networks_by_name"]
 
 def __getattr__(name: str) -> Callable:
     if name not in _HOME:
-        raise AttributeError(f"module 'refhmc.models' has no attribute {name!r}; it has {', '.join(_HOME)}")
+        raise AttributeError(f"module 'refhmc.models' has no attribute {name!r}. Its models are {', '.join(_HOME)}.")
     value = getattr(importlib.import_module(f"refhmc.models.{_HOME[name]}"), name)
     globals()[name] = value
     return value

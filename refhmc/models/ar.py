@@ -148,14 +148,14 @@ def AR(y: Any = None, K: int | None = None) -> Model:
     reference = None
     if y is None:
         if K not in (None, 5):
-            raise ValueError(f"the posteriordb series comes with K=5, got K={K}: give y as well")
+            raise ValueError(f"K must be 5 for the default data; got {K}. Give y as well.")
         y = posteriordb("arK-arK")["data"]["y"]
         reference = posteriordb_reference("arK-arK", ["alpha", *(f"beta[{k}]" for k in range(1, 6)), "sigma"])
     y, K = np.array(array_of_numbers("y", y)), 5 if K is None else int(K)
     if y.ndim != 1 or not 1 <= K < len(y):
-        raise ShapeError(f"AR needs a series (T,) with T > K >= 1, got shape {y.shape} and K={K}")
+        raise ShapeError(f"y must have shape (T,) with T > K >= 1; got shape {y.shape} and K={K}.")
     if not np.isfinite(y).all():
-        raise ValueError("y must be finite")
+        raise ValueError("y must be finite; it has NaN or infinite entries.")
     X, after = frozen(design(y, K)), frozen(y[K:])
     return Model(
         K + 2,

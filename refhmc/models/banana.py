@@ -207,9 +207,9 @@ def Banana(y: Any = None, sigma_y: float = 2.0, sigma_theta: float = 2.0) -> Mod
     """The banana with data ``y`` (n,), by default 1.0 a hundred times; dimension 2, variable ``theta``."""
     y = np.ones(100) if y is None else np.array(array_of_numbers("y", y))
     if y.ndim != 1 or len(y) == 0 or not np.isfinite(y).all():
-        raise ValueError(f"y must be a vector of at least one finite number, got shape {y.shape}")
+        raise ValueError(f"y must be a vector of at least one finite number; got shape {y.shape}.")
     if not (0 < sigma_y < math.inf and 0 < sigma_theta < math.inf):
-        raise ValueError(f"sigma_y and sigma_theta must be positive, got {sigma_y} and {sigma_theta}")
+        raise ValueError(f"sigma_y and sigma_theta must be positive; got {sigma_y} and {sigma_theta}.")
     a, ybar, b = len(y) / sigma_y**2, float(y.mean()), 1 / sigma_theta**2
     mean, variance = moments(a, ybar, b)
     return Model(

@@ -1,18 +1,22 @@
-"""A model: a log density L(q) on R^d, its derivatives written by hand, its data, and its names.
+"""A model: a log density L(q) on R^d with derivatives, data and names.
 
-The derivatives are those *of the log density*:
+The derivatives are those of the log density::
 
-    gradient[i] = dL/dq_i      hessian[i, j] = d^2 L / dq_i dq_j      third_derivative[i, j, k] = d hessian[i, j] / dq_k
-    fisher[i, j] = E[-d^2 log p(y | q)] + prior precision             fisher_derivative[i, j, k] = d fisher[i, j] / dq_k
-    hessian_contraction(q, M)[k] = sum_ij M[i, j] third_derivative[i, j, k],   fisher_contraction(q, M)[k] likewise
+    gradient[i] = dL/dq_i
+    hessian[i, j] = d^2 L / dq_i dq_j
+    third_derivative[i, j, k] = d hessian[i, j] / dq_k
+    hessian_contraction(q, M)[k] = sum_ij M[i, j] third_derivative[i, j, k]
+    fisher[i, j] = E[-d^2 log p(y | q) / dq_i dq_j] + prior precision
+    fisher_derivative[i, j, k] = d fisher[i, j] / dq_k
+    fisher_contraction(q, M)[k] = sum_ij M[i, j] fisher_derivative[i, j, k]
 
-Functions come in one of two protocols, told apart by the number of their arguments without defaults: ``f(q, data)`` returning
-a float or a new array, or ``f(q, data, out)`` writing into ``out`` (``hessian_contraction`` takes ``M`` before ``out``). A model without data
-may leave ``data`` out, in all of them: ``f(q)`` and ``f(q, out)``.
+A function follows one of two protocols, which are distinguished by the number of arguments without defaults. ``f(q, data)``
+returns a float or a new array. ``f(q, data, out)`` writes into ``out``; contractions take ``M`` before ``out``. A model
+without data may leave ``data`` out of all its functions: ``f(q)`` and ``f(q, out)``.
 
-In some coordinates the log density may jump (an integer embedded in the line by :mod:`refhmc.models.embedding`, the place of a
-threshold): those are named by ``discontinuous``, the gradient and all further derivatives are zero in them by convention
-(they are those in the smooth coordinates, the others held), and :class:`refhmc.DHMC` moves them one at a time by
+The log density may jump in some coordinates, such as an integer embedded in the line (:mod:`refhmc.models.embedding`) or
+the position of a threshold. The argument ``discontinuous`` names them. By convention the gradient and all further
+derivatives are zero in these coordinates. :class:`refhmc.DHMC` moves them one at a time with::
 
     log_density_change(q, data, j, new_value) = L(q with q[j] = new_value) - L(q)
 """
@@ -45,75 +49,183 @@ from refhmc.models.streamed import Sending, StreamedOnArrays
 
 
 def without_data(functions: Mapping[str, Any], data: Any, first: str = "q") -> dict[str, Any]:
-    """The functions of a model whose log density is one of ``first`` alone, as the others are called. Raises ModelError."""
+    """Return the functions of a model without data in the form of those that take data. Raises ModelError."""
     if data is not None:
         raise ModelError(
-            f"data is given, and log_density takes {first} alone (arguments with a default, and *arguments, do not count): "
-            f"write log_density({first}, data)"
+            f"log_density must take ({first}, data) if data is given; it takes {first} only. "
+            f"Write log_density({first}, data); arguments with a default and *args do not count."
         )
     for key, function in functions.items():
         if function is not None and "data" in inspect.signature(getattr(function, "py_func", function)).parameters:
             raise ModelError(
-                f"log_density takes {first} alone, and {key} takes data: leave data out of all, or of none"
+                f"{key} must take the same arguments as log_density, which takes {first} only; it takes data. "
+                "Give data to all functions or to none."
             )
-    kept = ("log_density_change",)  # which says by itself whether it takes data
+    kept = ("log_density_change",)  # its number of arguments shows whether it takes data
     return {key: f if f is None or key in kept else WithoutData(f) for key, f in functions.items()}
 
 
+class Required:
+    """The default of arguments that must be given, so that a missing one is reported with the alternatives."""
+
+    def __repr__(self) -> str:
+        return "<required>"
+
+
+REQUIRED: Any = Required()
+
+
+def check_given(**arguments: Any) -> None:
+    """Raise ModelError, which names the other ways to create a model, for the first argument that is missing."""
+    missing = [name for name, value in arguments.items() if value is REQUIRED]
+    if missing:
+        raise ModelError(
+            f"{missing[0]} must be given: refhmc.Model needs {', '.join(arguments)}. Write them by hand, or use "
+            "refhmc.from_jax, refhmc.from_sympy or refhmc.from_pymc, which derive the gradient, or "
+            "refhmc.Parameters(...).model for named parameters."
+        )
+
+
 class Model:
-    """A log density with its derivatives; your own, or one of :mod:`refhmc.models`.
+    """A log density with its derivatives, data and names.
+
+    The models of :mod:`refhmc.models` are of this class, too. HMC and NUTS need `log_density` and `gradient` only. Numba
+    compiles the functions, and the plain functions that they call, if it can. Otherwise (bound methods, objects) they run as
+    Python inside the same compiled kernels.
+
+    Functions take ``(q, data)`` and return the result, or take ``(q, data, out)`` and write it into ``out``, which holds
+    zeros. A model without data may leave ``data`` out of all its functions. Functions get a copy of the position; ``sample``
+    rejects a function that writes to the position or to the data.
 
     Parameters
     ----------
-    dim : number of coordinates, at least 1.
-    log_density, gradient, hessian, third_derivative, hessian_contraction, fisher, fisher_derivative, fisher_contraction
-        Plain functions of ``(q, data)``, or all of ``q`` alone (see the module's text). Only the first two are needed for HMC
-        and NUTS. Numba compiles them, and the plain functions that they call, if it can; otherwise (bound methods, objects)
-        they run as Python inside the same compiled kernels.
-    data : array, number, or tuple (named or not) of them. Lists, and the data frames, series and indexes of pandas, are
-        converted to arrays, also in a tuple or a dict: the functions get arrays. A list of arrays of different shapes becomes
-        a tuple. Strings and masked entries are rejected. Anything else makes the functions run as Python.
-    names : one name per coordinate; ``x[0], x[1], ...`` are gathered into one variable ``x``.
-    constrain : ``q -> dict`` of the named values users want to see; default: the coordinates under their names.
-    value_and_gradient : ``(q, data, out) -> L`` for models whose log density and gradient share work.
-    hessian_diagonal, diagonal_contraction : for refhmc's own models: the Hessian's diagonal into ``out`` (1, d), and sum_i M[0, i]
-        d hessian[i, i] / dq for ``M`` (1, d), so that ``DiagonalSoftAbs`` costs O(d).
-    room : for refhmc's own models: so many rows, zero at first, come after the data in the copy that each chain on a
-        position-dependent metric gets, for the functions to keep there what depends on the position alone.
-    discontinuous : indices or names of the coordinates in which the log density jumps, each once; a name without its
-        index, ``"N"`` for ``N[0], N[1], ...``, means all of them. The gradient's entries there are not read.
-    log_density_change : ``(q, data, j, new_value)`` or ``(q, j, new_value)`` -> the change of the log density when coordinate
-        j of ``q`` becomes ``new_value``, -inf where that leaves the support; cheaper than two densities. Without it the
-        full density is used.
-    fisher_bands : for refhmc's own models: a constant tridiagonal ``fisher``, its two bands into ``out`` (2, d).
-    conditionals : for refhmc's own models: :class:`refhmc.models.conditionals.Conditional` written by hand, for Gibbs.
-    reference : a :class:`refhmc.Reference`. initial : a start, (d,), or a function that draws one from a generator, used when
-        ``sample`` is given none. recommended : a :class:`refhmc.Recommended`, the kernel that ``sample`` takes when it is
-        given none.
-    n_rows, part : how many rows of data there are, and ``(rows, share) -> Model``, the model on those rows of them, with the
-        ``share`` of the log prior: for :meth:`split`.
-    outputs : ``(q, X) -> f`` (n, k), what the model says of inputs X (n, ...), for :func:`refhmc.predict`. likelihood : what is
-        observed, given f: ``refhmc.models.networks.likelihoods.Gaussian(precision)``, ``Bernoulli()``, ``Softmax()``, or a
-        function of q that gives one of these.
-    in_python : why the functions are to run as Python, without an attempt to compile them and without a warning. Such a
-        function says that it cannot be evaluated by raising :class:`refhmc.errors.EvaluationError`; a ZeroDivisionError,
-        OverflowError or FloatingPointError says it too.
-    noise : the log density's absolute error, where that is not rounding, for the pre-flight check of the gradient.
-    absent : for refhmc's own models: name of a derivative -> why the model has none, which the error then says.
-    on_arrays : ``xp -> text``, the model's functions on arrays of positions (..., d) of that namespace of the array API, with
-        its data there: an object with the methods of :class:`refhmc.models.on_arrays.TextOnArrays`.
-    dims : names of the axes of variables, of ``constrain`` or of ``generated``: ``{"theta": ("school",)}``. coords : labels
-        along axes, ``{"school": ["Choate", ...]}``: numbers, strings, ``datetime64``, or of other kinds (``datetime.date``)
-        their strings. Both are those of the ArviZ result (:mod:`refhmc.core.named_axes`).
-    generated : a :class:`refhmc.GeneratedQuantities`, or a dictionary of its fields: functions of the constrained values and data, from
-        which ``sample`` and :func:`refhmc.generate` make the groups ``log_likelihood``, ``posterior_predictive``, ``prior`` ...
-        Draws do not depend on these three.
+    dim : int
+        Number of coordinates d, at least 1.
+    log_density : callable
+        ``(q, data) -> float``: the log density L at ``q``, an array of shape (d,), up to a constant. It is -inf outside the
+        support.
+    gradient : callable
+        ``(q, data)`` to dL/dq, of shape (d,).
+    hessian : callable, optional
+        ``(q, data)`` to the second derivatives of L, of shape (d, d).
+    third_derivative : callable, optional
+        ``(q, data)`` to the third derivatives of L, of shape (d, d, d).
+    hessian_contraction : callable, optional
+        ``(q, data, M)`` to ``sum_ij M[i, j] d hessian[i, j] / dq``, of shape (d,). If it is missing, `third_derivative` is
+        used.
+    fisher : callable, optional
+        ``(q, data)`` to the Fisher information plus the prior precision, of shape (d, d).
+    fisher_derivative : callable, optional
+        ``(q, data)`` to the derivatives of `fisher`, of shape (d, d, d).
+    fisher_contraction : callable, optional
+        ``(q, data, M)`` to ``sum_ij M[i, j] d fisher[i, j] / dq``, of shape (d,). If it is missing, `fisher_derivative` is
+        used.
+    data : array_like, float or tuple, optional
+        Data that all functions get. Lists, and the data frames, series and indexes of pandas, are converted to arrays,
+        also inside a tuple or a dictionary. A list of arrays of different shapes becomes a tuple. Strings and masked
+        entries are rejected. With data of any other type the functions run as Python.
+    names : sequence of str, optional
+        One name per coordinate. ``x[0], x[1], ...`` are gathered into one variable ``x``. Defaults to ``q[0], q[1], ...``.
+    constrain : callable, optional
+        ``q -> dict`` of the named values that users want to see. Defaults to the coordinates under their names.
+    value_and_gradient : callable, optional
+        ``(q, data, out) -> float``: returns L and writes the gradient into ``out``, for models that share work between both.
+    hessian_diagonal : callable, optional
+        For built-in models: writes the diagonal of the Hessian into ``out``, of shape (1, d), so that `DiagonalSoftAbs`
+        costs O(d).
+    diagonal_contraction : callable, optional
+        For built-in models: writes ``sum_i M[0, i] d hessian[i, i] / dq`` for ``M`` of shape (1, d).
+    room : int, default 0
+        For built-in models: number of rows that follow the data in the copy of each chain on a position-dependent metric.
+        They are zero at first. The functions keep there what depends on the position only.
+    discontinuous : sequence of int or str, optional
+        Indices or names of the coordinates in which the log density jumps, each once. A name without an index, ``"N"`` for
+        ``N[0], N[1], ...``, stands for all of its coordinates. The gradient in these coordinates is ignored.
+    log_density_change : callable, optional
+        ``(q, data, j, new_value)`` or ``(q, j, new_value)`` to the change of the log density if coordinate ``j`` of ``q``
+        becomes ``new_value``, -inf if that leaves the support. Give it if it is cheaper than two densities.
+    fisher_bands : callable, optional
+        For built-in models: writes the two bands of a constant tridiagonal `fisher` into ``out``, of shape (2, d).
+    conditionals : sequence, optional
+        For built-in models: hand-written distributions of blocks of coordinates given the others, for :class:`refhmc.Gibbs`.
+    reference : Reference, optional
+        Known moments and exact draws.
+    initial : array_like or callable, optional
+        A starting point of shape (d,), or a function that draws one from a ``numpy.random.Generator``. ``sample`` uses it
+        if it is given no other.
+    name : str, default "model"
+        Name in messages and results.
+    in_python : str, default ""
+        Why the functions must run as Python. If it is not empty, there is no attempt to compile them and no warning. Such a
+        function raises :class:`refhmc.errors.EvaluationError` if it cannot be evaluated at a position; a ZeroDivisionError,
+        OverflowError or FloatingPointError is treated in the same way.
+    noise : float, default 0.0
+        Absolute error of the log density if it exceeds rounding error, for the check of the gradient before sampling.
+    absent : mapping of str to str, optional
+        For built-in models: for the name of a derivative, why the model has none. The error message includes it.
+    n_rows : int, default 0
+        Number of rows of data, for :meth:`split`.
+    part : callable, optional
+        ``(rows, share) -> Model``: the model on these rows of the data, with this share of the log prior, for :meth:`split`.
+    outputs : callable, optional
+        ``(q, X) -> f``: the prediction, of shape (n, k), for inputs X of shape (n, ...), for :func:`refhmc.predict`.
+    likelihood : object or callable, optional
+        Distribution of observations given ``f``: ``Gaussian(precision)``, ``Bernoulli()`` or ``Softmax()`` of
+        ``refhmc.models.networks.likelihoods``, or a function of ``q`` that returns one of these.
+    on_arrays : callable, optional
+        Takes a namespace of the array API and returns the functions of the model on arrays of positions (..., d), with its
+        data there: an object with the methods of ``refhmc.models.on_arrays.TextOnArrays``.
+    recommended : Recommended, optional
+        The kernel that ``sample`` uses if it is given none.
+    dims : mapping, optional
+        Names of the axes of variables, of `constrain` or of `generated`, as in PyMC: ``{"theta": ("school",)}``.
+    coords : mapping, optional
+        Labels along axes, as in PyMC: ``{"school": ["Choate", ...]}``. Labels are numbers, strings or ``datetime64``; other
+        objects are converted to strings.
+    generated : GeneratedQuantities or mapping, optional
+        Functions of the constrained values and data, for the groups ``log_likelihood``, ``posterior_predictive``, ``prior``
+        and so on of the result. Draws do not depend on `generated`, `dims` and `coords`.
 
-    Functions are given a copy of the position; ``sample`` refuses one that writes to it or to the data. ``out`` holds zeros.
+    Attributes
+    ----------
+    dim : int
+        Number of coordinates.
+    names : list of str
+        One name per coordinate.
+    data : object
+        The data that the functions get.
+    reference : Reference or None
+        Known moments and exact draws.
+    discontinuous : ndarray of int
+        Indices of the coordinates in which the log density jumps.
 
     Raises
     ------
-    ShapeError, ModelError : at once for what can be seen at once; a function's wrong result at its first call.
+    TypeError
+        If `dim`, `log_density` or `gradient` is missing.
+    refhmc.errors.ShapeError
+        If `dim`, `names` or `initial` do not fit each other.
+    refhmc.errors.ModelError
+        If an argument is of the wrong kind. A wrong result of a function is reported at its first call.
+
+    See Also
+    --------
+    refhmc.from_jax : Derive the gradient by JAX.
+    refhmc.from_sympy : Derive all derivatives by SymPy.
+    refhmc.from_pymc : Use a model of PyMC.
+    refhmc.Parameters : Name parameters and their supports.
+
+    Examples
+    --------
+    A standard normal distribution in two dimensions:
+
+    >>> import refhmc
+    >>> model = refhmc.Model(2, lambda q: -0.5 * (q @ q), lambda q: -q, names=["a", "b"])
+    >>> model.log_density([1.0, 2.0]), model.gradient([1.0, 2.0]).tolist()
+    (-2.5, [-1.0, -2.0])
+    >>> result = refhmc.sample(model, random_seed=1, progressbar=False, raw=True)
+    >>> result.posterior["a"].shape
+    (4, 1000)
     """
 
     @renamed_arguments(
@@ -121,9 +233,9 @@ class Model:
     )
     def __init__(
         self,
-        dim: int,
-        log_density: Callable,
-        gradient: Callable,
+        dim: int = REQUIRED,
+        log_density: Callable = REQUIRED,
+        gradient: Callable = REQUIRED,
         hessian: Callable | None = None,
         third_derivative: Callable | None = None,
         hessian_contraction: Callable | None = None,
@@ -158,17 +270,19 @@ class Model:
         coords: Mapping[str, Any] | None = None,
         generated: GeneratedQuantities | Mapping[str, Any] | None = None,
     ) -> None:
+        check_given(dim=dim, log_density=log_density, gradient=gradient)
         if hasattr(dim, "supports"):
             raise ShapeError(
-                f"dim must be a whole number of at least 1, got {dim!r}; a model of it is made by parameters.model(...)"
+                f"dim must be a whole number of at least 1; got {dim!r}. "
+                "Use parameters.model(...) to create a model of these parameters."
             )
         self.dim = whole_number("dim", dim, error=ShapeError)
         self.name = name
         if isinstance(names, str):
-            raise ShapeError(f"names must be a sequence of {self.dim} names, got the string {names!r}")
+            raise ShapeError(f"names must be a sequence of {self.dim} names; got the string {names!r}.")
         self.names = [f"q[{i}]" for i in range(self.dim)] if names is None else [str(n) for n in names]
         if len(self.names) != self.dim or len(set(self.names)) != self.dim:
-            raise ShapeError(f"names must be {self.dim} different names, got {self.names}")
+            raise ShapeError(f"names must be {self.dim} different names; got {self.names}.")
         check_names(self.names)
         self.reference = reference
         self.recommended = recommended
@@ -198,22 +312,22 @@ class Model:
             "fisher_bands": fisher_bands,
         }
         self.conditionals = tuple(conditionals)
-        self.joint: Model | None = None  # of a conditional: the model that its functions are part of
-        # Of a conditional at a position: that model, the block's indices, the whole position.
+        self.joint: Model | None = None  # for a conditional: the joint model
+        # For a conditional at a position: the joint model, the indices of the block, the full position.
         self.held: tuple[Model, np.ndarray, np.ndarray] | None = None
         if log_density is None:
-            raise ModelError("log_density must be a function, got None")
+            raise ModelError("log_density must be a function; got None.")
         for key, function in {**self._functions, "constrain": constrain, "on_arrays": on_arrays}.items():
             if function is not None and not callable(function):
-                raise ModelError(f"{key} must be a function, got {type(function).__name__}")
+                raise ModelError(f"{key} must be a function; got {type(function).__name__}.")
         if argument_count(log_density) == 1:
             self._functions = without_data(self._functions, data)
         check_arguments(self._functions)
         if log_density_change is not None and argument_count(log_density_change) not in (3, 4):
-            raise ModelError("log_density_change must take (q, data, j, new_value) or (q, j, new_value)")
+            raise ModelError("log_density_change must take (q, data, j, new_value) or (q, j, new_value).")
         self.discontinuous = self._indices(discontinuous)
         self._constrain: Any = constrain
-        self.unconstrain: Callable[[Mapping, str], np.ndarray] | None = None  # its inverse, where the model has one
+        self.unconstrain: Callable[[Mapping, str], np.ndarray] | None = None  # the inverse of constrain, if known
         self._on_arrays = on_arrays
         self.dims = dims_of(dims)
         self.coords = coords_of(coords, self.dims)
@@ -250,29 +364,57 @@ class Model:
         }
         return _rebuild, (positional, keywords)
 
-    # -- the compiled side --------------------------------------------------------------------------------------
+    # -- compiled functions -------------------------------------------------------------------------------------
 
     @functools.cached_property
     def core(self) -> Core:
-        """The model as the compiled kernels see it: typed pointers and one matrix of data (``refhmc.core.binding``)."""
+        """The compiled form of the model: typed pointers and one matrix of data."""
         return Core(self)
 
     def to_compile(self, key: str) -> Any:
-        """The text of a user's function for Numba: the function itself, unless it is put together from others."""
+        """Return the function that Numba compiles for a derivative.
+
+        Parameters
+        ----------
+        key : str
+            Name of the function, such as "gradient".
+
+        Returns
+        -------
+        callable or None
+            The function as given, unless a subclass composes it from others.
+        """
         return self._functions[key]
 
     @property
     def runs_as_python(self) -> str | None:
-        """Why the model runs as Python, or None when it is compiled."""
+        """The reason why the model runs as Python, or None if it is compiled."""
         return self.core.why_python
 
     def words_at(self, q: np.ndarray) -> str:
-        """ ": " and why there is no log density at ``q``, for a compiled model that knows it; else nothing."""
+        """Return why there is no log density at a position, as the end of a message.
+
+        Parameters
+        ----------
+        q : ndarray of shape (d,)
+            Position.
+
+        Returns
+        -------
+        str
+            A colon and the reason, or an empty string if there is none.
+        """
         return ""
 
     def made_of(self) -> Fingerprint:
-        """What the model is made of, part for part: dimension, names, data, and all that its functions reach."""
-        if self.held is not None:  # a block of another model, whose own functions are made from those of that one
+        """Return the fingerprint of the model, part by part.
+
+        Returns
+        -------
+        Fingerprint
+            Dimension, names, data, and everything that the functions refer to.
+        """
+        if self.held is not None:  # a block of a joint model, whose functions derive from those of that model
             joint, indices, q = self.held
             block = fingerprint({"the block": indices, "the values held": q})
             whole = joint.made_of()
@@ -291,32 +433,101 @@ class Model:
         return fingerprint(roots)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the model's parts (:mod:`refhmc.core.fingerprint`): what a checkpoint must agree with."""
+        """Return a hash of all parts of the model, which a checkpoint must match.
+
+        Returns
+        -------
+        str
+            SHA-256 digest in hexadecimal.
+
+        Examples
+        --------
+        >>> import refhmc
+        >>> refhmc.models.Funnel(3).fingerprint() == refhmc.models.Funnel(3).fingerprint()
+        True
+        """
         return self.made_of().digest
 
     def split(self, M: int, order: Any = "given") -> SplitModel:
-        """The model as the sum of ``M`` parts, each on its share of the data and with 1/M of the log prior.
+        """Return the model as a sum of parts, each on a share of the data.
 
-        ``order``: that of the rows, "given", "random" (the same each time) or an array of the rows; the parts' sizes differ by
-        at most one. ``.parts`` are models. Raises ValueError for more parts than rows, NotImplementedError for a model
-        that does not say how its data are split.
+        With the data y in M parts ::
+
+            L = sum_m L_m,      L_m(q) = log p(q) / M + log p(y_m | q)
+
+        Parameters
+        ----------
+        M : int
+            Number of parts, at most the number of rows of data. The sizes of the parts differ by at most one row.
+        order : {"given", "random"} or array_like of int, default "given"
+            Order of the rows before they are divided. "random" is the same order each time. An array lists all rows once.
+
+        Returns
+        -------
+        SplitModel
+            The sum. Its attribute ``parts`` holds the models.
+
+        Raises
+        ------
+        ValueError
+            If there are more parts than rows, or `order` is not an order of the rows.
+        NotImplementedError
+            If the model does not define how its data are split.
+
+        References
+        ----------
+        A. D. Cobb and B. Jalaian (2021), Scaling Hamiltonian Monte Carlo inference for Bayesian neural networks with symmetric
+        splitting, eq. 6.
+
+        Examples
+        --------
+        >>> import refhmc
+        >>> model = refhmc.models.BreastCancer()
+        >>> split = model.split(4)
+        >>> q = model.reference.mean
+        >>> len(split.parts), abs(split.log_density(q) - model.log_density(q)) < 1e-9
+        (4, True)
         """
         if self.part is None:
             raise NotImplementedError(
-                f"model {self.name!r} does not say how its data are split: give refhmc.Model(..., n_rows=, part=)"
+                f"Model {self.name!r} does not define how its data are split. Give refhmc.Model(..., n_rows=, part=)."
             )
         return SplitModel([self.part(rows, 1 / M) for rows in shares(self.n_rows, M, order, repr(self.name))], self)
 
     def on_arrays(self, xp: Any = np) -> Any:
-        """The model's text on arrays of positions (..., d), with its data in the namespace ``xp``: its own functions, in
-        NumPy, CuPy, JAX ..., not the compiled ones (:class:`refhmc.models.on_arrays.TextOnArrays`).
+        """Return the array implementation of the model.
 
-        Raises :class:`refhmc.errors.MissingArrayImplementationError` for a model that has none.
+        It evaluates many positions at once with the functions of NumPy, CuPy, JAX or another namespace of the array API. It
+        does not use the compiled functions.
+
+        Parameters
+        ----------
+        xp : module, default numpy
+            Namespace of the array API. The data of the model are moved there.
+
+        Returns
+        -------
+        object
+            Functions on arrays of positions (..., d): ``value_and_gradient``, ``log_density``, ``gradient``, and those of
+            ``hessian``, ``hessian_contraction``, ``fisher`` and ``fisher_contraction`` that the implementation has.
+
+        Raises
+        ------
+        refhmc.errors.MissingArrayImplementationError
+            If the model has none.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import refhmc
+        >>> functions = refhmc.models.Funnel(2).on_arrays()
+        >>> functions.log_density(np.zeros((5, 3))).shape
+        (5,)
         """
         if self._on_arrays is None:
             raise MissingArrayImplementationError(
-                f"model {self.name!r} has no text on arrays; those with one are made by {', '.join(WITH_TEXT)}; give "
-                f"refhmc.Model(..., on_arrays=...)"
+                f"Model {self.name!r} has no array implementation. Give refhmc.Model(..., on_arrays=...), or use a "
+                f"model that has one: {', '.join(WITH_TEXT)}."
             )
         if xp is np:
             keep_what_is_freed()
@@ -328,7 +539,24 @@ class Model:
     # -- evaluation ---------------------------------------------------------------------------------------------
 
     def has(self, derivative: str) -> bool:
-        """Whether the model has that derivative (``hessian_contraction`` also by way of ``third_derivative``)."""
+        """Return whether the model has a derivative.
+
+        Parameters
+        ----------
+        derivative : str
+            Name of a method, such as "hessian" or "fisher_contraction". A contraction also follows from the full derivative.
+
+        Returns
+        -------
+        bool
+            Whether the method can be called.
+
+        Examples
+        --------
+        >>> import refhmc
+        >>> refhmc.models.Funnel(2).has("hessian"), refhmc.models.GARCH().has("fisher_derivative")
+        (True, False)
+        """
         if self._functions[derivative] is not None:
             return True
         full = FULL_TENSOR.get(derivative)
@@ -336,52 +564,242 @@ class Model:
 
     @property
     def has_diagonals(self) -> bool:
-        """Whether the model gives the diagonal of its Hessian by itself, in the core's protocol."""
+        """Whether the model has a compiled function for the diagonal of its Hessian."""
         return self.core.own and self._functions["hessian_diagonal"] is not None
 
     def log_density(self, q: np.ndarray) -> float:
-        """L(q), up to a constant: a float, -inf outside the support."""
+        """Return the log density L(q) up to a constant.
+
+        Parameters
+        ----------
+        q : array_like of shape (d,)
+            Position.
+
+        Returns
+        -------
+        float
+            L(q), -inf outside the support.
+        """
         return float(self.core.log_density(self._position(q)))
 
     def gradient(self, q: np.ndarray) -> np.ndarray:
-        """dL/dq, (d,)."""
+        """Return the gradient dL/dq.
+
+        Parameters
+        ----------
+        q : array_like of shape (d,)
+            Position.
+
+        Returns
+        -------
+        ndarray of shape (d,)
+            Derivatives of the log density, zero in discontinuous coordinates.
+        """
         return self._derivative("gradient", q)
 
     def log_density_change(self, q: np.ndarray, j: int, new_value: float) -> float:
-        """L(q with q[j] = new_value) - L(q): by the model's own function if it has one. ``j`` is an index, from 0."""
+        """Return L(q with q[j] = new_value) - L(q).
+
+        Parameters
+        ----------
+        q : array_like of shape (d,)
+            Position.
+        j : int
+            Index of the coordinate, from 0.
+        new_value : float
+            New value of the coordinate.
+
+        Returns
+        -------
+        float
+            The change of the log density, by the model's own function if it has one.
+
+        Raises
+        ------
+        refhmc.errors.ShapeError
+            If `j` is not an index of a coordinate.
+
+        Examples
+        --------
+        >>> import refhmc
+        >>> refhmc.models.Funnel(1).log_density_change([0.0, 0.0], 0, 3.0)
+        1.0
+        """
         if not 0 <= j < self.dim:
-            raise ShapeError(f"coordinate of {self.name!r}: expected 0 to {self.dim - 1}, got {j}")
+            raise ShapeError(f"j must be a coordinate of {self.name!r}, 0 to {self.dim - 1}; got {j}.")
         return self.core.log_density_change(self._position(q).copy(), int(j), float(new_value))
 
     def hessian(self, q: np.ndarray) -> np.ndarray:
-        """Second derivatives of L, (d, d)."""
+        """Return the second derivatives of the log density.
+
+        Parameters
+        ----------
+        q : array_like of shape (d,)
+            Position.
+
+        Returns
+        -------
+        ndarray of shape (d, d)
+            Entry [i, j] is d^2 L / dq_i dq_j.
+
+        Raises
+        ------
+        refhmc.errors.MissingDerivativeError
+            If the model has no Hessian.
+        """
         return self._derivative("hessian", q)
 
     def third_derivative(self, q: np.ndarray) -> np.ndarray:
-        """Third derivatives of L, (d, d, d): [i, j, k] = d hessian[i, j] / dq[k]."""
+        """Return the third derivatives of the log density.
+
+        Parameters
+        ----------
+        q : array_like of shape (d,)
+            Position.
+
+        Returns
+        -------
+        ndarray of shape (d, d, d)
+            Entry [i, j, k] is d hessian[i, j] / dq_k.
+
+        Raises
+        ------
+        refhmc.errors.MissingDerivativeError
+            If the model has no third derivatives.
+        """
         return self._derivative("third_derivative", q)
 
     def hessian_contraction(self, q: np.ndarray, M: np.ndarray) -> np.ndarray:
-        """sum_ij M[i, j] d hessian[i, j] / dq, (d,), without forming the third derivative where the model can."""
+        """Return the contraction of the third derivatives with a matrix.
+
+        The result is ::
+
+            sum_ij M[i, j] d hessian[i, j] / dq
+
+        Models that can compute it without the full third derivative do so.
+
+        Parameters
+        ----------
+        q : array_like of shape (d,)
+            Position.
+        M : array_like of shape (d, d)
+            Matrix, not necessarily symmetric.
+
+        Returns
+        -------
+        ndarray of shape (d,)
+            The contraction.
+
+        Raises
+        ------
+        refhmc.errors.MissingDerivativeError
+            If the model has neither the contraction nor the third derivatives.
+        refhmc.errors.ShapeError
+            If `M` has another shape.
+        """
         return self._derivative("hessian_contraction", q, M)
 
     def fisher(self, q: np.ndarray) -> np.ndarray:
-        """Fisher information plus prior precision, (d, d)."""
+        """Return the Fisher information plus the prior precision.
+
+        Entry [i, j] is ::
+
+            E[-d^2 log p(y | q) / dq_i dq_j] + prior precision
+
+        Parameters
+        ----------
+        q : array_like of shape (d,)
+            Position.
+
+        Returns
+        -------
+        ndarray of shape (d, d)
+            The Fisher metric.
+
+        Raises
+        ------
+        refhmc.errors.MissingDerivativeError
+            If the model has no Fisher metric.
+        """
         return self._derivative("fisher", q)
 
     def fisher_derivative(self, q: np.ndarray) -> np.ndarray:
-        """(d, d, d): [i, j, k] = d fisher[i, j] / dq[k]."""
+        """Return the derivatives of the Fisher metric.
+
+        Parameters
+        ----------
+        q : array_like of shape (d,)
+            Position.
+
+        Returns
+        -------
+        ndarray of shape (d, d, d)
+            Entry [i, j, k] is d fisher[i, j] / dq_k.
+
+        Raises
+        ------
+        refhmc.errors.MissingDerivativeError
+            If the model does not have them.
+        """
         return self._derivative("fisher_derivative", q)
 
     def fisher_contraction(self, q: np.ndarray, M: np.ndarray) -> np.ndarray:
-        """sum_ij M[i, j] d fisher[i, j] / dq, (d,)."""
+        """Return the contraction of the derivatives of the Fisher metric with a matrix.
+
+        The result is ::
+
+            sum_ij M[i, j] d fisher[i, j] / dq
+
+        Parameters
+        ----------
+        q : array_like of shape (d,)
+            Position.
+        M : array_like of shape (d, d)
+            Matrix, not necessarily symmetric.
+
+        Returns
+        -------
+        ndarray of shape (d,)
+            The contraction.
+
+        Raises
+        ------
+        refhmc.errors.MissingDerivativeError
+            If the model has neither the contraction nor the derivatives of the Fisher metric.
+        refhmc.errors.ShapeError
+            If `M` has another shape.
+        """
         return self._derivative("fisher_contraction", q, M)
 
     def constrain(self, q: np.ndarray) -> dict[str, np.ndarray]:
-        """The named, constrained values at ``q``, (d,) or (..., d)."""
+        """Return the named, constrained values at one or many positions.
+
+        Parameters
+        ----------
+        q : array_like of shape (d,) or (..., d)
+            Positions.
+
+        Returns
+        -------
+        dict of str to ndarray
+            The values of each variable, with the leading axes of `q`.
+
+        Raises
+        ------
+        refhmc.errors.ShapeError
+            If the last axis of `q` does not have length d.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import refhmc
+        >>> values = refhmc.models.LinearRegression().constrain(np.zeros((10, 5)))
+        >>> {name: value.shape for name, value in values.items()}
+        {'beta': (10, 4), 'sigma': (10,)}
+        """
         q = np.asarray(q, dtype=float)
         if q.shape[-1:] != (self.dim,):
-            raise ShapeError(f"position of {self.name!r}: expected (..., {self.dim}), got {q.shape}")
+            raise ShapeError(f"q must have shape (..., {self.dim}) for {self.name!r}; got {q.shape}.")
         if self._constrain is None:
             return gather_by_name(self.names, q)
         if q.ndim == 1:
@@ -394,7 +812,7 @@ class Model:
         return {k: v.reshape(q.shape[:-1] + v.shape[1:]) for k, v in values.items()}
 
     def _constrain_rows(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Of each row; by one call where the function broadcasts: on two rows, and for some of all of them."""
+        """Return the constrained values of each row, by one call if the function broadcasts."""
         for several in (rows[:2], rows):
             together = self._constrain_together(several)
             if together is None:
@@ -405,7 +823,7 @@ class Model:
         return {key: np.stack([np.asarray(s[key]) for s in singles]) for key in singles[0]}
 
     def _constrain_together(self, rows: np.ndarray) -> dict[str, np.ndarray] | None:
-        """Of all the rows at once; None where that fails, or is not for some of them what it is for each."""
+        """Return the constrained values from one call, or None if some differ from those of single calls."""
         some = np.linspace(0, len(rows) - 1, min(len(rows), COMPARED)).astype(int)
         singles = [self._constrain(rows[k].copy()) for k in some]
         few = {key: np.stack([np.asarray(s[key]) for s in singles]) for key in singles[0]}
@@ -422,7 +840,7 @@ class Model:
 
     @property
     def reference_names(self) -> list[str]:
-        """The scalar constrained values in the order of ``reference.mean``: ``theta[0], theta[1], ..., mu, tau``."""
+        """The names of the scalar constrained values, in the order of ``reference.mean``."""
         names = []
         for key, value in self.constrain(np.zeros(self.dim)).items():
             indices = np.ndindex(np.shape(value))
@@ -430,20 +848,20 @@ class Model:
         return names
 
     def _indices(self, coordinates: Sequence[int | str] | None) -> np.ndarray:
-        """Indices, in order, of coordinates given by index, name, or name without index. ModelError for one given twice."""
+        """Return the sorted indices of coordinates given by index, name, or name without index. Raises ModelError."""
         found: list[int] = []
         for each in coordinates if coordinates is not None else ():
             if isinstance(each, str):
                 named = [i for i, name in enumerate(self.names) if each in (name, re.sub(r"\[\d+\]$", "", name))]
                 if not named:
-                    raise ModelError(f"discontinuous: no coordinate is named {each!r}; there are {self.names}")
+                    raise ModelError(f"discontinuous must name coordinates of {self.names}; got {each!r}.")
                 found += named
             else:
                 found.append(whole_number("an index of discontinuous", each, 0, self.dim - 1, ModelError))
         twice = [i for i in found if found.count(i) > 1] if len(set(found)) < len(found) else []
         if twice:
             raise ModelError(
-                f"discontinuous: {self.names[twice[0]]!r} (coordinate {twice[0]}) is given twice; name it once"
+                f"discontinuous must name each coordinate once; got {self.names[twice[0]]!r} (coordinate {twice[0]}) twice."
             )
         return np.array(sorted(found), dtype=np.int64)
 
@@ -452,7 +870,7 @@ class Model:
         if q.ndim == 0 and self.dim == 1:
             q = q.reshape(1)
         if q.shape != (self.dim,):
-            raise ShapeError(f"{what} of {self.name!r}: expected ({self.dim},), got {q.shape}")
+            raise ShapeError(f"{what} of {self.name!r} must have shape ({self.dim},); got {q.shape}.")
         return q
 
     def _derivative(self, key: str, q: np.ndarray, *M: Any) -> np.ndarray:
@@ -460,8 +878,8 @@ class Model:
         M = tuple(np.ascontiguousarray(m, dtype=float) for m in M)
         for m in M:
             if m.shape != (self.dim, self.dim):
-                raise ShapeError(f"M of {key}: expected {(self.dim, self.dim)}, got {m.shape}")
-        if self._functions[key] is None and self.has(key):  # a trace by way of the full tensor
+                raise ShapeError(f"M must have shape {(self.dim, self.dim)} in {key}; got {m.shape}.")
+        if self._functions[key] is None and self.has(key):  # from the full tensor
             return np.einsum("ij,ijk->k", M[0], self._derivative(FULL_TENSOR[key], q))
         self.require(key, f"model.{key}()")
         out = np.zeros((self.dim,) * DERIVATIVES[key][1])
@@ -470,47 +888,101 @@ class Model:
         return out
 
     def why_absent(self, derivative: str) -> str:
-        """Why the model does not have that derivative, as far as that is known; else an empty string."""
+        """Return why the model does not have a derivative, if that is known.
+
+        Parameters
+        ----------
+        derivative : str
+            Name of a method, such as "fisher".
+
+        Returns
+        -------
+        str
+            The reason, or an empty string if the model has the derivative or the reason is not known.
+        """
         if self.has(derivative):
             return ""
         if len(self.discontinuous) == self.dim:
-            return "all its coordinates are discontinuous, and derivatives are those in the smooth coordinates"
+            return "all its coordinates are discontinuous, and derivatives exist in smooth coordinates only"
         return self._absent.get(derivative, "")
 
     def require(self, key: str, needed_by: str) -> None:
-        """Raise :class:`MissingDerivativeError`, naming it, and why, if the model lacks that derivative."""
+        """Raise an error if the model lacks a derivative.
+
+        Parameters
+        ----------
+        key : str
+            Name of a method, such as "hessian".
+        needed_by : str
+            What needs the derivative, for the message.
+
+        Raises
+        ------
+        refhmc.errors.MissingDerivativeError
+            If the model lacks the derivative. The message names it and gives the reason.
+        """
         if not self.has(key):
             full = FULL_TENSOR.get(key)
-            other = f", or {full}=..., from which it is taken" if full is not None else ""
+            other = f", or {full}=..., from which it is computed" if full is not None else ""
             more = self.why_absent(key) or f"give refhmc.Model(..., {key}=...){other}"
-            raise MissingDerivativeError(f"model {self.name!r} has no {key}, and {needed_by} needs it: {more}")
+            raise MissingDerivativeError(f"Model {self.name!r} has no {key}, which {needed_by} needs: {more}.")
 
 
-ONE_GRADIENT = (
-    "a split model has its log density and its gradient; take the model that was split for further derivatives"
-)
+ONE_GRADIENT = "a split model has a log density and a gradient only; use the original model for further derivatives"
 
 
 class SplitModel(Model):
-    """The sum of ``parts``, models of the same coordinates; made by :meth:`refhmc.Model.split`, or of your own models.
+    """The sum of models of the same coordinates.
 
-    It has a log density and a gradient: those of the parts, one after another, added up. ``made_alike``: whether the parts are
-    shares of one model. Raises ValueError without parts, or where their coordinates differ, ModelError for what is no model.
+    It has a log density and a gradient, the sums over the parts. :meth:`refhmc.Model.split` creates one from the data of a
+    single model; you can also give your own parts.
+
+    Parameters
+    ----------
+    parts : sequence of Model
+        The terms of the sum, without discontinuous coordinates.
+    whole : Model, optional
+        The model of which the parts are shares. Its names, axes and generated quantities are kept. Defaults to the first part.
+
+    Attributes
+    ----------
+    parts : tuple of Model
+        The terms of the sum.
+    made_alike : bool
+        Whether the parts are shares of one model.
+
+    Raises
+    ------
+    ValueError
+        If there are no parts, if their coordinates differ, or if one is discontinuous.
+    refhmc.errors.ModelError
+        If a part is not a :class:`refhmc.Model`.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> prior = refhmc.models.Gaussian(0.0, [[4.0]])
+    >>> likelihood = refhmc.models.Gaussian(1.0, [[0.5]])
+    >>> model = refhmc.models.SplitModel([prior, likelihood])
+    >>> model.log_density([1.0]) == prior.log_density([1.0]) + likelihood.log_density([1.0])
+    True
     """
 
     def __init__(self, parts: Sequence[Model], whole: Model | None = None) -> None:
         self.parts = tuple(parts)
         if not self.parts:
-            raise ValueError("a split model has at least one part")
+            raise ValueError("parts must have at least one model; got none.")
         self.made_alike = whole is not None
         whole = self.parts[0] if whole is None else whole
         for m, part in enumerate(self.parts):
             if not isinstance(part, Model):
-                raise ModelError(f"part {m} must be a refhmc.Model, got {type(part).__name__}")
+                raise ModelError(f"part {m} must be a refhmc.Model; got {type(part).__name__}.")
             if part.names != whole.names:
-                raise ValueError(f"part {m} has other coordinates than the first: {part!r} and {whole!r}")
+                raise ValueError(f"part {m} must have the coordinates of the first part; got {part!r} and {whole!r}.")
             if len(part.discontinuous):
-                raise ValueError(f"part {m} is discontinuous: its parts cannot be followed by their gradients")
+                raise ValueError(
+                    f"part {m} must not be discontinuous, because integrators of split models follow gradients."
+                )
         pointers = [part.core.tuple_for_changes for part in self.parts]
         kinds = list(dict.fromkeys((pointer[1], pointer[4]) for pointer in pointers))
         gradients, changes = zip(*kinds, strict=True)
@@ -531,15 +1003,27 @@ class SplitModel(Model):
             outputs=whole.outputs,
             likelihood=whole.likelihood,
             absent=dict.fromkeys(DERIVATIVES, ONE_GRADIENT),
-            # Parts that are a user's own have each its own data.
+            # Parts that users give have data of their own.
             dims=whole.dims if self.made_alike else None,
             coords=whole.coords if self.made_alike else None,
             generated=whole.generated if self.made_alike else None,
         )
 
     def on_arrays(self, xp: Any = np, streamed: bool = False) -> SumOnArrays:
-        """The sum of its parts' texts, which are its ``parts``. ``streamed``: a part's data are moved to ``xp`` for each of its
-        evaluations, so that those of two parts at a time are there (:mod:`refhmc.models.streamed`)."""
+        """Return the array implementation, the sum of those of the parts.
+
+        Parameters
+        ----------
+        xp : module, default numpy
+            Namespace of the array API.
+        streamed : bool, default False
+            Move the data of a part to `xp` for each of its evaluations. The data of two parts are then there at a time.
+
+        Returns
+        -------
+        object
+            Functions on arrays of positions (..., d). Its attribute ``parts`` holds those of the parts.
+        """
         if not streamed:
             return SumOnArrays([part.on_arrays(xp) for part in self.parts])
         one = Sending([part.on_arrays for part in self.parts], xp).value_and_gradient
@@ -551,14 +1035,41 @@ class SplitModel(Model):
 
     @property
     def runs_as_python(self) -> str | None:
-        """Why one of its parts runs as Python, or None when they are compiled."""
+        """The reason why one of its parts runs as Python, or None if all are compiled."""
         return next(filter(None, (part.runs_as_python for part in self.parts)), None)
 
     def split(self, M: int, order: Any = "given") -> SplitModel:
-        raise NotImplementedError(f"model {self.name!r} is split: split the model that it was made of, or its parts")
+        """Raise an error, because the model is already split.
+
+        Parameters
+        ----------
+        M : int
+            Ignored.
+        order : str or array_like
+            Ignored.
+
+        Returns
+        -------
+        SplitModel
+            Never.
+
+        Raises
+        ------
+        NotImplementedError
+            Always.
+        """
+        raise NotImplementedError(
+            f"Model {self.name!r} is already split. Split the original model into more parts, or split its parts."
+        )
 
     def made_of(self) -> Fingerprint:
-        """What its parts are made of."""
+        """Return the fingerprint of the parts.
+
+        Returns
+        -------
+        Fingerprint
+            The fingerprints of all parts, with the number of the part in each label.
+        """
         found = [part.made_of() for part in self.parts]
         labelled = {f"part {m}: {label}": text for m, each in enumerate(found) for label, text in each.parts.items()}
         packages = tuple(dict.fromkeys(package for each in found for package in each.packages))
@@ -571,19 +1082,21 @@ def _rebuild(positional: tuple, keywords: dict[str, Any]) -> Model:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raise ShapeError where a coordinate has the name of the variable that another is an entry of: ``x`` beside ``x[1]``."""
+    """Raise ShapeError if a coordinate has the name of a variable with entries, such as ``x`` next to ``x[1]``."""
     there = set(names)
     for name in names:
         check_storable("names", name, ShapeError)
         if name in SAMPLES:
-            raise ShapeError(f"names: a coordinate cannot be called {name!r}, which is an axis of every result")
+            raise ShapeError(f"names must not include {name!r}, which is an axis of every result; choose another name.")
         base = re.sub(r"\[\d+\]$", "", name)
         if base != name and base in there:
-            raise ShapeError(f"names: {name!r} is an entry of the variable {base!r}, which is a coordinate by itself")
+            raise ShapeError(
+                f"names must not use {base!r} for a coordinate and for the variable of {name!r}; rename one of them."
+            )
 
 
 def gather_by_name(names: Sequence[str], q: np.ndarray) -> dict[str, np.ndarray]:
-    """{"v": ..., "x": ...} from coordinates named v, x[0], x[1], ...: runs ``base[0], base[1], ...`` become vectors."""
+    """Return variables by name from coordinates by name; ``base[0], base[1], ...`` become vectors."""
     groups: dict[str, list[int]] = {}
     for i, name in enumerate(names):
         match = re.fullmatch(r"(.+)\[(\d+)\]", name)

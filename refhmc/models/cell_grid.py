@@ -94,9 +94,9 @@ def CellGrid(weights: Any = None, a: str = "n") -> Model:
         weights = 1.0 + (3 * i + 5 * j) % 7
     w = array_of_numbers("weights", weights)
     if not 1 <= w.ndim <= 8 or w.size == 0:
-        raise ShapeError(f"weights must have one to eight axes, none of them empty, got {w.shape}")
+        raise ShapeError(f"weights must have one to eight axes, none of them empty; got shape {w.shape}.")
     if not (np.isfinite(w).all() and (w > 0).all()):
-        raise ValueError("weights must be positive and finite")
+        raise ValueError("weights must be positive and finite; leave out cells of probability zero.")
     d, probabilities = w.ndim, w / w.sum()
     embedding = Embedding((0, None), a=a)
     cells = np.indices(w.shape).reshape(d, -1)

@@ -244,9 +244,9 @@ def ChangePoint(
     y = array_of_numbers("y", y)
     first = 0 if first_year is None else int(first_year)
     if y.ndim != 1:
-        raise ShapeError(f"ChangePoint needs counts (T,), got shape {y.shape}")
+        raise ShapeError(f"y must have shape (T,); got shape {y.shape}.")
     if not np.all((y >= 0) & (y == np.floor(y)) & np.isfinite(y)):
-        raise ValueError("y must be whole numbers of at least 0")
+        raise ValueError("y must be whole numbers of at least 0; it has other entries.")
     T = len(y)
     K = whole_number("changes", changes, 1, T - 1)
     shape, rate = positive("shape", shape), positive("rate", rate)

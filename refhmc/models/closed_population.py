@@ -173,7 +173,8 @@ def ClosedPopulation(occasions: int = 5, captures: int = 60, distinct: int = 38,
     """
     if not 1 <= distinct <= captures <= occasions * distinct or largest < distinct:
         raise ValueError(
-            f"{distinct} animals caught {captures} times in {occasions} occasions, of at most {largest}: these counts cannot be"
+            f"Counts must satisfy 1 <= distinct <= captures <= occasions * distinct and distinct <= largest; got {distinct=}, "
+            f"{captures=}, {occasions=} and {largest=}."
         )
     embedding = Embedding(range(distinct, largest + 1), a="log n")
     weights = probabilities(occasions, captures, distinct, largest)

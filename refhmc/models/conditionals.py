@@ -1,16 +1,16 @@
-"""The distribution of some coordinates of a model, a *block*, given all others: what Gibbs sampling alternates between.
+"""The distribution of a *block* of coordinates given all others, which Gibbs sampling alternates between.
 
-Up to a constant its log density is that of the joint model at the full position, so its gradient is a part of the joint
-gradient, its Hessian a block of the joint Hessian, and with a matrix M of the block filled up by zeros
+Up to a constant, its log density is that of the joint model at the full position. Its gradient is therefore a part of the
+joint gradient, and its Hessian is a block of the joint Hessian. With a matrix M of the block, filled up by zeros, ::
 
-    sum_ij M_ij d hessian_ij / dq_k,  i, j, k in the block,     is a part of the joint ``hessian_contraction``
+    sum_ij M_ij d hessian_ij / dq_k,  i, j, k in the block
 
-and so for the Fisher metric, and for the change of the log density where a coordinate jumps: every conditional follows from
-the joint model, at the joint model's cost. A model may bring conditionals written by hand, which are cheaper or have a
-better metric (:mod:`refhmc.models.stochastic_volatility`).
+is a part of the joint ``hessian_contraction``. The same is true of the Fisher metric and of the change of the log density.
+Every conditional thus follows from the joint model, at the cost of the joint model. A model may provide hand-written
+conditionals that are cheaper or have a better metric (:mod:`refhmc.models.stochastic_volatility`).
 
-A conditional is a model of its own whose data hold what it must know of the other coordinates. ``condition(q, data)``
-writes that: it is all that happens between two blocks.
+A conditional is a model of its own. Its data hold what it needs of the other coordinates, which ``condition(q, data)``
+writes between the updates of two blocks.
 """
 
 from __future__ import annotations
@@ -34,20 +34,24 @@ from refhmc.core.compiled import jit, jit_anew
 from refhmc.kernels.blocks import block_indices
 from refhmc.models.base import Model
 
-# What a conditional cannot be made from without forming a tensor of the joint model.
+# Derivatives that a conditional takes from the joint model. Full third derivatives would need a tensor of the joint model.
 DERIVED = ("hessian", "fisher", "hessian_contraction", "fisher_contraction")
 
 
 class Conditional(NamedTuple):
-    """``indices`` (m,) of the block; its ``model``; ``condition(q, data)``, which takes the rest over into the model's data."""
+    """The distribution of a block of coordinates given all others.
+
+    ``indices`` (m,) are those of the block, ``model`` is its model, and ``condition(q, data)`` writes the other coordinates of
+    the full position ``q`` into the data of the model.
+    """
 
     indices: np.ndarray
     model: Model
     condition: Callable
 
 
-# The data of a general conditional, one row: dim of the joint model, of the block, rows and columns of the joint data;
-# then the full position, the block's indices, a gradient, and the joint data.
+# The data of a general conditional are one row: dimension of the joint model and of the block, rows and columns of the joint
+# data, the full position, the indices of the block, a gradient, and the joint data.
 JOINT_DIM, BLOCK_DIM, ROWS, COLUMNS = range(4)
 POSITION = 4
 
@@ -60,12 +64,12 @@ def condition_generally(q: np.ndarray, data: np.ndarray) -> None:
 
 @jit
 def condition_nothing(q: np.ndarray, data: np.ndarray) -> None:
-    """For the block of all coordinates."""
+    """Do nothing, for the block of all coordinates."""
 
 
 @jit_anew
 def parts(data: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The full position, the block's indices (as floats), the gradient's place and the joint data."""
+    """Return the full position, the indices of the block (as floats), the space for a gradient and the joint data."""
     d, m = int(data[0, JOINT_DIM]), int(data[0, BLOCK_DIM])
     rows, columns = int(data[0, ROWS]), int(data[0, COLUMNS])
     first, second, third = POSITION + d, POSITION + d + m, POSITION + 2 * d + m
@@ -80,7 +84,7 @@ def place(x: np.ndarray, q: np.ndarray, block: np.ndarray) -> None:
 
 
 def restricted_value_and_gradient(joint: Callable) -> tuple[Callable, Callable, Callable]:
-    """log_density, gradient and value_and_gradient of a block from the joint model's pointer."""
+    """Return log_density, gradient and value_and_gradient of a block, from the pointer of the joint model."""
 
     def value_and_gradient(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
         q, block, full, joint_data = parts(data)
@@ -102,7 +106,7 @@ def restricted_value_and_gradient(joint: Callable) -> tuple[Callable, Callable, 
 
 
 def restricted_matrix(joint: Callable, code: int) -> Callable:
-    """A block of the joint Hessian or Fisher metric. ``code``: a Python model is told which one by its data."""
+    """Return a block of the joint Hessian or Fisher metric. ``code`` selects the function of a Python model."""
 
     def matrix(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
         q, block, full, joint_data = parts(data)
@@ -119,7 +123,7 @@ def restricted_matrix(joint: Callable, code: int) -> Callable:
 
 
 def restricted_contraction(joint: Callable, code: int) -> Callable:
-    """The contraction of a block's matrix with the derivative of that of the joint model."""
+    """Return the contraction of the matrix of a block, from that of the joint model."""
 
     def contraction(x: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
         q, block, full, joint_data = parts(data)
@@ -138,7 +142,7 @@ def restricted_contraction(joint: Callable, code: int) -> Callable:
 
 
 def restricted_change(joint: Callable) -> Callable:
-    """``log_density_change`` of a block from the joint model's change, in the protocol of the core."""
+    """Return ``log_density_change`` of a block, from the change of the joint model."""
 
     def change(x: np.ndarray, data: np.ndarray, j: int, new_value: float) -> Any:
         q, block, _, joint_data = parts(data)
@@ -149,7 +153,7 @@ def restricted_change(joint: Callable) -> Callable:
 
 
 class Restricted(NamedTuple):
-    """The functions of a model's blocks, of all alike (which block is said by the data), and the joint data."""
+    """Functions that serve all blocks of a model (the data select the block), and the joint data."""
 
     functions: dict[str, Any]
     joint_data: np.ndarray
@@ -160,7 +164,7 @@ _lock = threading.RLock()
 
 
 def restricted(model: Model) -> Restricted:
-    """Made once for each model, since they are compiled anew in each process."""
+    """Return the functions of the blocks of a model, which are compiled once per model and process."""
     with _lock:
         if model not in _made:
             try:
@@ -192,13 +196,13 @@ def _restricted(model: Model, as_python: bool) -> Restricted:
             functions[key] = restrict(core._pointer(key), -1)
     if model._functions["log_density_change"] is not None and not as_python:
         _, joint, _, _, change = core.tuple_for_changes
-        if joint is core.tuple[1]:  # compiled, too; else a block has the full density
+        if joint is core.tuple[1]:  # compiled; otherwise a block uses the full density
             functions["log_density_change"] = restricted_change(change)
     return Restricted(functions, core.data_for_trampolines() if as_python else core.data)
 
 
 def general_conditional(model: Model, indices: np.ndarray) -> Conditional:
-    """The conditional of any block of any model, restricted from the joint functions."""
+    """Return the conditional of any block of any model, restricted from the joint functions."""
     functions: dict[str, Any]
     functions, joint_data = restricted(model)
     d, m = model.dim, len(indices)
@@ -216,9 +220,9 @@ def general_conditional(model: Model, indices: np.ndarray) -> Conditional:
 
 
 def conditional_of(model: Model, indices: Iterable[int]) -> Conditional:
-    """The conditional of a block: the model's own, where it has one written by hand, else the general one.
+    """Return the conditional of a block: a hand-written one of the model if there is one, otherwise the general one.
 
-    The block of all coordinates in their order is the model itself.
+    The conditional of all coordinates in their order is the model itself.
     """
     indices = np.array(list(indices), dtype=np.int64)
     if np.array_equal(indices, np.arange(model.dim)):
@@ -230,10 +234,39 @@ def conditional_of(model: Model, indices: Iterable[int]) -> Conditional:
 
 
 def conditional(model: Model, block: Any, q: np.ndarray) -> Model:
-    """The model of a block of ``model``'s coordinates, all others held at their values in ``q``, (d,).
+    """Return the distribution of a block of coordinates, given the other coordinates.
 
-    ``block`` is a name, a tuple of names or a sequence of indices, as in :class:`refhmc.Gibbs`. The position of the new
-    model is the block's part of q. Log densities differ from the joint model's by a constant. Raises ShapeError, ValueError.
+    Up to a constant, its log density is that of the joint model at the full position. Its derivatives are parts of the joint
+    derivatives.
+
+    Parameters
+    ----------
+    model : Model
+        The joint model.
+    block : str, tuple of str or sequence of int
+        Name of a variable, several names, or indices of coordinates, as in :class:`refhmc.Gibbs`.
+    q : array_like of shape (d,)
+        Full position. Coordinates outside the block are fixed at their values in `q`.
+
+    Returns
+    -------
+    Model
+        The model of the block. Its position is the part of `q` in the block.
+
+    Raises
+    ------
+    refhmc.errors.ShapeError
+        If `q` does not have shape (d,).
+    ValueError
+        If `block` does not name coordinates of the model.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> model = refhmc.models.Funnel(3)
+    >>> scale = refhmc.conditional(model, "v", [0.0, 1.0, 1.0, 1.0])
+    >>> scale.dim, float(scale.gradient([0.0])[0]) == float(model.gradient([0.0, 1.0, 1.0, 1.0])[0])
+    (1, True)
     """
     q = model._position(q)
     indices, fresh, condition = conditional_of(model, block_indices(model, block))

@@ -1,7 +1,7 @@
-"""The data and published answers shipped with refhmc (origins and licences: ``refhmc/data/LICENSES.md``).
+"""Data sets and published posteriors that refhmc includes. ``refhmc/data/LICENSES.md`` lists sources and licences.
 
-Classification data are the training rows of one fixed split, each column standardised by its mean and *population*
-standard deviation over those rows, behind a column of ones.
+Classification data are the training rows of one fixed split. Each column is standardised by its mean and *population*
+standard deviation over these rows, and a column of ones precedes them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,19 @@ _DATA = importlib.resources.files("refhmc") / "data"
 
 
 class Classification(NamedTuple):
-    """``X`` (n, d) with the ones first, ``y`` (n,) of 0.0 and 1.0, and one name per column of ``X``."""
+    """A data set for binary classification.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        Inputs, with a first column of ones.
+    y : ndarray of shape (n,)
+        Labels 0.0 and 1.0.
+    names : list of str
+        One name per column of `X`.
+    description : str
+        Source and number of rows.
+    """
 
     X: np.ndarray
     y: np.ndarray
@@ -40,7 +52,17 @@ class Classification(NamedTuple):
 
 
 class Regression(NamedTuple):
-    """``X`` (n, inputs) and ``y`` (n,)."""
+    """A data set for regression.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, inputs)
+        Inputs.
+    y : ndarray of shape (n,)
+        Observations.
+    description : str
+        Source and number of rows.
+    """
 
     X: np.ndarray
     y: np.ndarray
@@ -48,19 +70,20 @@ class Regression(NamedTuple):
 
 
 def load_json(name: str) -> Any:
-    """The contents of ``refhmc/data/<name>.json``."""
+    """Return the contents of ``refhmc/data/<name>.json``."""
     return json.loads((_DATA / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def posteriordb(name: str) -> dict:
-    """A posterior of posteriordb: ``data``, ``names``, ``summary[name]`` of the reference draws, ``correlation``."""
+    """Return a posterior of posteriordb: ``data``, ``names``, ``summary[name]`` of the reference draws, ``correlation``."""
     return load_json(name)
 
 
 def posteriordb_reference(name: str, variables: list[str]) -> Reference:
-    """Moments of the published draws; ``variables`` are posteriordb's names in the order of flattened ``constrain()``.
+    """Return the moments of the published draws, in the order of ``variables``.
 
-    The variance is the square of the published sd, so its standard error is 2 sd times that of the sd.
+    ``variables`` are the names in posteriordb, in the order of the flattened ``constrain()``. The variance is the square of the
+    published standard deviation, so its standard error is 2 sd times that of the standard deviation.
     """
     summaries = posteriordb(name)["summary"]
     mean, sd, mean_se, sd_se = (
@@ -70,7 +93,7 @@ def posteriordb_reference(name: str, variables: list[str]) -> Reference:
 
 
 def logistic_reference(name: str) -> Reference:
-    """Moments of the logistic posterior of a classification data set under the prior beta ~ N(0, I)."""
+    """Return the moments of the logistic posterior of a classification data set under the prior beta ~ N(0, I)."""
     answer = load_json("logistic_posteriors")[name]
     mean, variance, mean_se, variance_se = (np.array(answer[key]) for key in ("mean", "var", "mean_se", "var_se"))
     source = f"importance sampling, {answer['n_is']:.0e} draws"
@@ -78,7 +101,7 @@ def logistic_reference(name: str) -> Reference:
 
 
 def jolly_seber_reference() -> Reference:
-    """Moments of the posterior of the black-kneed capsid counts: p[1..13], phi[1..12], U[1..13]."""
+    """Return the moments of the posterior of the black-kneed capsid counts: p[1..13], phi[1..12], U[1..13]."""
     answer = load_json("jolly_seber_posterior")["summary"]
     rows = [row for name, row in answer.items() if name.startswith(("p[", "phi[", "U[")) and "*" not in name]
     mean, sd, mean_se, sd_se = (np.array([row[key] for row in rows]) for key in ("mean", "sd", "mcse_mean", "mcse_sd"))
@@ -96,22 +119,87 @@ def _classification(name: str, description: str) -> Classification:
 
 
 def breast_cancer() -> Classification:
-    """Breast cancer of Ljubljana: X (200, 10); y = 1 where the cancer came back."""
+    """Load the breast cancer data of Ljubljana.
+
+    Returns
+    -------
+    Classification
+        ``X`` has shape (200, 10), and ``y`` is 1 if the cancer recurred. These are 200 of the 277 complete rows.
+
+    References
+    ----------
+    UCI Machine Learning Repository, Breast Cancer (Ljubljana).
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> data = refhmc.datasets.breast_cancer()
+    >>> data.X.shape, data.names[0]
+    ((200, 10), 'intercept')
+    """
     return _classification("breast_cancer_ljubljana", "UCI breast cancer (Ljubljana), 200 of the 277 complete rows")
 
 
 def diabetes() -> Classification:
-    """Diabetes among the Pima: X (468, 9); y = 1 for a positive test."""
+    """Load the diabetes data of Pima women.
+
+    Returns
+    -------
+    Classification
+        ``X`` has shape (468, 9), and ``y`` is 1 for a positive test. These are 468 of 768 rows.
+
+    References
+    ----------
+    UCI Machine Learning Repository / NIDDK, Pima Indians Diabetes.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> refhmc.datasets.diabetes().X.shape
+    (468, 9)
+    """
     return _classification("diabetes_pima", "UCI/NIDDK Pima diabetes, 468 of 768 rows")
 
 
 def heart() -> Classification:
-    """Heart disease (Statlog): X (170, 14); y = 1 where disease is present."""
+    """Load the Statlog heart disease data.
+
+    Returns
+    -------
+    Classification
+        ``X`` has shape (170, 14), and ``y`` is 1 if disease is present. These are 170 of 270 rows.
+
+    References
+    ----------
+    UCI Machine Learning Repository, Statlog (Heart).
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> refhmc.datasets.heart().X.shape
+    (170, 14)
+    """
     return _classification("heart_statlog", "UCI Statlog heart, 170 of 270 rows")
 
 
 def regression_1d() -> Regression:
-    """The 400 points on a line of Izmailov et al. (2019), X (400, 1), both columns standardised by mean and population sd."""
+    """Load the synthetic regression data of Izmailov et al. (2019).
+
+    Returns
+    -------
+    Regression
+        400 points, with ``X`` of shape (400, 1). Both columns are standardised by their mean and population standard deviation.
+
+    References
+    ----------
+    P. Izmailov et al. (2019), Subspace inference for Bayesian deep learning; data of the package drbayes.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> refhmc.datasets.regression_1d().X.shape
+    (400, 1)
+    """
     lines = (_DATA / "subspace1d_400.csv").read_text(encoding="utf-8").splitlines()
     table = np.loadtxt(lines, delimiter=",", skiprows=1)
     scaled = (table - table.mean(axis=0)) / table.std(axis=0)

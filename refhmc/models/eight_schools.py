@@ -622,7 +622,7 @@ def EightSchools(centered: bool = False, *, y: Any = None, sigma: Any = None) ->
     name = "eight_schools-eight_schools_noncentered"
     flag("centered", centered)
     if (y is None) != (sigma is None):
-        raise ValueError("give both y and sigma, or neither")
+        raise ValueError("y and sigma must be given together; give both, or neither for the default data.")
     reference, coords = None, None
     if y is None:
         coords = {"school": SCHOOLS}
@@ -631,9 +631,9 @@ def EightSchools(centered: bool = False, *, y: Any = None, sigma: Any = None) ->
         reference = posteriordb_reference(name, [f"theta[{j}]" for j in range(1, 9)] + ["mu", "tau"])
     y, sigma = array_of_numbers("y", y), array_of_numbers("sigma", sigma)
     if y.ndim != 1 or len(y) == 0 or sigma.shape != y.shape:
-        raise ShapeError(f"y and sigma must be vectors of one length, got {y.shape} and {sigma.shape}")
+        raise ShapeError(f"y and sigma must be vectors of the same length; got shapes {y.shape} and {sigma.shape}.")
     if not (np.isfinite(y).all() and np.isfinite(sigma).all() and (sigma > 0).all()):
-        raise ValueError("y must be finite, and sigma finite and positive")
+        raise ValueError("y must be finite, and sigma must be finite and positive.")
     non_centred = (
         log_density,
         gradient,

@@ -1,18 +1,18 @@
-"""Laws of observations y around the mean m that an ODE predicts, each with at most one parameter s of its own.
+"""Distributions of observations y around the mean m that an ODE predicts, each with at most one parameter s.
 
-    l(y; m, s) = log p(y | m, s), constants included
+Each has ::
 
-    l                log density           derivatives by (m, s) in the order of ``DERIVATIVES``
-    I_mm, I_ss       Fisher information    with I_ms = 0 for all of them: E[-l_mm], E[-l_ss], and their derivatives
+    l(y; m, s) = log p(y | m, s), constants included, with derivatives by (m, s) in the order of ``DERIVATIVES``
+    I_mm = E[-l_mm] and I_ss = E[-l_ss], the Fisher information, with their derivatives; I_ms = 0 for all of them
 
-A law of location and scale is -log s + h(z) with z = (y - m) / s, from which all derivatives follow:
+A distribution with location and scale is -log s + h(z) with z = (y - m) / s, from which all derivatives follow::
 
     l_m = -h'/s                      l_s = -(1 + z h')/s
     l_mm = h''/s^2                   l_ms = (h' + z h'')/s^2                l_ss = (1 + 2 z h' + z^2 h'')/s^2
     l_mmm = -h'''/s^3                l_mms = -(2 h'' + z h''')/s^3
     l_mss = -(2 h' + 4 z h'' + z^2 h''')/s^3                                l_sss = -(2 + 6 z h' + 6 z^2 h'' + z^3 h''')/s^3
 
-A law of log y is -log y + l(log y; log m, s), by the chain rule in m alone.
+A distribution of log y is -log y + l(log y; log m, s), by the chain rule in m alone.
 """
 
 from __future__ import annotations
@@ -32,13 +32,35 @@ LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
 
 
 class ErrorLaw(NamedTuple):
-    """A law of observations; your own, or one of the constructors of this module.
+    """A distribution of observations y with mean or location m and a parameter s.
 
-    ``derivatives(y, m, s, c, out)`` writes the ten numbers of ``DERIVATIVES``, -inf for the first where y cannot be;
-    ``information(m, s, c, out)`` the six of ``INFORMATION``, None: no Fisher metric. Numba compiles both. ``parameter``: s, as
-    the name of a parameter of the model (one for all columns of y, or one with an entry for each), or as numbers that broadcast
-    to y; ``constant``: c. ``draw(rng, m, s, c)`` draws observations of the shape of m. ``support``: what y must be,
-    "real", "positive" or "counts".
+    Use the constructors of this module, or define your own.
+
+    Parameters
+    ----------
+    name : str
+        Name.
+    derivatives : callable
+        ``(y, m, s, c, out)``, compiled by Numba: writes log p(y | m, s) and its derivatives by m, s, mm, ms, ss, mmm, mms, mss
+        and sss into ``out``. The first is -inf if y is impossible.
+    information : callable or None
+        ``(m, s, c, out)``, compiled by Numba: writes the Fisher information I_mm and I_ss, and the derivatives of I_mm by m
+        and s and of I_ss by m and s. None if there is no Fisher metric.
+    parameter : str, float or array_like, default 1.0
+        The parameter s: the name of a parameter of the model (a number for all columns of y, or one per column), or numbers that broadcast
+        to y.
+    constant : float, default 0.0
+        A known constant c.
+    draw : callable, optional
+        ``(rng, m, s, c)`` to simulated observations of the shape of ``m``.
+    support : {"real", "positive", "counts"}, default "real"
+        Values that y can have.
+
+    Examples
+    --------
+    >>> from refhmc.models import error_laws
+    >>> error_laws.LogNormal("sigma").support
+    'positive'
     """
 
     name: str
@@ -52,7 +74,7 @@ class ErrorLaw(NamedTuple):
 
 @jit_part
 def location_scale(z: float, s: float, h: float, h1: float, h2: float, h3: float, out: np.ndarray) -> None:
-    """The ten numbers of -log s + h(z)."""
+    """Write the ten derivatives of -log s + h(z)."""
     out[0] = h - math.log(s)
     out[1] = -h1 / s
     out[2] = -(1 + z * h1) / s
@@ -67,7 +89,7 @@ def location_scale(z: float, s: float, h: float, h1: float, h2: float, h3: float
 
 @jit_part
 def of_logarithm(y: float, m: float, out: np.ndarray) -> None:
-    """From the numbers of a law at (log y, log m) to those at (y, m)."""
+    """Convert the derivatives of a distribution at (log y, log m) to those at (y, m)."""
     _, u, _, uu, us, _, uuu, uus, uss, _ = out[:10]
     out[0] -= math.log(y)
     out[1] = u / m
@@ -108,7 +130,7 @@ def log_normal_information(m: float, s: float, c: float, out: np.ndarray) -> Non
 
 @jit
 def student_t(y: float, m: float, s: float, c: float, out: np.ndarray) -> None:
-    """c: degrees of freedom."""
+    """Write the derivatives of Student's t with c degrees of freedom."""
     z = (y - m) / s
     w = c + z * z
     constant = math.lgamma(0.5 * (c + 1)) - math.lgamma(0.5 * c) - 0.5 * math.log(c * math.pi)
@@ -144,7 +166,7 @@ def poisson_information(m: float, s: float, c: float, out: np.ndarray) -> None:
 
 @jit
 def negative_binomial(y: float, m: float, s: float, c: float, out: np.ndarray) -> None:
-    """With r = (y + s) / (m + s)."""
+    """Write the derivatives, with r = (y + s) / (m + s)."""
     if not m > 0 or not s > 0:
         out[:10] = -np.inf
         return
@@ -165,7 +187,7 @@ def negative_binomial(y: float, m: float, s: float, c: float, out: np.ndarray) -
 
 @jit
 def negative_binomial_information(m: float, s: float, c: float, out: np.ndarray) -> None:
-    """Of m alone: that of s is no closed form."""
+    """Write the information about m only, because that about s has no closed form."""
     t = m + s
     out[0], out[1] = 1 / m - 1 / t, 0.0
     out[2], out[3], out[4], out[5] = 1 / t**2 - 1 / m**2, 1 / t**2, 0.0, 0.0
@@ -175,22 +197,112 @@ def negative_binomial_information(m: float, s: float, c: float, out: np.ndarray)
 
 
 def draw_normal(rng: np.random.Generator, m: np.ndarray, s: np.ndarray, c: float) -> np.ndarray:
+    """Draw observations for :func:`Normal`.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Source of random numbers.
+    m : ndarray
+        Means.
+    s : ndarray
+        Standard deviations.
+    c : float
+        Not used.
+
+    Returns
+    -------
+    ndarray
+        Observations, with the shape of `m`.
+    """
     return rng.normal(m, s)
 
 
 def draw_log_normal(rng: np.random.Generator, m: np.ndarray, s: np.ndarray, c: float) -> np.ndarray:
+    """Draw observations for :func:`LogNormal`.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Source of random numbers.
+    m : ndarray
+        Medians, positive.
+    s : ndarray
+        Standard deviations of log y.
+    c : float
+        Not used.
+
+    Returns
+    -------
+    ndarray
+        Observations, with the shape of `m`.
+    """
     return m * np.exp(s * rng.standard_normal(np.shape(m)))
 
 
 def draw_student_t(rng: np.random.Generator, m: np.ndarray, s: np.ndarray, c: float) -> np.ndarray:
+    """Draw observations for :func:`StudentT`.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Source of random numbers.
+    m : ndarray
+        Locations.
+    s : ndarray
+        Scales.
+    c : float
+        Degrees of freedom.
+
+    Returns
+    -------
+    ndarray
+        Observations, with the shape of `m`.
+    """
     return m + s * rng.standard_t(c, np.shape(m))
 
 
 def draw_poisson(rng: np.random.Generator, m: np.ndarray, s: np.ndarray, c: float) -> np.ndarray:
+    """Draw observations for :func:`Poisson`.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Source of random numbers.
+    m : ndarray
+        Means.
+    s : ndarray
+        Not used.
+    c : float
+        Not used.
+
+    Returns
+    -------
+    ndarray
+        Observations, with the shape of `m`.
+    """
     return rng.poisson(m)
 
 
 def draw_negative_binomial(rng: np.random.Generator, m: np.ndarray, s: np.ndarray, c: float) -> np.ndarray:
+    """Draw observations for :func:`NegativeBinomial`.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Source of random numbers.
+    m : ndarray
+        Means.
+    s : ndarray
+        Dispersion parameters phi.
+    c : float
+        Not used.
+
+    Returns
+    -------
+    ndarray
+        Observations, with the shape of `m`.
+    """
     return rng.poisson(rng.gamma(s, m / s))
 
 
@@ -198,28 +310,93 @@ def draw_negative_binomial(rng: np.random.Generator, m: np.ndarray, s: np.ndarra
 
 
 def Normal(sigma: Any) -> ErrorLaw:
-    """y ~ N(m, sigma)."""
+    """Return normal errors, y ~ N(m, sigma).
+
+    Parameters
+    ----------
+    sigma : str, float or array_like
+        Standard deviation: the name of a parameter, or known numbers that broadcast to y.
+
+    Returns
+    -------
+    ErrorLaw
+        The distribution of observations.
+
+    Examples
+    --------
+    >>> from refhmc.models import error_laws
+    >>> error_laws.Normal("sigma").parameter
+    'sigma'
+    """
     return ErrorLaw("Normal", normal, normal_information, sigma, 0.0, draw_normal)
 
 
 def LogNormal(sigma: Any) -> ErrorLaw:
-    """log y ~ N(log m, sigma), m and y positive."""
+    """Return log-normal errors, log y ~ N(log m, sigma), for positive m and y.
+
+    Parameters
+    ----------
+    sigma : str, float or array_like
+        Standard deviation of log y: the name of a parameter, or known numbers that broadcast to y.
+
+    Returns
+    -------
+    ErrorLaw
+        The distribution of observations.
+    """
     return ErrorLaw("LogNormal", log_normal, log_normal_information, sigma, 0.0, draw_log_normal, "positive")
 
 
 def StudentT(df: float, sigma: Any) -> ErrorLaw:
-    """(y - m) / sigma ~ Student's t with ``df`` degrees of freedom, a number."""
+    """Return Student-t errors, (y - m) / sigma ~ t with df degrees of freedom.
+
+    Parameters
+    ----------
+    df : float
+        Degrees of freedom, positive.
+    sigma : str, float or array_like
+        Scale: the name of a parameter, or known numbers that broadcast to y.
+
+    Returns
+    -------
+    ErrorLaw
+        The distribution of observations.
+
+    Raises
+    ------
+    ValueError
+        If `df` is not positive.
+    """
     if not df > 0:
-        raise ValueError(f"StudentT: df must be positive, got {df!r}")
+        raise ValueError(f"df must be positive in StudentT; got {df!r}.")
     return ErrorLaw("StudentT", student_t, student_t_information, sigma, float(df), draw_student_t)
 
 
 def Poisson() -> ErrorLaw:
-    """y ~ Poisson(m), counts."""
+    """Return Poisson errors, y ~ Poisson(m), for counts.
+
+    Returns
+    -------
+    ErrorLaw
+        The distribution of observations.
+    """
     return ErrorLaw("Poisson", poisson, poisson_information, 1.0, 0.0, draw_poisson, "counts")
 
 
 def NegativeBinomial(phi: Any) -> ErrorLaw:
-    """Counts of mean m and variance m + m^2 / phi. With ``phi`` unknown there is no Fisher metric."""
+    """Return negative binomial errors, for counts with mean m and variance m + m^2 / phi.
+
+    If `phi` is a parameter of the model, there is no Fisher metric.
+
+    Parameters
+    ----------
+    phi : str, float or array_like
+        Dispersion: the name of a parameter, or known numbers that broadcast to y.
+
+    Returns
+    -------
+    ErrorLaw
+        The distribution of observations.
+    """
     information = None if isinstance(phi, str) else negative_binomial_information
     return ErrorLaw("NegativeBinomial", negative_binomial, information, phi, 0.0, draw_negative_binomial, "counts")

@@ -147,7 +147,9 @@ def FitzHughNagumo(y: Any = None, times: Any = None, sigma: float = SIGMA, toler
     reference = None
     if y is None:
         if times is not None or sigma != SIGMA:
-            raise ValueError("times and sigma go with y")
+            raise ValueError(
+                "times and sigma must be given together with y; give y, or leave all of them out for the default data."
+            )
         known = load_json("fitzhugh_nagumo")
         y = known["y"]
         mean, variance, mean_se, variance_se = (np.array(known[key]) for key in Reference._fields[1:5])
@@ -155,7 +157,7 @@ def FitzHughNagumo(y: Any = None, times: Any = None, sigma: float = SIGMA, toler
         reference = Reference(source, mean, variance, mean_se, variance_se)
     y = array_of_numbers("y", y)
     if y.ndim != 2 or y.shape[1] != 2:
-        raise ShapeError(f"y: expected (T, 2), got {y.shape}")
+        raise ShapeError(f"y must have shape (T, 2); got {y.shape}.")
     problem = posterior(y, observation_times(len(y)) if times is None else times, sigma, tolerance)
     smaller = Recommended("nuts", "", "at 0.8 a draw in a thousand diverges", (("target_accept", 0.95),))
     return ode.make_model(problem, ["a", "b", "c"], None, TRUTH, "fitzhugh-nagumo", reference, smaller)

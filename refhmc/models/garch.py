@@ -387,16 +387,16 @@ def GARCH(y: Any = None, sigma1: float | None = None) -> Model:
     """
     reference = None
     if (y is None) != (sigma1 is None):
-        raise ValueError("give both y and sigma1, or neither")
+        raise ValueError("y and sigma1 must be given together; give both, or neither for the default data.")
     if y is None:
         known = posteriordb("garch-garch11")["data"]
         y, sigma1 = known["y"], known["sigma1"]
         reference = posteriordb_reference("garch-garch11", ["mu", "alpha0", "alpha1", "beta1"])
     y, sigma1 = np.array(array_of_numbers("y", y)), np.nan if sigma1 is None else float(sigma1)
     if y.ndim != 1 or len(y) < 1:
-        raise ShapeError(f"GARCH needs a series (T,), got shape {y.shape}")
+        raise ShapeError(f"y must have shape (T,); got shape {y.shape}.")
     if not (np.isfinite(y).all() and 0 < sigma1 < np.inf):
-        raise ValueError("y must be finite, and sigma1 positive")
+        raise ValueError("y must be finite, and sigma1 must be positive.")
     data = np.zeros((2, len(y)))
     data[0], data[1, 0] = y, sigma1
     return Model(

@@ -181,21 +181,21 @@ def Gaussian(mean: npt.ArrayLike, covariance: npt.ArrayLike, *, name: str = "gau
     """
     mean, S = array_of_numbers("mean", mean), array_of_numbers("covariance", covariance)
     if S.ndim != 2 or S.shape[0] != S.shape[1] or S.shape[0] < 1:
-        raise ShapeError(f"covariance must be (d, d), got {S.shape}")
+        raise ShapeError(f"covariance must have shape (d, d); got {S.shape}.")
     d = len(S)
     if mean.shape not in ((), (d,)):
-        raise ShapeError(f"mean must be a number or ({d},) like the covariance, got {mean.shape}")
+        raise ShapeError(f"mean must be a number or have shape ({d},), as the covariance; got {mean.shape}.")
     mean = np.full(d, mean)
     if not (np.isfinite(S).all() and np.isfinite(mean).all()):
-        raise MetricError("mean and covariance must be finite")
+        raise MetricError("mean and covariance must be finite; one has NaN or infinite entries.")
     asymmetry = np.abs(S - S.T).max()
     if asymmetry > 1e-10 * np.abs(S).max():
-        raise MetricError(f"covariance must be symmetric; it differs from its transpose by up to {asymmetry:.3g}")
+        raise MetricError(f"covariance must be symmetric; it differs from its transpose by up to {asymmetry:.3g}.")
     variance = np.diag(S).copy()
     diagonal = np.array_equal(S, np.diag(variance))
     least = variance.min() if diagonal else np.linalg.eigvalsh(S)[0]
     if not least > 0:
-        raise MetricError(f"covariance must be positive definite; its least eigenvalue is {least:.6g}")
+        raise MetricError(f"covariance must be positive definite; its least eigenvalue is {least:.6g}.")
     if diagonal:
         factor = np.sqrt(variance)
         precision = 1 / variance

@@ -406,9 +406,9 @@ def GaussianMixture(y: Any = None) -> Model:
         reference = posteriordb_reference("low_dim_gauss_mix-low_dim_gauss_mix", variables)
     y = np.array(array_of_numbers("y", y))
     if y.ndim != 1 or len(y) < 1:
-        raise ShapeError(f"GaussianMixture needs observations (N,), got shape {y.shape}")
+        raise ShapeError(f"y must have shape (N,) with N >= 1; got shape {y.shape}.")
     if not np.isfinite(y).all():
-        raise ValueError("y must be finite")
+        raise ValueError("y must be finite; it has NaN or infinite entries.")
     return Model(
         5,
         log_density,

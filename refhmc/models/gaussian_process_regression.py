@@ -368,16 +368,16 @@ def GaussianProcessRegression(x: Any = None, y: Any = None) -> Model:
     """
     reference = None
     if (x is None) != (y is None):
-        raise ValueError("give both x and y, or neither")
+        raise ValueError("x and y must be given together; give both, or neither for the default data.")
     if x is None:
         known = posteriordb("gp_pois_regr-gp_regr")["data"]
         x, y = known["x"], known["y"]
         reference = posteriordb_reference("gp_pois_regr-gp_regr", ["rho", "alpha", "sigma"])
     x, y = np.array(array_of_numbers("x", x)), np.array(array_of_numbers("y", y))
     if x.ndim != 1 or x.shape != y.shape or len(x) < 1:
-        raise ShapeError(f"GaussianProcessRegression needs x and y of one shape (n,), got {x.shape} and {y.shape}")
+        raise ShapeError(f"x and y must have the same shape (n,); got {x.shape} and {y.shape}.")
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise ValueError("x and y must be finite")
+        raise ValueError("x and y must be finite; one has NaN or infinite entries.")
     return Model(
         3,
         log_density,

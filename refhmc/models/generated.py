@@ -1,16 +1,16 @@
-"""What follows from a model's draws beside its variables: the groups that ArviZ's functions read.
+"""Quantities that follow from the draws of a model: the groups that the functions of ArviZ read.
 
-With y the observations, theta the constrained values of a draw:
+With observations y and the constrained values theta of a draw::
 
-    log_likelihood          log p(y_i | theta), a number for each observation, constants included: for az.loo and az.compare
-    posterior_predictive    y' ~ p(y | theta), one for each draw: for posterior predictive checks
+    log_likelihood          log p(y_i | theta) of each observation, constants included: for az.loo and az.compare
+    posterior_predictive    y' ~ p(y | theta), one per draw: for posterior predictive checks
     prior                   theta ~ p(theta)
-    prior_predictive        y' ~ p(y | theta) of these: by the function of posterior_predictive, unless it has its own
+    prior_predictive        y' ~ p(y | theta) of these, by the function of posterior_predictive unless there is one
     observed_data           y
-    constant_data           what else the model was given, such as the inputs of a regression
+    constant_data           other data, such as the inputs of a regression
 
-Where observations depend on each other given theta, log p(y_i | theta) is what the model says it is: in a time series, of y_i
-given those before it.
+If observations depend on each other given theta, the model defines log p(y_i | theta). For a time series it is that of y_i
+given the values before it.
 """
 
 from __future__ import annotations
@@ -27,19 +27,48 @@ from refhmc.errors import ModelError
 DATA = ("observed_data", "constant_data")
 
 
-# A function of draws may take many at once. It does where it then gives, for some of them, what it gives for each.
-COMPARED, CLOSE = 20, 1e-9  # how many of them at most; relative
+# A function is called for many draws at once if its results for some of them agree with those of single calls.
+COMPARED, CLOSE = 20, 1e-9  # number of draws that are compared; relative tolerance
 
 
 class GeneratedQuantities(NamedTuple):
-    """Functions that make groups of a result, and its data. All of them are optional.
+    """Functions that compute groups of a result from its draws, and the data of the model.
 
-    ``log_likelihood(values)`` and ``posterior_predictive(values, rng)`` get the values of one draw, a dictionary of arrays by
-    name, as ``constrain`` gives them, and return a dictionary of arrays; so does ``prior_predictive``. ``prior(rng)`` draws the
-    values of all variables once. ``rng`` is a ``numpy.random.Generator``. A function that takes arrays with one more axis in
-    front, of many draws, and gives what it gives for each of them, is called for many at a time.
+    All fields are optional. The functions get the values of one draw, a dictionary of arrays by name as ``constrain`` returns
+    them, and a ``numpy.random.Generator``. They return dictionaries of arrays. A function that also accepts arrays with one
+    more leading axis, for many draws, and returns the same results as for single draws, is called for many draws at a time.
 
-    ``observed_data``, ``constant_data``: dictionaries of arrays. Observations have the same name in all groups.
+    Parameters
+    ----------
+    log_likelihood : callable, optional
+        ``(values)`` to log p(y_i | theta) of each observation, constants included.
+    posterior_predictive : callable, optional
+        ``(values, rng)`` to simulated observations.
+    prior : callable, optional
+        ``(rng)`` to one draw of all variables from the prior.
+    prior_predictive : callable, optional
+        ``(values, rng)`` to observations simulated from a draw of the prior. Defaults to `posterior_predictive`.
+    observed_data : mapping of str to array_like, optional
+        Observations. They have the same names in all groups.
+    constant_data : mapping of str to array_like, optional
+        Other data, such as the inputs of a regression.
+
+    See Also
+    --------
+    refhmc.generate : Compute these groups for a finished run.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import refhmc
+    >>> y = np.array([0.3, -1.2])
+    >>> generated = refhmc.GeneratedQuantities(
+    ...     log_likelihood=lambda values: {"y": -0.5 * (y - values["mu"]) ** 2 - 0.5 * np.log(2 * np.pi)},
+    ...     posterior_predictive=lambda values, rng: {"y": values["mu"] + rng.standard_normal(2)},
+    ...     observed_data={"y": y},
+    ... )
+    >>> list(generated.made), list(generated.data)
+    (['log_likelihood', 'posterior_predictive'], ['observed_data'])
     """
 
     log_likelihood: Callable[[dict], Mapping] | None = None
@@ -51,7 +80,7 @@ class GeneratedQuantities(NamedTuple):
 
     @property
     def made(self) -> dict[str, Callable]:
-        """Group -> function, of those there are, in the order in which they are made."""
+        """The functions by the name of the group that they compute, in the order of computation."""
         predictive = self.prior_predictive
         if predictive is None and self.prior is not None:
             predictive = self.posterior_predictive
@@ -65,35 +94,35 @@ class GeneratedQuantities(NamedTuple):
 
     @property
     def data(self) -> dict[str, dict[str, np.ndarray]]:
-        """The two groups of data, without those that are empty."""
+        """The groups of data that are not empty."""
         return {name: dict(getattr(self, name)) for name in DATA if getattr(self, name)}
 
 
 def generated_of(given: Any) -> GeneratedQuantities:
-    """``generated`` as a user gives it, a dictionary or a :class:`GeneratedQuantities`, with its data as arrays. Raises ModelError."""
+    """Return the quantities that a user gives, a dictionary or an object, with data as arrays. Raises ModelError."""
     if given is None:
         return GeneratedQuantities()
     if isinstance(given, Mapping):
         unknown = [name for name in given if name not in GeneratedQuantities._fields]
         if unknown:
             raise ModelError(
-                f"generated: there is no group {unknown[0]!r}, there are {', '.join(GeneratedQuantities._fields)}"
+                f"generated: {unknown[0]!r} must be one of the groups {', '.join(GeneratedQuantities._fields)}."
             )
         given = GeneratedQuantities(**given)
     if not isinstance(given, GeneratedQuantities):
-        raise ModelError(f"generated must be a refhmc.GeneratedQuantities or a dictionary, got {type(given).__name__}")
+        raise ModelError(f"generated must be a refhmc.GeneratedQuantities or a dictionary; got {type(given).__name__}.")
     for name in GeneratedQuantities._fields[:4]:
         function = getattr(given, name)
         if function is not None and not callable(function):
-            raise ModelError(f"generated: {name} must be a function, got {type(function).__name__}")
+            raise ModelError(f"generated: {name} must be a function; got {type(function).__name__}.")
     if given.prior_predictive is not None and given.prior is None:
-        raise ModelError("generated: prior_predictive needs prior, whose draws it is given")
+        raise ModelError("generated: prior_predictive needs prior, which draws the values that it takes; give both.")
     observed, constant = (_arrays(name, getattr(given, name)) for name in DATA)
     return given._replace(observed_data=observed, constant_data=constant)
 
 
 def frozen(value: Any) -> np.ndarray:
-    """The array, a copy that cannot be written to; one that cannot be written to as it is."""
+    """Return the array if it is read-only, otherwise a read-only copy."""
     if isinstance(value, np.ndarray) and not value.flags.writeable:
         return value
     copy = np.array(value)
@@ -103,11 +132,11 @@ def frozen(value: Any) -> np.ndarray:
 
 def _arrays(group: str, given: Any) -> dict[str, np.ndarray]:
     if not isinstance(given, Mapping):
-        raise ModelError(f"generated: {group} must be a dictionary of arrays, got {type(given).__name__}")
+        raise ModelError(f"generated: {group} must be a dictionary of arrays; got {type(given).__name__}.")
     refuse_masked(f"generated: {group}", given, ModelError)
     found = {name: frozen(value) for name, value in given.items()}
     for name, value in found.items():
         check_storable(f"generated: {group}", name)
         if value.dtype.kind not in "fiubcU":
-            raise ModelError(f"generated: {name!r} of {group} must be numbers or strings, it is {value.dtype}")
+            raise ModelError(f"generated: {name!r} in {group} must be numbers or strings; got {value.dtype}.")
     return found

@@ -360,9 +360,11 @@ def whole_numbers(values: list[int], name: str, length: int | None = None) -> np
     """A vector of whole numbers >= 0 as floats."""
     x = array_of_numbers(name, values)
     if x.ndim != 1 or (length is not None and len(x) != length):
-        raise ShapeError(f"{name}: expected a vector{'' if length is None else f' ({length},)'}, got shape {x.shape}")
+        raise ShapeError(
+            f"{name} must be a vector{'' if length is None else f' of length {length}'}; got shape {x.shape}."
+        )
     if not np.all((x >= 0) & (x == np.floor(x)) & np.isfinite(x)):
-        raise ValueError(f"{name} must be whole numbers of at least 0")
+        raise ValueError(f"{name} must be whole numbers of at least 0; it has other entries.")
     return x
 
 
@@ -416,23 +418,23 @@ def JollySeber(
     """
     given = [value is not None for value in (n, R, r, m)]
     if any(given) != all(given):
-        raise ValueError("give all of n, R, r and m, or none")
+        raise ValueError("n, R, r and m must be given together; give all four, or none for the default data.")
     known = load_json("black_kneed_capsid")
     if not any(given):
         n, R, r, m = known["n"], known["R"], known["r"], [0, *known["m_from_2"]]
     n = whole_numbers(n, "n")
     T = len(n)
     if T < 2:
-        raise ShapeError(f"n: at least two occasions are needed, got {T}")
+        raise ShapeError(f"n must have at least two occasions; got {T}.")
     R, r, m = whole_numbers(R, "R", T - 1), whole_numbers(r, "r", T - 1), whole_numbers(m, "m", T)
     u = n - m
     z = np.concatenate([[0.0], np.cumsum(r - m[1:])])  # z_{i+1} = z_i + r_i - m_{i+1}
     if m[0] != 0 or np.any(u < 1) or np.any(r > R) or np.any(n[:-1] < R) or np.any(z < 0) or z[-1] != 0:
         raise ValueError(
-            "these cannot be counts of one experiment: 0 = m_1, m_i < n_i, r_i <= R_i <= n_i, 0 <= z_i, z_T = 0"
+            "n, R, r and m must be counts of one experiment: 0 = m_1, m_i < n_i, r_i <= R_i <= n_i, 0 <= z_i and z_T = 0."
         )
     if not (0 < sigma_B < np.inf and np.max(u) <= U_max < np.inf):
-        raise ValueError("sigma_B must be positive, and U_max at least the largest n_i - m_i")
+        raise ValueError("sigma_B must be positive, and U_max must be at least the largest n_i - m_i.")
     data = np.zeros((6, T))
     data[:3] = u, n + 1, z - u + 1
     data[3, :-1], data[4, :-1] = R - r, z[1:] + m[1:] + 1

@@ -247,7 +247,7 @@ def LinearRegression(X: Any = None, y: Any = None) -> Model:
     own units: the coefficients' scales differ by a factor of 100 and their correlations reach 0.99.
     """
     if (X is None) != (y is None):
-        raise ValueError("give both X and y, or neither")
+        raise ValueError("X and y must be given together; give both, or neither for the default data.")
     reference, coords = None, None
     if X is None:
         coords = {"coefficient": ["intercept", "mom_hs", "mom_iq", "mom_hs:mom_iq"]}
@@ -258,16 +258,16 @@ def LinearRegression(X: Any = None, y: Any = None) -> Model:
         reference = posteriordb_reference(name, [f"beta[{j}]" for j in range(1, 5)] + ["sigma"])
     X, y = frozen(array_of_numbers("X", X)), frozen(array_of_numbers("y", y))
     if X.ndim != 2 or X.shape[1] == 0 or y.shape != X.shape[:1]:
-        raise ShapeError(f"X must be (n, d) and y (n,), got {X.shape} and {y.shape}")
+        raise ShapeError(f"X must have shape (n, d) and y (n,); got {X.shape} and {y.shape}.")
     if not (np.isfinite(X).all() and np.isfinite(y).all()):
-        raise ValueError("X and y must be finite")
+        raise ValueError("X and y must be finite; one has NaN or infinite entries.")
     n, d = X.shape
     if n <= d or np.linalg.matrix_rank(X) < d:
-        raise ValueError("beta has a flat prior: X must have more rows than columns, and independent columns")
+        raise ValueError("X must have more rows than columns, and independent columns, because beta has a flat prior.")
     data = sums_of(X, y)
     b, S0 = data[2 * d, :d], float(data[2 * d + 1, 1])
     if 1e-20 * float(y @ y) >= S0:
-        raise ValueError("y is fitted exactly: the posterior has no bound at sigma = 0")
+        raise ValueError("y must not be fitted exactly by X: the posterior would be unbounded at sigma = 0.")
     return Model(
         d + 1,
         log_density,

@@ -480,13 +480,13 @@ def signed_rows(X: npt.ArrayLike, y: npt.ArrayLike) -> np.ndarray:
     """The rows of X (n, d), those with a label y (n,) of zero turned round. Raises ShapeError, ValueError."""
     X, y = array_of_numbers("X", X), array_of_numbers("y", y)
     if X.ndim != 2 or 0 in X.shape:
-        raise ShapeError(f"X must be (n, d) with n and d at least 1, got {X.shape}")
+        raise ShapeError(f"X must have shape (n, d) with n and d at least 1; got {X.shape}.")
     if y.shape != X.shape[:1]:
-        raise ShapeError(f"y must be ({X.shape[0]},) like the rows of X, got {y.shape}")
+        raise ShapeError(f"y must have shape ({X.shape[0]},), one entry per row of X; got {y.shape}.")
     if not np.isfinite(X).all():
-        raise ValueError("X must be finite")
+        raise ValueError("X must be finite; it has NaN or infinite entries.")
     if not np.isin(y, (0, 1)).all():
-        raise ValueError(f"y must be zeros and ones, got {np.unique(y)[:5]}")
+        raise ValueError(f"y must be zeros and ones; got {np.unique(y)[:5]}.")
     return (2 * y - 1)[:, None] * X
 
 

@@ -53,7 +53,7 @@ def MLP(
     MissingDerivativeError with its memory. Raises ShapeError and ValueError for data that do not fit.
     """
     if len(widths) < 2:
-        raise ValueError(f"widths must be two or more, got {widths!r}")
+        raise ValueError(f"widths must have two or more numbers, from inputs to outputs; got {widths!r}.")
     widths = [whole_number("widths", width) for width in widths]
     X = rows_of(X, widths[0])
     return network_model(

@@ -261,13 +261,19 @@ def ODE(
     """
     if parameters is not None:
         if sigma is not None or prior_mean is not None or names is not None or constrain is not None:
-            raise ModelError("sigma, prior_mean, names and constrain do not go with parameters: give errors and prior")
+            raise ModelError(
+                "sigma, prior_mean, names and constrain must be left out if parameters is given; give errors and prior."
+            )
         if errors is None or prior is None:
-            raise ModelError("parameters need errors=, such as error_laws.Normal('sigma'), and prior=")
+            raise ModelError(
+                "errors and prior must be given together with parameters, such as errors=error_laws.Normal('sigma')."
+            )
         if solver == "auto":
-            raise ModelError("solver='auto' does not go with parameters: 'runge_kutta' is compiled, 'lsoda' is Python")
+            raise ModelError(
+                "solver must be 'runge_kutta' (compiled) or 'lsoda' (Python) if parameters is given; got 'auto'."
+            )
         if not hasattr(parameters, "ode"):  # which knows models, and is not known by them
-            raise ModelError(f"parameters must be refhmc.Parameters(...), got {type(parameters).__name__}")
+            raise ModelError(f"parameters must be refhmc.Parameters(...); got {type(parameters).__name__}.")
         return parameters.ode(
             (rhs, jacobian, hessian, third),
             initial_state=initial_state,
@@ -287,9 +293,13 @@ def ODE(
         )
     for key, value in (("errors", errors), ("prior", prior), ("observe", observe), ("states", states)):
         if value is not None:
-            raise ModelError(f"{key} goes with parameters=refhmc.Parameters(...)")
+            raise ModelError(
+                f"{key} must be left out unless parameters is given; give parameters=refhmc.Parameters(...)."
+            )
     if hessian is None or sigma is None or prior_mean is None or events:
-        raise ModelError("ODE needs parameters, errors and prior; or hessian, sigma and prior_mean, without events")
+        raise ModelError(
+            "ODE needs parameters, errors and prior, or else hessian, sigma and prior_mean (without events)."
+        )
     problem = make_problem(
         (rhs, jacobian, hessian) if third is None else (rhs, jacobian, hessian, third),
         None,
@@ -391,28 +401,30 @@ def make_problem(
     """
     times, y = times_of(times, start_time)[0], np.array(array_of_numbers("y", y))
     if y.ndim != 2 or len(y) != len(times):
-        raise ShapeError(f"y: expected ({len(times)}, number of states), got {y.shape}")
+        raise ShapeError(f"y must have shape ({len(times)}, number of states); got {y.shape}.")
     if np.isinf(y).any() or np.isnan(y).all():
-        raise ValueError("y must hold finite observations, and NaN where there is none")
+        raise ValueError("y must have finite observations, with NaN for those that are missing; it has other entries.")
     sigma = np.array(array_of_numbers("sigma", sigma))
     try:
         sigma = np.broadcast_to(sigma, y.shape)
     except ValueError:
-        raise ShapeError(f"sigma: {sigma.shape} does not broadcast to y's {y.shape}") from None
+        raise ShapeError(f"sigma must broadcast to the shape {y.shape} of y; got shape {sigma.shape}.") from None
     if not (sigma[np.isfinite(y)] > 0).all() or not np.isfinite(sigma[np.isfinite(y)]).all():
-        raise ValueError("sigma must be positive and finite")
+        raise ValueError("sigma must be positive and finite; it has other entries.")
     prior_mean = np.array(array_of_numbers("prior_mean", prior_mean))
     if prior_mean.ndim != 1 or len(prior_mean) < 1:
-        raise ShapeError(f"prior_mean: expected (p,), got {prior_mean.shape}")
+        raise ShapeError(f"prior_mean must have shape (p,); got {prior_mean.shape}.")
     prior_scale = np.array(array_of_numbers("prior_scale", prior_scale))
     if prior_scale.shape not in ((), prior_mean.shape):
-        raise ShapeError(f"prior_scale: expected a number or {prior_mean.shape}, got {prior_scale.shape}")
+        raise ShapeError(f"prior_scale must be a number or have shape {prior_mean.shape}; got {prior_scale.shape}.")
     if not np.isfinite(prior_mean).all() or not (prior_scale > 0).all():
-        raise ValueError("prior_mean must be finite, prior_scale positive (inf for a flat prior)")
+        raise ValueError("prior_mean must be finite, and prior_scale must be positive (inf for a flat prior).")
     if not callable(initial_state):
         initial_state = np.array(array_of_numbers("initial_state", initial_state))
         if initial_state.shape != y.shape[1:] or not np.isfinite(initial_state).all():
-            raise ShapeError(f"initial_state: expected {y.shape[1:]} finite numbers, got shape {initial_state.shape}")
+            raise ShapeError(
+                f"initial_state must be finite numbers of shape {y.shape[1:]}; got shape {initial_state.shape}."
+            )
     solution = ODESolution(
         *functions,
         parameters=len(prior_mean),
@@ -467,5 +479,5 @@ def check_function(
                 at = (*np.unravel_index(np.argmax(error), error.shape), j)
                 raise GradientError(
                     f"{what[order]}[{', '.join(map(str, at))}] of {name!r} is {derivative[at]:.8g} at x = "
-                    f"{z[:n].tolist()}, theta = {z[n:].tolist()}, where differences give {difference[at[:-1]]:.8g}"
+                    f"{z[:n].tolist()}, theta = {z[n:].tolist()}; differences give {difference[at[:-1]]:.8g}."
                 )

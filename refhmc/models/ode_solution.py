@@ -47,11 +47,11 @@ from refhmc.core.point import copy_row
 from refhmc.core.pointer_type import Pointer
 from refhmc.core.pointers import by_address
 from refhmc.core.user_text import compilable
-from refhmc.errors import EvaluationError, PythonModelWarning, ShapeError
+from refhmc.errors import EvaluationError, PythonModelWarning, ShapeError, _see
 from refhmc.models.sensitivities import along_path, n_unknowns, work_for, work_length
 from refhmc.numerics.runge_kutta import NOT_FINITE, ROOM, SOLVED, in_words, integrate
 
-NO_THIRD = "it needs the third derivatives of the right-hand side, ODE(..., third=...)"
+NO_THIRD = "it requires the third derivatives of the right-hand side; give ODE(..., third=...)"
 EQUATIONS = nb.void(types.VECTOR, nb.float64, types.VECTOR)
 POINTER = Pointer(EQUATIONS)
 SOLVERS = ("runge_kutta", "lsoda", "auto")
@@ -247,10 +247,10 @@ class ODESolution:
         self.times, self.start_time = times_of(times, start_time)
         if not 1e-14 <= tolerance < 1 or max_steps < 1:
             raise ValueError(
-                f"tolerance must lie in [1e-14, 1), max_steps be at least 1, got {tolerance} and {max_steps}"
+                f"tolerance must be in [1e-14, 1) and max_steps must be at least 1; got {tolerance} and {max_steps}."
             )
         if solver not in SOLVERS:
-            raise ValueError(f"solver must be one of {', '.join(SOLVERS)}, got {solver!r}")
+            raise ValueError(f"solver must be one of {', '.join(SOLVERS)}; got {solver!r}.")
         self.tolerance, self.max_steps, self.solver = float(tolerance), int(max_steps), solver
         self.start, self.start_from = initial_of(initial_state, names)
         self.n = len(self.start(np.full(self.p, 0.5))[0]) if callable(self.start) else len(self.start)
@@ -267,8 +267,9 @@ class ODESolution:
             change = self._make_change(True)
         except (*CANNOT_COMPILE, ValueError) as error:  # Numba's ValueError, of some texts
             warnings.warn(
-                f"the ODE of {self.name!r} runs as Python (Numba could not compile it: {first_words(error)}), "
-                "which takes some fifty times as long",
+                f"The ODE of {self.name!r} runs as Python, because Numba could not compile it: {first_words(error)}. "
+                "Each solution takes about fifty times as long. "
+                f"Write the right-hand side with the NumPy functions that Numba supports. {_see('python-models')}",
                 PythonModelWarning,
                 stacklevel=4,
             )
@@ -340,10 +341,10 @@ class ODESolution:
         derivatives of the right-hand side.
         """
         if order > self.highest:
-            raise ValueError(f"sensitivities of order {order} of {self.name!r}: {NO_THIRD}")
+            raise ValueError(f"order must be at most 2 for {self.name!r}; got {order}: {NO_THIRD}.")
         theta = np.ascontiguousarray(theta, dtype=float)
         if not np.isfinite(theta).all():
-            raise EvaluationError("the ODE's parameters are not finite")
+            raise EvaluationError("the parameters of the ODE are not finite")
         path = self.path(theta, order)
         ends = [n_unknowns(self.n, self.p, k) for k in range(order + 1)]
         parts = [path[:, a:b].reshape(len(path), self.n, -1) for a, b in itertools.pairwise(ends)]
@@ -482,7 +483,7 @@ class ODESolution:
     def second(self) -> Any:
         """Compiled: theta -> (x, S, W), (T, n), (T, n, p) and (T, n, p, p)."""
         if self.highest < 2:
-            raise ValueError(f"second sensitivities of {self.name!r} need hessian=")
+            raise ValueError(f"hessian must be given for second sensitivities of {self.name!r}.")
         path, n, p = self._path, self.n, self.p
 
         def second(theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -564,10 +565,10 @@ def times_of(times: Any, start_time: float | None) -> tuple[np.ndarray, float]:
     """Both as numbers; ValueError."""
     times = np.array(array_of_numbers("times", times))
     if times.ndim != 1 or len(times) < 1 or not np.isfinite(times).all() or (np.diff(times) <= 0).any():
-        raise ValueError("times must be finite and ascending, (T,)")
+        raise ValueError("times must be finite and ascending, of shape (T,).")
     start_time = float(times[0] if start_time is None else start_time)
     if not start_time <= times[0]:
-        raise ValueError(f"start_time must not lie after the first of times, {times[0]}, got {start_time}")
+        raise ValueError(f"start_time must not be after times[0] = {times[0]}; got {start_time}.")
     return times, start_time
 
 
@@ -578,11 +579,13 @@ def initial_of(initial_state: Any, names: Sequence[str]) -> tuple[Any, np.ndarra
     each = list(initial_state)
     unknown = [name for name in each if isinstance(name, str) and name not in names]
     if unknown:
-        raise ValueError(f"initial_state: there is no parameter {unknown[0]!r}; there are {', '.join(names) or 'none'}")
+        raise ValueError(
+            f"initial_state must be numbers or names of parameters ({', '.join(names) or 'none'}); got {unknown[0]!r}."
+        )
     start_from = np.array([names.index(v) if isinstance(v, str) else -1 for v in each], dtype=np.int64)
     start = np.array([0.0 if isinstance(v, str) else v for v in each], dtype=float)
     if start.ndim != 1 or not len(start) or not np.isfinite(start).all():
-        raise ShapeError(f"initial_state: expected (n,) finite numbers or names, got {initial_state!r}")
+        raise ShapeError(f"initial_state must be finite numbers or names of shape (n,); got {initial_state!r}.")
     return start, start_from
 
 
@@ -593,22 +596,24 @@ def events_of(events: Sequence, n: int, start: float, end: float, highest: int) 
     for time, change in events:
         if not isinstance(time, int | float | np.integer | np.floating) or not start <= time < np.inf:
             raise ValueError(
-                f"events: a time must be a number from {start} on, got {time!r}; events whose time depends on the state or "
-                "the parameters are not handled"
+                f"events: a time must be a number of at least {start}; got {time!r}. Events whose time depends on the state "
+                "or the parameters are not supported."
             )
         if rows and not rows[-1][0] < time:
-            raise ValueError(f"events: times must ascend, got {time} after {rows[-1][0]}")
+            raise ValueError(f"events: times must ascend; got {time} after {rows[-1][0]}.")
         if isinstance(change, tuple) and change and all(callable(f) for f in change):
             if len(change) <= highest:
                 raise ValueError(
-                    f"events: at {time} expected the new state and {highest} derivatives, got {len(change)}"
+                    f"events: the change at {time} must have the new state and {highest} derivatives; got {len(change)}."
                 )
             rows.append([float(time), 1.0, *[0.0] * n])
             changes.append((float(time), change[: highest + 1]))
             continue
         added = np.array(change, dtype=float)
         if added.shape != (n,) or not np.isfinite(added).all():
-            raise ShapeError(f"events: at {time} expected ({n},) finite numbers or functions, got shape {added.shape}")
+            raise ShapeError(
+                f"events: the change at {time} must be finite numbers ({n},) or functions; got shape {added.shape}."
+            )
         rows.append([float(time), 0.0, *added])
     seen = [row for row in rows if row[0] < end]
     return np.array(seen).reshape(len(seen), 2 + n), tuple(c for c in changes if c[0] < end)

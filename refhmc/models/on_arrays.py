@@ -1,8 +1,8 @@
-"""A model's functions on arrays of positions (..., d): what the texts on arrays (:mod:`refhmc.array_api`) ask of a model.
+"""Functions of a model on arrays of positions (..., d), as the array backend needs them (:mod:`refhmc.array_api`).
 
-Either its compiled functions, called for each position (:class:`ModelOnArrays`, of every model, on NumPy); or its own text on
-arrays (:class:`TextOnArrays`, of some models, on any namespace of the array API, with the model's data there):
-:meth:`refhmc.Model.on_arrays`. Any object with these methods serves.
+They are either the compiled functions, called for each position (:class:`ModelOnArrays`, for every model, on NumPy), or an
+array implementation (:class:`TextOnArrays`, for some models, on any namespace of the array API, with the data there), which
+:meth:`refhmc.Model.on_arrays` returns. Any object with these methods can be used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from refhmc.numerics.batched import Array, namespace, transpose
 if TYPE_CHECKING:
     from refhmc.models.base import Model
 
-# The models that have a text of their own, by their constructors; and the models made of them.
+# Constructors of the models that have an array implementation, and the models composed of these.
 WITH_TEXT = (
     "Gaussian",
     "Banana",
@@ -38,12 +38,12 @@ WITH_TEXT = (
 
 
 class TextOnArrays:
-    """A model's text on arrays; each model says ``value_and_gradient`` and those of the other functions that it has.
+    """The base class of array implementations. A model defines ``value_and_gradient`` and the derivatives that it has.
 
-    Positions q are (..., d), nothing is written to them, and the dtype of the answers is theirs. No position touches another.
-    Where one is not finite its log density is NaN or -inf, its gradient anything, and its matrices and traces are NaN.
+    Positions q have shape (..., d) and are not written to; results have the dtype of q. Positions do not affect each other. If
+    one is not finite, its log density is NaN or -inf, its gradient is arbitrary, and its matrices and contractions are NaN.
 
-    ``parts``: the texts of a split model's parts.
+    ``parts`` holds the array implementations of the parts of a split model.
     """
 
     name = "model"
@@ -52,47 +52,47 @@ class TextOnArrays:
     parts: Sequence[TextOnArrays] = ()
 
     def value_and_gradient(self, q: Array) -> tuple[Array, Array]:
-        """L(q), (...), and dL/dq, (..., d)"""
+        """Return L(q), of shape (...), and dL/dq, of shape (..., d)."""
         raise NotImplementedError
 
     def log_density(self, q: Array) -> Array:
-        """L(q), (...)"""
+        """Return L(q), of shape (...)."""
         return self.value_and_gradient(q)[0]
 
     def gradient(self, q: Array) -> Array:
-        """dL/dq, (..., d)"""
+        """Return dL/dq, of shape (..., d)."""
         return self.value_and_gradient(q)[1]
 
     def hessian(self, q: Array) -> Array:
-        """Second derivatives of L, (..., d, d)"""
+        """Return the second derivatives of L, of shape (..., d, d)."""
         raise self.missing("hessian")
 
     def hessian_contraction(self, q: Array, M: Array) -> Array:
-        """sum_ij M_ij d hessian_ij / dq, (..., d), for M (..., d, d)"""
+        """Return sum_ij M_ij d hessian_ij / dq, of shape (..., d), for M of shape (..., d, d)."""
         raise self.missing("hessian_contraction")
 
     def fisher(self, q: Array) -> Array:
-        """Fisher information plus prior precision, (..., d, d)"""
+        """Return the Fisher information plus the prior precision, of shape (..., d, d)."""
         raise self.missing("fisher")
 
     def fisher_contraction(self, q: Array, M: Array) -> Array:
-        """sum_ij M_ij d fisher_ij / dq, (..., d), for M (..., d, d)"""
+        """Return sum_ij M_ij d fisher_ij / dq, of shape (..., d), for M of shape (..., d, d)."""
         raise self.missing("fisher_contraction")
 
     def fisher_bands(self, q: Array) -> Array:
-        """Diagonal and off-diagonal of a tridiagonal ``fisher``, (..., 2, d), the second ending in 0"""
+        """Return diagonal and off-diagonal of a tridiagonal ``fisher``, of shape (..., 2, d); the second ends in 0."""
         raise self.missing("fisher_bands")
 
     def has(self, derivative: str) -> bool:
-        """Whether the text has that function."""
+        """Return whether the implementation has that function."""
         return getattr(type(self), derivative) is not getattr(TextOnArrays, derivative)
 
     def missing(self, derivative: str) -> MissingDerivativeError:
-        return MissingDerivativeError(f"the text on arrays of {self.name!r} has no {derivative}")
+        return MissingDerivativeError(f"The array implementation of {self.name!r} has no {derivative}.")
 
 
 class SumOnArrays(TextOnArrays):
-    """A split model, L = sum_m L_m, from the texts of its parts."""
+    """The array implementation of a split model, L = sum_m L_m, from those of its parts."""
 
     def __init__(self, parts: Sequence[TextOnArrays]) -> None:
         self.name, self.dim, self.parts = "a split model", parts[0].dim, tuple(parts)
@@ -106,29 +106,28 @@ class SumOnArrays(TextOnArrays):
 
 
 def keep_what_is_freed() -> None:
-    """Have the process keep memory that is freed, up to 31 MB at a time, and not give it back to the system.
+    """Make the process keep freed memory of up to 31 MB at a time instead of returning it to the system.
 
-    The GNU C library gives arrays back as long as it has not seen a larger one freed. Each new array is then mapped afresh
-    when it is written to: 1.5 ms for a gradient of 10,401 weights on 400 rows, .7 ms without; the Hessians of 1,000 funnels
-    in ten dimensions 3.0 ms, .5 without. Elsewhere this does nothing.
+    The GNU C library returns freed arrays until a larger one has been freed. Each new array is then mapped again when it is
+    written to, which can double the time of an evaluation. On other systems this function has no effect.
     """
     np.empty(31 * 2**20, dtype=np.uint8)
 
 
 def in_dtype_of(q: Array, *data: Array) -> tuple:
-    """The arrays of a model's data in the precision of a position."""
+    """Return the arrays of the data of a model in the precision of a position."""
     return tuple(namespace(q).astype(x, q.dtype, copy=False) for x in data)
 
 
 def where_finite(q: Array, x: Array, axes: int) -> Array:
-    """x, of that many ``axes`` after the leading ones, where the position is finite; else NaN."""
+    """Return x if the position is finite, else NaN. ``axes`` counts the axes of x after the leading ones."""
     xp = namespace(q)
     finite = xp.all(xp.isfinite(q), axis=-1)
     return xp.where(finite[(..., *(None,) * axes)], x, xp.nan)
 
 
 def matrix(rows: Sequence[Sequence[Array]]) -> Array:
-    """(..., n, m) from its entries, arrays (...) or, beside such, numbers."""
+    """Return a matrix (..., n, m) from its entries, arrays of shape (...) or numbers."""
     arrays = [x for row in rows for x in row if hasattr(x, "dtype")]
     xp = namespace(arrays[0])
     like = xp.zeros_like(xp.broadcast_arrays(*arrays)[0])
@@ -136,7 +135,7 @@ def matrix(rows: Sequence[Sequence[Array]]) -> Array:
 
 
 def blocks(A: Array, B: Array, C: Array) -> Array:
-    """[A, B; B', C] of blocks with the same leading axes."""
+    """Return [A, B; B', C] from blocks with the same leading axes."""
     xp = namespace(A)
     return xp.concat([xp.concat([A, B], axis=-1), xp.concat([transpose(B), C], axis=-1)], axis=-2)
 
@@ -154,7 +153,7 @@ def is_finite(q: Any) -> bool:
     "log densities of many positions",
 )
 def fill_values(value_and_gradient: Any, q: Any, data: Any, values: Any, gradients: Any) -> None:
-    """L and dL/dq of each row of ``q``; rows that are not finite are left alone."""
+    """Compute L and dL/dq of each row of ``q``; rows that are not finite are skipped."""
     for k in range(q.shape[0]):
         if is_finite(q[k]):
             values[k] = value_and_gradient(q[k], data, gradients[k])
@@ -162,7 +161,7 @@ def fill_values(value_and_gradient: Any, q: Any, data: Any, values: Any, gradien
 
 @entry(lambda: nb.void(types.METRIC_OF_MODEL, types.MATRIX, types.DATA, types.STACK), "matrices of many positions")
 def fill_matrices(matrix: Any, q: Any, data: Any, out: Any) -> None:
-    """Fisher metrics, or Hessians, likewise."""
+    """Compute the Fisher metric or the Hessian of each row; rows that are not finite are skipped."""
     for k in range(q.shape[0]):
         if is_finite(q[k]):
             out[k] = 0.0
@@ -173,7 +172,7 @@ def fill_matrices(matrix: Any, q: Any, data: Any, out: Any) -> None:
     lambda: nb.void(types.CONTRACTION, types.MATRIX, types.DATA, types.STACK, types.MATRIX), "traces of many positions"
 )
 def fill_traces(hessian_contraction: Any, q: Any, data: Any, M: Any, out: Any) -> None:
-    """Contractions with the M of each, likewise."""
+    """Compute the contraction of each row with its own M; rows that are not finite are skipped."""
     for k in range(q.shape[0]):
         if is_finite(q[k]):
             out[k] = 0.0
@@ -185,16 +184,16 @@ def fill_traces(hessian_contraction: Any, q: Any, data: Any, M: Any, out: Any) -
     "changes of the log density of many positions",
 )
 def fill_changes(change: Any, q: Any, data: Any, j: Any, target: Any, changes: Any) -> None:
-    """Of each row's coordinate j to its place in the target, likewise."""
+    """Compute the change of L if coordinate j of each row moves to the target; rows that are not finite are skipped."""
     for k in range(q.shape[0]):
         if is_finite(q[k]) and math.isfinite(target[k, j[k]]):
             changes[k] = change(q[k], data, j[k], target[k, j[k]], 0.0)
 
 
 class ModelOnArrays:
-    """``ModelOnArrays(model)``, on NumPy arrays (..., d). Where a position is not finite, all is NaN.
+    """The compiled functions of a model on NumPy arrays (..., d). Results are NaN for positions that are not finite.
 
-    Raises ShapeError on other shapes, MissingDerivativeError for a derivative that the model lacks.
+    Raises ShapeError for other shapes and MissingDerivativeError for a derivative that the model lacks.
     """
 
     def __init__(self, model: Model) -> None:
@@ -202,45 +201,47 @@ class ModelOnArrays:
 
     @property
     def parts(self) -> list[ModelOnArrays]:
-        """Those of a split model."""
+        """The parts of a split model."""
         return [ModelOnArrays(part) for part in getattr(self.model, "parts", ())]
 
     def value_and_gradient(self, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """L(q), (...), and dL/dq, (..., d)"""
+        """Return L(q), of shape (...), and dL/dq, of shape (..., d)."""
         return self._values(q)
 
     def log_density(self, q: np.ndarray) -> np.ndarray:
-        """L(q), (...)"""
+        """Return L(q), of shape (...)."""
         return self._values(q)[0]
 
     def gradient(self, q: np.ndarray) -> np.ndarray:
-        """dL/dq, (..., d)"""
+        """Return dL/dq, of shape (..., d)."""
         return self._values(q)[1]
 
     @property
     def log_density_change(self) -> Callable | None:
-        """(q, j, target) -> L(q with target_j for q_j) - L(q), (...), for a coordinate j (...) of each; None where the model
-        has L alone."""
+        """The function (q, j, target) to L(q with q_j = target_j) - L(q), or None if the model only has L.
+
+        ``j`` of shape (...) is the coordinate of each position.
+        """
         return None if self.model._functions["log_density_change"] is None else self._changes
 
     def hessian(self, q: np.ndarray) -> np.ndarray:
-        """Second derivatives of L, (..., d, d)"""
+        """Return the second derivatives of L, of shape (..., d, d)."""
         return self._matrices("hessian", q, self.dim)
 
     def hessian_contraction(self, q: np.ndarray, M: np.ndarray) -> np.ndarray:
-        """sum_ij M_ij d hessian_ij / dq, (..., d), for M (..., d, d)"""
+        """Return sum_ij M_ij d hessian_ij / dq, of shape (..., d), for M of shape (..., d, d)."""
         return self._traces(("hessian", "hessian_contraction"), q, M)
 
     def fisher(self, q: np.ndarray) -> np.ndarray:
-        """Fisher information plus prior precision, (..., d, d)"""
+        """Return the Fisher information plus the prior precision, of shape (..., d, d)."""
         return self._matrices("fisher", q, self.dim)
 
     def fisher_contraction(self, q: np.ndarray, M: np.ndarray) -> np.ndarray:
-        """sum_ij M_ij d fisher_ij / dq, (..., d), for M (..., d, d)"""
+        """Return sum_ij M_ij d fisher_ij / dq, of shape (..., d), for M of shape (..., d, d)."""
         return self._traces(("fisher", "fisher_contraction"), q, M)
 
     def fisher_bands(self, q: np.ndarray) -> np.ndarray:
-        """Diagonal and off-diagonal of a tridiagonal ``fisher``, (..., 2, d), the second ending in 0"""
+        """Return diagonal and off-diagonal of a tridiagonal ``fisher``, of shape (..., 2, d); the second ends in 0."""
         return self._matrices("fisher_bands", q, 2)
 
     def _values(self, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -269,7 +270,7 @@ class ModelOnArrays:
     def _traces(self, keys: tuple, q: np.ndarray, M: np.ndarray) -> np.ndarray:
         rows, matrices = self._rows(q), np.array(M, dtype=float)
         if matrices.shape != (*q.shape, self.dim):
-            raise ShapeError(f"M of {keys[1]}: expected {(*q.shape, self.dim)}, got {matrices.shape}")
+            raise ShapeError(f"M must have shape {(*q.shape, self.dim)} in {keys[1]}; got {matrices.shape}.")
         f = self._reading(keys)
         compile_pointer(
             f.hessian_contraction, types.CONTRACTION.signature, f"the third derivative of the model {self.model.name}"
@@ -279,10 +280,10 @@ class ModelOnArrays:
         return out.reshape(q.shape)
 
     def _reading(self, keys: tuple) -> types.Model:
-        return types.Model(*self.model.core.tuple_reading(keys, "a text on arrays"))
+        return types.Model(*self.model.core.tuple_reading(keys, "an array implementation"))
 
     def _rows(self, q: np.ndarray) -> np.ndarray:
         rows = np.array(q, dtype=float, order="C")  # a copy
         if rows.shape[-1:] != (self.dim,):
-            raise ShapeError(f"positions of {self.model.name!r}: expected (..., {self.dim}), got {rows.shape}")
+            raise ShapeError(f"q must have shape (..., {self.dim}) for {self.model.name!r}; got {rows.shape}.")
         return rows.reshape(-1, self.dim)

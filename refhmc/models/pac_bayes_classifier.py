@@ -125,12 +125,12 @@ def PACBayesClassifier(
     coordinates are discontinuous. For d = 2 ``reference`` is exact. Raises ShapeError, ValueError.
     """
     if (X is None) != (y is None):
-        raise ValueError("give both X and y, or neither")
+        raise ValueError("X and y must be given together; give both, or neither for the default data.")
     if X is None:
         X, y, *_ = datasets.heart()
     rows = signed_rows(X, y)
     if not (0 < inverse_temperature < np.inf and 0 < prior_scale < np.inf):
-        raise ValueError("inverse_temperature and prior_scale must be positive numbers")
+        raise ValueError("inverse_temperature and prior_scale must be positive numbers.")
     n, d = rows.shape
     data = np.zeros((d + 2, n))
     data[:d] = rows.T

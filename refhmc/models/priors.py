@@ -1,10 +1,14 @@
-"""Independent prior laws of one number x, by name, for models that put densities together: a text for each.
+"""Independent prior distributions of one number x, for models that combine densities.
 
-    l(x) = log p(x), up to a constant, with three derivatives; and a precision P(x), with its derivative, for the Fisher metric
+Each has ::
 
-P is minus the second derivative of the log density in a coordinate where it is concave: x itself, or u = log x for laws of
-positive numbers, whose density in u is l + u and whose tensor is P = -(d^2 l/du^2) / x^2 in x; Student's t has its Fisher
-information about the location. A number that must be positive is so by its support (:mod:`refhmc.parameters`).
+    l(x) = log p(x) up to a constant, with three derivatives
+    P(x), a precision for the Fisher metric, with its derivative
+
+P is minus the second derivative of the log density in a coordinate in which it is concave. That is x itself, or u = log x
+for distributions of positive numbers. The density in u is l + u, and its tensor in x is P = -(d^2 l/du^2) / x^2. For
+Student's t, P is the Fisher information about the location. The support of a parameter restricts it to positive numbers
+(:mod:`refhmc.parameters`).
 """
 
 from __future__ import annotations
@@ -21,7 +25,21 @@ FLAT, NORMAL, LOG_NORMAL, GAMMA, INVERSE_GAMMA, STUDENT_T, BETA = range(7)
 
 
 class Prior(NamedTuple):
-    """A law: which, and its three numbers; ``folded``: of |x|, for what is positive."""
+    """A prior distribution of one number; use the constructors of this module.
+
+    Parameters
+    ----------
+    kind : int
+        Which distribution.
+    a : float, default 0.0
+        First parameter.
+    b : float, default 1.0
+        Second parameter.
+    c : float, default 1.0
+        Third parameter.
+    folded : bool, default False
+        Whether it is the distribution of the absolute value.
+    """
 
     kind: int
     a: float = 0.0
@@ -30,7 +48,32 @@ class Prior(NamedTuple):
     folded: bool = False
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...] = ()) -> Any:
-        """Independent draws; ValueError for a flat prior."""
+        """Draw independent values.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+            Source of random numbers.
+        shape : tuple of int, default ()
+            Shape of the result.
+
+        Returns
+        -------
+        float or ndarray
+            The draws.
+
+        Raises
+        ------
+        ValueError
+            If the prior is flat.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from refhmc.models import priors
+        >>> priors.HalfNormal(2.0).draw(np.random.default_rng(1), (5,)).min() > 0
+        np.True_
+        """
         a, b, c = self.a, self.b, self.c
         draws: dict[int, Callable] = {
             NORMAL: lambda: rng.normal(a, b, shape),
@@ -41,15 +84,33 @@ class Prior(NamedTuple):
             BETA: lambda: rng.beta(a, b, shape),
         }
         if self.kind not in draws:
-            raise ValueError("a flat prior has no draws")
+            raise ValueError("A flat prior is not a distribution and cannot be drawn from; give a proper prior.")
         return abs(draws[self.kind]()) if self.folded else draws[self.kind]()
 
 
 class Own(NamedTuple):
-    """A prior of your own for all parameters together: functions of their values x in one row, (count,), in order.
+    """A user-defined prior of all parameters together.
 
-    ``log_density(x)``; ``gradient(x)``, ``hessian(x)`` and ``third_derivative(x)`` return arrays. All compiled by Numba.
-    Its part of the Fisher metric is minus the Hessian.
+    The functions take the values x of all parameters in one row, of shape (count,), in order. Numba compiles them. The
+    contribution to the Fisher metric is minus the Hessian.
+
+    Parameters
+    ----------
+    log_density : callable
+        ``x`` to log p(x), up to a constant.
+    gradient : callable
+        ``x`` to the gradient, of shape (count,).
+    hessian : callable, optional
+        ``x`` to the Hessian, of shape (count, count).
+    third_derivative : callable, optional
+        ``x`` to the third derivatives, of shape (count, count, count).
+
+    Examples
+    --------
+    >>> from refhmc.models import priors
+    >>> prior = priors.Own(lambda x: -0.5 * (x @ x), lambda x: -x)
+    >>> prior.hessian is None
+    True
     """
 
     log_density: Callable
@@ -67,7 +128,7 @@ def normal(x: float, a: float, b: float, out: np.ndarray) -> None:
 
 @jit_part
 def log_normal(x: float, a: float, b: float, out: np.ndarray) -> None:
-    """z the standardized logarithm: dz/dx = 1 / (b x)."""
+    """Write the derivatives, with z the standardised logarithm and dz/dx = 1 / (b x)."""
     z = (math.log(x) - a) / b
     w = 1 / b**2
     out[0] = -0.5 * z * z - math.log(x)
@@ -79,7 +140,7 @@ def log_normal(x: float, a: float, b: float, out: np.ndarray) -> None:
 
 @jit_part
 def gamma(x: float, a: float, b: float, out: np.ndarray) -> None:
-    """Shape a, rate b."""
+    """Write the derivatives for shape a and rate b."""
     out[0] = (a - 1) * math.log(x) - b * x
     out[1], out[2], out[3] = (a - 1) / x - b, -(a - 1) / x**2, 2 * (a - 1) / x**3
     out[4], out[5] = b / x, -b / x**2
@@ -87,7 +148,7 @@ def gamma(x: float, a: float, b: float, out: np.ndarray) -> None:
 
 @jit_part
 def inverse_gamma(x: float, a: float, b: float, out: np.ndarray) -> None:
-    """Shape a, scale b."""
+    """Write the derivatives for shape a and scale b."""
     out[0] = -(a + 1) * math.log(x) - b / x
     out[1] = -(a + 1) / x + b / x**2
     out[2] = (a + 1) / x**2 - 2 * b / x**3
@@ -97,7 +158,7 @@ def inverse_gamma(x: float, a: float, b: float, out: np.ndarray) -> None:
 
 @jit_part
 def student_t(x: float, a: float, b: float, c: float, out: np.ndarray) -> None:
-    """Location a, scale b, c degrees of freedom."""
+    """Write the derivatives for location a, scale b and c degrees of freedom."""
     z = (x - a) / b
     w = c + z * z
     out[0] = -0.5 * (c + 1) * math.log1p(z * z / c)
@@ -109,7 +170,7 @@ def student_t(x: float, a: float, b: float, c: float, out: np.ndarray) -> None:
 
 @jit_part
 def beta(x: float, a: float, b: float, out: np.ndarray) -> None:
-    """P: minus the second derivative in the logit, (a + b) x (1 - x), over (dx/dlogit)^2."""
+    """Write the derivatives. P is minus the second derivative in the logit, (a + b) x (1 - x), over (dx/dlogit)^2."""
     y = 1 - x
     out[0] = (a - 1) * math.log(x) + (b - 1) * math.log(y)
     out[1] = (a - 1) / x - (b - 1) / y
@@ -121,7 +182,7 @@ def beta(x: float, a: float, b: float, out: np.ndarray) -> None:
 
 @jit
 def log_prior(x: float, law: np.ndarray, out: np.ndarray) -> None:
-    """l, l', l'', l''', P and P' of the law (kind, a, b, c) at x, the six first entries of ``out``."""
+    """Write l, l', l'', l''', P and P' at x into ``out``, for the distribution (kind, a, b, c)."""
     kind, a, b, c = int(law[0]), law[1], law[2], law[3]
     if kind == NORMAL:
         normal(x, a, b, out)
@@ -144,65 +205,254 @@ def log_prior(x: float, law: np.ndarray, out: np.ndarray) -> None:
 
 
 def positive(law: str, **numbers: Any) -> None:
-    """Raise ValueError for a number that is not positive and finite."""
+    """Raise an error for a number that is not positive and finite.
+
+    Parameters
+    ----------
+    law : str
+        Name of the distribution, for the message.
+    **numbers : float
+        Numbers by the name of the argument.
+
+    Raises
+    ------
+    ValueError
+        If a number is not positive and finite.
+    """
     for name, value in numbers.items():
         if not isinstance(value, int | float | np.integer | np.floating) or not 0 < value < math.inf:
-            raise ValueError(f"{law}: {name} must be a positive number, got {value!r}")
+            raise ValueError(f"{name} must be a positive number in {law}; got {value!r}.")
 
 
 def Flat() -> Prior:
-    """A density of one, over the whole support."""
+    """Return a flat prior, with density one over the whole support.
+
+    Returns
+    -------
+    Prior
+        The improper prior. It cannot be drawn from.
+
+    Examples
+    --------
+    >>> from refhmc.models import priors
+    >>> prior = {"mu": priors.Flat(), "sigma": priors.HalfNormal(1.0)}
+    """
     return Prior(FLAT)
 
 
 def Normal(mean: float, sd: float) -> Prior:
-    """N(mean, sd)."""
+    """Return a normal prior, x ~ N(mean, sd).
+
+    Parameters
+    ----------
+    mean : float
+        Mean.
+    sd : float
+        Standard deviation, positive.
+
+    Returns
+    -------
+    Prior
+        The prior.
+
+    Raises
+    ------
+    ValueError
+        If `sd` is not positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from refhmc.models import priors
+    >>> priors.Normal(0.0, 2.0).draw(np.random.default_rng(1), (3,)).shape
+    (3,)
+    """
     positive("Normal", sd=sd)
     return Prior(NORMAL, mean, sd)
 
 
 def HalfNormal(sd: float) -> Prior:
-    """|N(0, sd)|, for what is positive."""
+    """Return a half-normal prior, the distribution of abs(N(0, sd)), for positive numbers.
+
+    Parameters
+    ----------
+    sd : float
+        Scale, positive.
+
+    Returns
+    -------
+    Prior
+        The prior.
+
+    Raises
+    ------
+    ValueError
+        If `sd` is not positive.
+    """
     positive("HalfNormal", sd=sd)
     return Prior(NORMAL, 0.0, sd, folded=True)
 
 
 def LogNormal(mean: float, sd: float) -> Prior:
-    """log x ~ N(mean, sd)."""
+    """Return a log-normal prior, log x ~ N(mean, sd), for positive numbers.
+
+    Parameters
+    ----------
+    mean : float
+        Mean of log x.
+    sd : float
+        Standard deviation of log x, positive.
+
+    Returns
+    -------
+    Prior
+        The prior.
+
+    Raises
+    ------
+    ValueError
+        If `sd` is not positive.
+    """
     positive("LogNormal", sd=sd)
     return Prior(LOG_NORMAL, mean, sd)
 
 
 def Gamma(shape: float, rate: float) -> Prior:
-    """Of mean shape / rate."""
+    """Return a gamma prior with mean shape / rate, for positive numbers.
+
+    Parameters
+    ----------
+    shape : float
+        Shape, positive.
+    rate : float
+        Rate, positive.
+
+    Returns
+    -------
+    Prior
+        The prior.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is not positive.
+    """
     positive("Gamma", shape=shape, rate=rate)
     return Prior(GAMMA, shape, rate)
 
 
 def Exponential(rate: float) -> Prior:
-    """Of mean 1 / rate."""
+    """Return an exponential prior with mean 1 / rate, for positive numbers.
+
+    Parameters
+    ----------
+    rate : float
+        Rate, positive.
+
+    Returns
+    -------
+    Prior
+        The prior.
+
+    Raises
+    ------
+    ValueError
+        If `rate` is not positive.
+    """
     return Gamma(1.0, rate)
 
 
 def InverseGamma(shape: float, scale: float) -> Prior:
-    """1 / x ~ Gamma(shape, rate=scale)."""
+    """Return an inverse-gamma prior, 1 / x ~ Gamma(shape, rate=scale), for positive numbers.
+
+    Parameters
+    ----------
+    shape : float
+        Shape, positive.
+    scale : float
+        Scale, positive.
+
+    Returns
+    -------
+    Prior
+        The prior.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is not positive.
+    """
     positive("InverseGamma", shape=shape, scale=scale)
     return Prior(INVERSE_GAMMA, shape, scale)
 
 
 def StudentT(df: float, mean: float, scale: float) -> Prior:
-    """(x - mean) / scale ~ Student's t."""
+    """Return a Student-t prior, (x - mean) / scale ~ t with df degrees of freedom.
+
+    Parameters
+    ----------
+    df : float
+        Degrees of freedom, positive.
+    mean : float
+        Location.
+    scale : float
+        Scale, positive.
+
+    Returns
+    -------
+    Prior
+        The prior.
+
+    Raises
+    ------
+    ValueError
+        If `df` or `scale` is not positive.
+    """
     positive("StudentT", df=df, scale=scale)
     return Prior(STUDENT_T, mean, scale, df)
 
 
 def HalfCauchy(scale: float) -> Prior:
-    """|Cauchy| of that scale, for what is positive."""
+    """Return a half-Cauchy prior, the distribution of the absolute value, for positive numbers.
+
+    Parameters
+    ----------
+    scale : float
+        Scale, positive.
+
+    Returns
+    -------
+    Prior
+        The prior.
+
+    Raises
+    ------
+    ValueError
+        If `scale` is not positive.
+    """
     positive("HalfCauchy", scale=scale)
     return Prior(STUDENT_T, 0.0, scale, 1.0, folded=True)
 
 
 def Beta(a: float, b: float) -> Prior:
-    """For what lies between 0 and 1."""
+    """Return a beta prior for numbers between 0 and 1, with mean a / (a + b).
+
+    Parameters
+    ----------
+    a : float
+        First shape parameter, positive.
+    b : float
+        Second shape parameter, positive.
+
+    Returns
+    -------
+    Prior
+        The prior.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is not positive.
+    """
     positive("Beta", a=a, b=b)
     return Prior(BETA, a, b)

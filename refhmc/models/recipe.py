@@ -1,7 +1,7 @@
-"""The constructor call that recreates one of refhmc's own models: its name and literal arguments.
+"""The constructor call that creates one of the built-in models: its name and literal arguments.
 
-A saved run keeps it, so that :func:`refhmc.resume` needs no ``model``. The folder may come from a stranger; so a recipe can
-only call a constructor of :mod:`refhmc.models` with numbers, strings and lists of them.
+A saved run stores it, so that :func:`refhmc.resume` needs no ``model``. A folder may come from an untrusted source. A recipe
+can therefore only call a constructor of :mod:`refhmc.models` with numbers, strings and lists of them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import numpy as np
 
 from refhmc.models.base import Model
 
-MOST_NUMBERS = 100_000  # in the arguments of a model that a run keeps
-LARGEST = 1_000_000  # whole number in a recipe, which may be a number of coordinates
+MOST_NUMBERS = 100_000  # in the arguments of a model that a run stores
+LARGEST = 1_000_000  # largest whole number in a recipe, which may be a number of coordinates
 P = ParamSpec("P")
 
 
 def recreatable(constructor: Callable[P, Model]) -> Callable[P, Model]:
-    """Let the models that ``constructor`` returns remember the call that made them."""
+    """Record the call in each model that the constructor returns."""
 
     @functools.wraps(constructor)
     def make(*args: P.args, **kwargs: P.kwargs) -> Model:
@@ -36,7 +36,7 @@ def recreatable(constructor: Callable[P, Model]) -> Callable[P, Model]:
 
 
 def recipe_of(model: Model) -> dict[str, Any] | None:
-    """Return ``{"constructor": name, "arguments": {...}}`` of plain values, or None if there is no such call."""
+    """Return ``{"constructor": name, "arguments": {...}}`` of plain values, or None if the call is not known."""
     if model.made_by is None:
         return None
     name, given = model.made_by
@@ -47,15 +47,15 @@ def recipe_of(model: Model) -> dict[str, Any] | None:
 
 
 def model_of_recipe(recipe: Any) -> Model:
-    """Return the model of a recipe. Raises ValueError for one that refhmc does not write, and what the constructor raises."""
+    """Return the model of a recipe. Raises ValueError if refhmc cannot have written the recipe."""
     from refhmc import models
 
     if not isinstance(recipe, dict) or recipe.keys() != {"constructor", "arguments"}:
-        raise ValueError("it must have constructor and arguments")
+        raise ValueError("a recipe must have the keys constructor and arguments")
     name, arguments = recipe["constructor"], recipe["arguments"]
     constructor: Any = getattr(models, name) if isinstance(name, str) and name in models.__all__ else None
     if not hasattr(constructor, "__wrapped__") or not isinstance(arguments, dict):
-        raise ValueError(f"{name!r:.100} is not a constructor of refhmc.models that a run can be resumed with")
+        raise ValueError(f"{name!r:.100} is not a constructor of refhmc.models that can resume a run")
     for value in arguments.values():
         _check(value)
     inspect.signature(constructor).bind(**arguments)
@@ -71,7 +71,7 @@ def _size(value: Any) -> float:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value as JSON has it. Raises TypeError for anything but numbers, strings and arrays of them."""
+    """Return the value as JSON stores it. Raises TypeError for anything but numbers, strings and arrays of them."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     array = np.asarray(value)
@@ -81,7 +81,7 @@ def _plain(value: Any) -> Any:
 
 
 def _check(value: Any, depth: int = 0) -> None:
-    """Raise ValueError for a value that :func:`_plain` does not return, or for a whole number that is too large."""
+    """Raise ValueError if :func:`_plain` cannot have returned the value, or if a whole number is too large."""
     if type(value) is list and depth < 9:
         for each in value:
             _check(each, depth + 1)

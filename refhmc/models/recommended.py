@@ -1,4 +1,4 @@
-"""The kernel that a model is meant for, in words: models stand below kernels and know none."""
+"""The kernel that a model recommends, by name, because models do not depend on kernels."""
 
 from __future__ import annotations
 
@@ -6,10 +6,28 @@ from typing import Any, NamedTuple
 
 
 class Recommended(NamedTuple):
-    """``kernel`` and ``metric`` as on the command line, "hmc" and "softabs", or "" for the defaults; ``why``, one clause;
-    ``options`` of the kernel and ``metric_options`` of its metric, pairs of a name and a value.
+    """The kernel that a model recommends.
 
-    With neither, ``why`` says what keeps the default from being right, and no other is known that costs as little.
+    If `kernel` and `metric` are both empty, the defaults apply, and `why` explains their weakness for this model.
+
+    Parameters
+    ----------
+    kernel : str, default ""
+        Name of the kernel as on the command line, such as "hmc"; empty for the default.
+    metric : str, default ""
+        Name of the metric as on the command line, such as "softabs"; empty for the default.
+    why : str, default ""
+        The reason, one clause.
+    options : tuple of (str, object), default ()
+        Options of the kernel.
+    metric_options : tuple of (str, object), default ()
+        Options of the metric.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> refhmc.models.Banana().recommended.metric
+    'fisher'
     """
 
     kernel: str = ""

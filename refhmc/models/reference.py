@@ -1,4 +1,4 @@
-"""What is known exactly, or nearly so, about a model's distribution."""
+"""Known moments and exact draws of a model."""
 
 from __future__ import annotations
 
@@ -9,12 +9,30 @@ import numpy as np
 
 
 class Reference(NamedTuple):
-    """Known truth about a model. Fields that are not known are ``None``.
+    """Known moments and exact draws of a model.
 
-    ``mean`` and ``variance`` are vectors over the *constrained* values, flattened in the order in which
-    ``model.constrain`` names them (``model.reference_names`` spells that order out). The standard errors are zero
-    where the truth is exact, and those of the published reference draws where it is not.
-    ``draw(rng, n)`` gives (n, d) independent exact draws of the unconstrained position.
+    Parameters
+    ----------
+    source : str
+        Origin of the values, such as "closed form".
+    mean : ndarray, optional
+        Means of the constrained values, flattened in the order of ``model.reference_names``. None if they are not known.
+    variance : ndarray, optional
+        Variances of the same values. None if they are not known.
+    mean_se : ndarray or float, default 0.0
+        Standard errors of `mean`: zero if exact, otherwise those of the published draws.
+    variance_se : ndarray or float, default 0.0
+        Standard errors of `variance`.
+    draw : callable, optional
+        ``(rng, n)`` to ``n`` independent exact draws of the unconstrained position, of shape (n, d).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import refhmc
+    >>> reference = refhmc.models.Funnel(2).reference
+    >>> reference.draw(np.random.default_rng(1), 5).shape
+    (5, 3)
     """
 
     source: str

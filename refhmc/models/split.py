@@ -1,13 +1,13 @@
 """A model as the sum of parts, each on its own share of the data.
 
-With the data in M parts and the prior shared out among them,
+With the data in M parts and the prior divided among them, ::
 
     L = sum_m L_m        L_m(q) = log p(q) / M + log p(y_m | q)          U_m = -L_m
 
-(Cobb and Jalaian 2021, eq. 6; Neal 1995). Each L_m is a model of its own; the integrators that follow one part after another
-(:mod:`refhmc.integrators.symmetric_split`) never need more than one of them at a time.
+(Cobb and Jalaian 2021, eq. 6; Neal 1995). Each L_m is a model of its own. Integrators that follow one part after another
+(:mod:`refhmc.integrators.symmetric_split`) need only one of them at a time.
 
-How the parts lie in the data of the compiled core: :mod:`refhmc.core.split_data`.
+:mod:`refhmc.core.split_data` describes how the data of the parts are stored for the compiled functions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from refhmc.core.split_data import HEAD, number_of_parts, part_of
 
 @functools.lru_cache(maxsize=64)
 def by_kind(functions: tuple) -> Callable:
-    """(k, q, data, out): the k-th of the functions (q, data, out) -> L."""
+    """Return the function (k, q, data, out) that calls the k-th of the functions (q, data, out) -> L."""
     first = functions[0]
     if len(functions) == 1:
         return jit_anew(lambda k, q, data, out: first(q, data, out))
@@ -41,7 +41,7 @@ def by_kind(functions: tuple) -> Callable:
 
 @functools.lru_cache(maxsize=64)
 def of_part(functions: tuple) -> Callable:
-    """(q, part, out): that of the functions (q, data, out) -> L which the part has, on its data."""
+    """Return the function (q, part, out) that calls the function of the part on its data."""
     chosen = by_kind(functions)
 
     def value(q: np.ndarray, part: np.ndarray, out: np.ndarray) -> float:
@@ -53,7 +53,7 @@ def of_part(functions: tuple) -> Callable:
 
 @functools.lru_cache(maxsize=64)
 def sum_of_gradients(functions: tuple) -> Callable:
-    """``value_and_gradient`` of a split model, or of one of its parts."""
+    """Return ``value_and_gradient`` of a split model and of its parts."""
     one = of_part(functions)
 
     def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
@@ -71,7 +71,7 @@ def sum_of_gradients(functions: tuple) -> Callable:
 
 @functools.lru_cache(maxsize=64)
 def sum_of_densities(changes: tuple) -> Callable:
-    """``log_density`` of a split model, or of one of its parts; ``changes`` are the parts' (:mod:`refhmc.core.types`)."""
+    """Return ``log_density`` of a split model and of its parts, from their ``changes`` (:mod:`refhmc.core.types`)."""
 
     def density_by(change: Callable) -> Callable:
         return jit_anew(lambda q, data, out: change(q, data, -1, 0.0, 0.0))
@@ -91,7 +91,7 @@ def sum_of_densities(changes: tuple) -> Callable:
 
 @functools.lru_cache(maxsize=64)
 def gradient_from(value_and_gradient: Callable) -> Callable:
-    """``gradient`` alone."""
+    """Return ``gradient`` from ``value_and_gradient``."""
 
     def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
         value_and_gradient(q, data, out)
@@ -100,13 +100,15 @@ def gradient_from(value_and_gradient: Callable) -> Callable:
 
 
 def functions_of_a_part(log_density: Callable, value_and_gradient: Callable, prior: Callable) -> tuple[Callable, ...]:
-    """``log_density``, ``gradient`` and ``value_and_gradient`` of the same model with a share s of its log prior:
+    """Return ``log_density``, ``gradient`` and ``value_and_gradient`` of the model with a share s of its log prior.
+
+    The log density is ::
 
         L_m(q) = L(q; y_m) - (1 - s) log p(q)
 
-    ``prior``: (q, out) -> log p(q), and its gradient. The last row of a part's data begins with s; the others are those of
-    the whole model on the part's rows. In the model's module they have to have the names ``part_log_density``,
-    ``part_gradient`` and ``part_value_and_gradient``, by which they are pickled.
+    ``prior(q, out)`` returns log p(q) and writes its gradient. The last row of the data of a part begins with s; the others are
+    those of the whole model on the rows of the part. In the module of the model the functions must have the names
+    ``part_log_density``, ``part_gradient`` and ``part_value_and_gradient``, by which they are pickled.
     """
 
     def part_value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
@@ -133,24 +135,24 @@ def functions_of_a_part(log_density: Callable, value_and_gradient: Callable, pri
 
 
 def with_share(data: np.ndarray, share: float) -> np.ndarray:
-    """The data of a part whose functions are :func:`functions_of_a_part`."""
+    """Return the data of a part whose functions are those of :func:`functions_of_a_part`."""
     return np.vstack([data, np.full((1, data.shape[1]), share)])
 
 
 def shares(n: int, M: int, order: Any, what: str) -> list[np.ndarray]:
-    """The rows 0, ..., n - 1 in M parts whose sizes differ by at most one.
+    """Return the rows 0, ..., n - 1 in M parts whose sizes differ by at most one.
 
-    ``order``: "given"; "random", always the same; or an order of the rows of one's own.
+    ``order`` is "given", "random" (always the same), or an array of all rows.
     """
-    M = whole_number("the number of parts", M)
+    M = whole_number("M (the number of parts)", M)
     if n < M:
-        raise ValueError(f"{what} has {n} rows of data: they cannot be split into {M} parts")
+        raise ValueError(f"M must be at most {n}, because {what} has {n} rows of data; got {M} parts.")
     if isinstance(order, str):
         if order not in ("given", "random"):
-            raise ValueError(f"order must be 'given', 'random' or an order of the rows, got {order!r}")
+            raise ValueError(f"order must be 'given', 'random' or an array of rows; got {order!r}.")
         rows = np.arange(n) if order == "given" else np.random.default_rng(0).permutation(n)
     else:
         rows = np.asarray(order)
         if rows.dtype.kind not in "iu" or not np.array_equal(np.sort(rows, axis=None), np.arange(n)) or rows.ndim != 1:
-            raise ValueError(f"order must have each of the rows 0, ..., {n - 1} once, got {reprlib.repr(order)}")
+            raise ValueError(f"order must have each of the rows 0, ..., {n - 1} once; got {reprlib.repr(order)}.")
     return np.array_split(rows, M)

@@ -703,9 +703,9 @@ def StochasticVolatility(y: Any = None, T: int = 1000) -> Model:
     """
     y = simulate(T)[1] if y is None else np.array(array_of_numbers("y", y))
     if y.ndim != 1 or len(y) < 2:
-        raise ShapeError(f"StochasticVolatility needs a series (T,) of at least two values, got shape {y.shape}")
+        raise ShapeError(f"y must have shape (T,) with at least two values; got shape {y.shape}.")
     if not np.isfinite(y).all() or not y.any():
-        raise ValueError("y must be finite and not all zero: the scale beta is known from it alone")
+        raise ValueError("y must be finite and not all zero; otherwise the scale beta has no proper posterior.")
     T, names, y_squared = len(y), names_of(len(y)), frozen(y**2)
     x_data, parameter_data = np.zeros((3, T)), np.zeros((2, max(T, 5)))
     x_data[0] = parameter_data[1, :T] = y_squared

@@ -1,14 +1,16 @@
-"""Parts of a split model whose data stay with the host: they come to the device for an evaluation and are not kept there.
+"""Parts of a split model whose data stay on the host and are copied to the device for each evaluation.
 
-A GPU reads them from page-locked memory, where each part's data are put when it is first evaluated (so the host has them
-twice). While part k is evaluated, the data of the one that is likely to be next are on their way, on a stream of their own:
+A GPU copies them from page-locked memory, where the data of each part are stored at its first evaluation. The host therefore
+has the data twice. While part k is evaluated, the data of the part that is likely to be next are copied on a stream of their
+own::
 
     computing    ... part k - 1, event a, wait for c_k, part k ...
     copying      ... part k, event c_k, wait for a, part k + 1, event c_{k+1} ...
 
-Data are held in memory of the copying stream. What part k - 1 leaves of it part k + 1 may take, but not before a: then nothing
-reads it any longer. The data of two parts at a time are on the device. Which part is next: on in the same direction, and at the
-first and the last one back, as the symmetric split goes. Where that is wrong, the data are sent when they are asked for.
+The data lie in memory of the copying stream. Part k + 1 may reuse the memory of part k - 1, but only after event a, when
+nothing reads it any longer. The data of two parts at a time are on the device. The likely next part follows the order of the
+symmetric split: the next one in the same direction, and back at the first and the last one. If the guess is wrong, the data
+are copied when they are needed.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from refhmc.numerics.batched import Array
 
 
 class StreamedOnArrays(TextOnArrays):
-    """A part. ``evaluate``: its value_and_gradient, with its data sent."""
+    """The array implementation of a part. ``evaluate`` copies its data and returns value and gradient."""
 
     def __init__(self, evaluate: Callable[[Array], tuple[Array, Array]], name: str, dim: int) -> None:
         self.evaluate, self.name, self.dim = evaluate, name, dim
@@ -33,9 +35,10 @@ class StreamedOnArrays(TextOnArrays):
 
 
 class Sending:
-    """``Sending(makers, xp)``: of each part a function of a namespace that makes its text, with its data there.
+    """The parts of a split model on a device. ``makers`` create the array implementation of each part in a namespace.
 
-    ``under_way``: number and text of the part whose data are sent, and the event after which they are there.
+    ``under_way`` holds the number and the array implementation of the part whose data are being copied, and the event that
+    ends the copy.
     """
 
     def __init__(self, makers: Sequence[Callable[[Any], TextOnArrays]], xp: Any) -> None:
@@ -46,13 +49,13 @@ class Sending:
         self.last = 0
 
     def value_and_gradient(self, m: int, q: Array) -> tuple[Array, Array]:
-        """Of part m."""
+        """Return L_m(q) and its gradient for part m."""
         if not self.on_gpu:
             return self.makers[m](self.xp).value_and_gradient(q)
         import cupy
 
         if self.stream is None:
-            self.stream = cupy.cuda.Stream(non_blocking=True)  # another would wait for the default stream
+            self.stream = cupy.cuda.Stream(non_blocking=True)  # a blocking stream would wait for the default stream
         computing = cupy.cuda.get_current_stream()
         before = computing.record()
         if self.under_way is None or self.under_way[0] != m:
@@ -63,11 +66,11 @@ class Sending:
         found = text.value_and_gradient(q)
         following, self.last = self.after(m), m
         if following is not None:
-            self.send(following, before)  # while ``text`` holds its memory
+            self.send(following, before)  # while ``text`` keeps its memory
         return found
 
     def send(self, m: int, free: Any) -> None:
-        """The data of part m, into memory that is ``free`` after that event."""
+        """Copy the data of part m into memory that is free after the event ``free``."""
         with self.stream:
             self.stream.wait_event(free)
             text = self.makers[m](self.pinned[m])
@@ -75,14 +78,16 @@ class Sending:
             self.under_way = m, text, self.stream.record()
 
     def after(self, m: int) -> int | None:
-        """The part that is likely to be next; none where there is one alone."""
+        """Return the part that is likely to be next, or None if there is only one."""
         step = -1 if m < self.last else 1
         return next((k for k in (m + step, m - step) if 0 <= k < len(self.makers)), None)
 
 
 class FromPinned:
-    """CuPy's namespace for a text that is made again and again of the same arrays: ``asarray`` sends those that are asked for
-    before it is ``complete`` from page-locked copies."""
+    """The namespace of CuPy for array implementations that are created repeatedly from the same arrays.
+
+    ``asarray`` copies arrays that are requested before the namespace is ``complete`` from page-locked memory.
+    """
 
     def __init__(self, xp: Any) -> None:
         self.xp, self.copies, self.complete = xp, {}, False  # type: ignore[var-annotated]
@@ -93,16 +98,16 @@ class FromPinned:
     def asarray(self, x: Any, **options: Any) -> Array:
         if isinstance(x, np.ndarray) and x.ndim and x.size:
             if not self.complete:
-                self.copies[id(x)] = x, pinned(x)  # x is held, so that no other array has its id
+                self.copies[id(x)] = x, pinned(x)  # keeps x alive, so that no other array has its id
             x = self.copies.get(id(x), (x, x))[1]
         return self.xp.asarray(x, **options)
 
 
 def pinned(x: np.ndarray) -> np.ndarray:
-    """A copy in page-locked memory; x itself where the system has no more of it, which CuPy then copies each time."""
+    """Return a copy in page-locked memory, or x itself if the system has no more; CuPy then copies x each time."""
     import cupy
 
-    try:  # cupyx.empty_pinned has a pool, which takes the next power of two of bytes
+    try:  # cupyx.empty_pinned uses a pool, which rounds up to a power of two of bytes
         memory = cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(x.nbytes), 0)
     except cupy.cuda.runtime.CUDARuntimeError:
         return x

@@ -98,16 +98,16 @@ def test_kinds_of_numbers_are_kept():
 
 WORDS = pd.DataFrame({"age": [1.0, 2.0], "city": ["Bonn", "Ulm"]})
 REJECTED = {
-    r"data\['city'\] must hold numbers": WORDS,
-    r"data\[1\]\['city'\] must hold numbers": ([1.0, 2.0], WORDS),
-    r"data\.X\['city'\] must hold numbers": Named(WORDS, Y),
-    r"data\['X'\]\['city'\] must hold numbers": {"X": WORDS},
-    r"data must hold numbers, got .*'Bonn'": WORDS["city"],
-    r"data must hold numbers; data\[1\] is 'b'": [1.0, "b"],
-    r"data must hold numbers; data\[1\] is None": [1.0, None],
-    r"data\[0\] must hold numbers; data\[0\]\[0\] is 'a'": (["a", "b"], [1, 2]),
-    r"data must hold numbers, got an array of <U1": np.array(["a", "b"]),
-    r"data\['when'\] must hold numbers": pd.DataFrame({"when": pd.to_datetime(["2020-01-01"])}),
+    r"data\['city'\] must.* numbers": WORDS,
+    r"data\[1\]\['city'\] must.* numbers": ([1.0, 2.0], WORDS),
+    r"data\.X\['city'\] must.* numbers": Named(WORDS, Y),
+    r"data\['X'\]\['city'\] must.* numbers": {"X": WORDS},
+    r"data must.* numbers.* got .*'Bonn'": WORDS["city"],
+    r"data must.* numbers.*data\[1\].* 'b'": [1.0, "b"],
+    r"data must.* numbers.*data\[1\].* None": [1.0, None],
+    r"data\[0\] must.* numbers.*data\[0\]\[0\].* 'a'": (["a", "b"], [1, 2]),
+    r"data must.* numbers.* got.* <U1": np.array(["a", "b"]),
+    r"data\['when'\] must.* numbers": pd.DataFrame({"when": pd.to_datetime(["2020-01-01"])}),
 }
 
 
@@ -123,11 +123,11 @@ def test_built_in_models_take_lists_and_tables():
         assert refhmc.models.LogisticRegression(x, y).log_density(q) == by_arrays.log_density(q)
         assert refhmc.models.LinearRegression(x, y).dim == 3
     for make in (refhmc.models.LogisticRegression, refhmc.models.LinearRegression):
-        with pytest.raises(ValueError, match=r"X\['city'\] must hold numbers"):
+        with pytest.raises(ValueError, match=r"X\['city'\] must.* numbers"):
             make(WORDS, [0, 1])
         with pytest.raises(ValueError, match="y must"):
             make([[1.0], [2.0]], ["0", "1"])
-    with pytest.raises(ValueError, match=r"X\['city'\] must hold numbers"):
+    with pytest.raises(ValueError, match=r"X\['city'\] must.* numbers"):
         refhmc.models.MLP([2, 3, 1], WORDS, [0.0, 1.0])
 
 
@@ -149,7 +149,7 @@ def test_derived_models_take_lists_and_series():
     L = -sympy.Sum((y[i] - mu) ** 2, (i, 0, n - 1))
     values = [refhmc.from_sympy(L, [mu], data={"y": each}).log_density(np.ones(1)) for each in (Y, Y.tolist(), SERIES)]
     assert values[0] == values[1] == values[2]
-    with pytest.raises(ModelError, match="data: y must hold numbers"):
+    with pytest.raises(ModelError, match="y must.* numbers"):
         refhmc.from_sympy(L, [mu], data={"y": WORDS["city"]})
 
 

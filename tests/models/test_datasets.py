@@ -82,17 +82,17 @@ IMAGES_FILE, LABELS_FILE = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 @pytest.mark.parametrize(
     ("make", "error", "words"),
     [
-        (lambda d: damaged(d, IMAGES_FILE, lambda b: b[:-1]), ValueError, r"59 bytes of data where \(5, 4, 3\) are 60"),
-        (lambda d: damaged(d, IMAGES_FILE, lambda b: b + b"x"), ValueError, "61 bytes of data"),
-        (lambda d: damaged(d, IMAGES_FILE, lambda b: b[:9]), ValueError, "cut short: 9 bytes, 16 in the header"),
-        (lambda d: damaged(d, IMAGES_FILE, lambda b: b""), ValueError, "begins with"),
-        (lambda d: damaged(d, LABELS_FILE, lambda b: idx(PIXELS)), ValueError, "00 00 08 03.*00 00 08 01"),
-        (lambda d: damaged(d, LABELS_FILE, lambda b: b"\0\0\x0d\1" + b[4:]), ValueError, "begins with 00 00 0d 01"),
+        (lambda d: damaged(d, IMAGES_FILE, lambda b: b[:-1]), ValueError, r"59 bytes.*\(5, 4, 3\).* 60"),
+        (lambda d: damaged(d, IMAGES_FILE, lambda b: b + b"x"), ValueError, "61 bytes"),
+        (lambda d: damaged(d, IMAGES_FILE, lambda b: b[:9]), ValueError, "9 bytes.* 16"),
+        (lambda d: damaged(d, IMAGES_FILE, lambda b: b""), ValueError, "idx file"),
+        (lambda d: damaged(d, LABELS_FILE, lambda b: idx(PIXELS)), ValueError, "00 00 08 01.*00 00 08 03"),
+        (lambda d: damaged(d, LABELS_FILE, lambda b: b"\0\0\x0d\1" + b[4:]), ValueError, "00 00 0d 01"),
         (lambda d: damaged(d, LABELS_FILE, lambda b: idx(LABELS[:4])), ValueError, r"\(5, 4, 3\) and \(4,\)"),
-        (lambda d: damaged(d, LABELS_FILE, lambda b: idx(LABELS + 1)), ValueError, "labels are 0, ..., 9, got 1 to 10"),
-        (lambda d: damaged(d, IMAGES_FILE, lambda b: gzip.compress(b)[:-12]), ValueError, "damaged or cut short"),
-        (lambda d: damaged(d, IMAGES_FILE, lambda b: gzip.compress(b)[:30] + b"?" * 40), ValueError, "damaged or cut"),
-        (lambda d: d, FileNotFoundError, "has no file train-images-idx3-ubyte or train-images-idx3-ubyte.gz"),
+        (lambda d: damaged(d, LABELS_FILE, lambda b: idx(LABELS + 1)), ValueError, "(?i)labels.* 9.* got 1 to 10"),
+        (lambda d: damaged(d, IMAGES_FILE, lambda b: gzip.compress(b)[:-12]), ValueError, "damaged"),
+        (lambda d: damaged(d, IMAGES_FILE, lambda b: gzip.compress(b)[:30] + b"?" * 40), ValueError, "damaged"),
+        (lambda d: d, FileNotFoundError, "train-images-idx3-ubyte or train-images-idx3-ubyte.gz"),
         (lambda d: d / "nowhere.npz", FileNotFoundError, "nowhere.npz"),
         (lambda d: [d / "a", d / "b", d / "c"], ValueError, "two idx files"),
     ],
@@ -107,26 +107,26 @@ def test_damaged_npz_files_are_named(tmp_path):
     content = path.read_bytes()
     for broken in (content[:-30], content[:200], b"", content[:60] + b"\0" * 60 + content[120:]):
         path.write_bytes(broken)
-        with pytest.raises(ValueError, match=r"images\.npz: not a npz file, damaged or cut short"):
+        with pytest.raises(ValueError, match=r"images\.npz.*(npz file|damaged)"):
             refhmc.datasets.mnist(path)
     np.savez(path, x_train=PIXELS)
     with pytest.raises(ValueError, match="y_train"):
         refhmc.datasets.mnist(path)
     np.savez(path, x_train=PIXELS / 255, y_train=LABELS)
-    with pytest.raises(ValueError, match="pixels must be bytes and labels whole numbers, got float64"):
+    with pytest.raises(ValueError, match="(?i)pixels.* got float64"):
         refhmc.datasets.mnist(path)
     np.savez(path, x_train=np.array([{}], dtype=object), y_train=LABELS)
-    with pytest.raises(ValueError, match="not a npz file"):
+    with pytest.raises(ValueError, match="npz file"):
         refhmc.datasets.mnist(path)
     np.save(tmp_path / "one.npy", PIXELS)
-    with pytest.raises(ValueError, match="not a npz file"):
+    with pytest.raises(ValueError, match="npz file"):
         refhmc.datasets.mnist(tmp_path / "one.npy")
     whole = path.read_bytes()
     compression = whole.index(b"PK\x01\x02") + 10  # of the first array, in the directory at the end
     path.write_bytes(whole[:compression] + b"\x63" + whole[compression + 1 :])
-    with pytest.raises(ValueError, match="damaged or cut short: That compression method is not supported"):
+    with pytest.raises(ValueError, match="That compression method is not supported"):
         refhmc.datasets.mnist(path)
-    with pytest.raises(ValueError, match="'train' or 'test', got 'validation'"):
+    with pytest.raises(ValueError, match="subset.*'train'.*'test'.* got 'validation'"):
         refhmc.datasets.mnist(path, "validation")
 
 

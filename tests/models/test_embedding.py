@@ -84,15 +84,15 @@ def test_widths_are_accurate_for_large_integers():
 
 @pytest.mark.parametrize("support", [[1, 3], [], (2.5, 3.5), 3, range(0, 10, 2), [2, 1], "ab"])
 def test_a_support_is_consecutive_integers(support):
-    with pytest.raises(ValueError, match="support must be"):
+    with pytest.raises(ValueError, match="^support"):
         Embedding(support)
-    with pytest.raises(ValueError, match="'n' or 'log n'"):
+    with pytest.raises(ValueError, match="a must be.*sqrt n"):
         Embedding(range(3), a="sqrt n")
 
 
 @pytest.mark.parametrize(("n", "named"), [(9, "9"), (50, "50"), (10.5, "10.5"), ([11, 60, 70], "60")])
 def test_integers_outside_the_support_are_refused(n, named):
-    with pytest.raises(ValueError, match=f"{named} is not in the support, integers from 10 to 49"):
+    with pytest.raises(ValueError, match=rf"support.* 10 to 49.* got {named}\b"):
         Embedding(range(10, 50)).embed(n)
 
 
@@ -143,10 +143,10 @@ def test_coordinates_by_index_or_name():
     assert make(names=["N[0]", "x"], discontinuous=["x"]).discontinuous.tolist() == [1]
     assert make().discontinuous.tolist() == []
     for wrong in (["y"], [2], [-1], [True], [0.5]):
-        with pytest.raises(ModelError, match="discontinuous"):
+        with pytest.raises(ModelError, match="^discontinuous|index of discontinuous"):
             make(discontinuous=wrong)
     for twice in ([0, 1, 1], ["N", 1], ["N", "N[1]"]):
-        with pytest.raises(ModelError, match=r"discontinuous: 'N\[1\]' \(coordinate 1\) is given twice"):
+        with pytest.raises(ModelError, match=r"discontinuous.*'N\[1\]'.*coordinate 1"):
             make(names=["N[0]", "N[1]"], discontinuous=twice)
     with pytest.raises(ModelError, match=r"\(q, data, j, new_value\)"):
         make(discontinuous=[1], log_density_change=lambda q: 0.0)
@@ -197,9 +197,9 @@ def test_the_closed_populations_gradient():
 
 def test_a_start_outside_the_support_is_refused(sample):
     model = refhmc.models.ClosedPopulation()
-    with pytest.raises(InitError, match=r"-inf: it is outside the support \(discontinuous: log_N = 3.4\)"):
+    with pytest.raises(InitError, match=r"-inf.*outside the support.*log_N = 3\.4"):
         sample(model, initvals=[0.0, 3.4])
-    with pytest.raises(InitError, match="no start found in 100 tries"):
+    with pytest.raises(InitError, match=r"(?i)start.*\b100 tries"):
         sample(make_far())
 
 
@@ -224,9 +224,7 @@ def test_the_gradient_is_compared_in_the_smooth_coordinates_only(sample):
 
 @pytest.mark.parametrize("kernel", [refhmc.HMC(step_size=0.3), refhmc.NUTS(step_size=0.3, max_treedepth=4)])
 def test_a_declared_jump_under_a_smooth_kernel_is_warned_of_at_once(kernel, sample):
-    with pytest.warns(
-        DiscontinuityWarning, match=r"jumps in log_n: it is .* at q = .* and .* at q = .*DHMC\(\)"
-    ) as seen:
+    with pytest.warns(DiscontinuityWarning, match=r"jumps in log_n.* at q = .* at q = .*DHMC\(\)") as seen:
         result = sample(switch(), kernel, draws=20, tune=0, chains=1)
     assert len([w for w in seen if w.category is DiscontinuityWarning]) == 1
     assert "jumps in log_n" in result.warnings[0]

@@ -108,7 +108,7 @@ def test_an_integer_whose_cell_has_no_room_is_refused(a, power, near):
         assert n > (2**52 - 2 if a == "n" else 2**45)
     else:  # by luck: it happens to be a number by itself
         assert int(embedding.integers(x)) == n
-    with pytest.raises(ValueError, match=f"{2**60} is too large for a_n = {a}"):
+    with pytest.raises(ValueError, match=f"{2**60}.* a_n = {a}"):
         embedding.embed([5, 2**60])
 
 

@@ -115,7 +115,7 @@ def test_the_draws_of_a_law(name):
 def test_what_cannot_be_has_no_density():
     for law in (error_laws.LogNormal(1.0), error_laws.Poisson(), error_laws.NegativeBinomial(1.0)):
         assert numbers(law.derivatives, 1.0, -0.5, 1.0, 0.0)[0] == -math.inf
-    with pytest.raises(ValueError, match="StudentT: df must be positive"):
+    with pytest.raises(ValueError, match=r"df must be.* 0\b"):
         error_laws.StudentT(0, 1.0)
     assert error_laws.NegativeBinomial("phi").information is None
 
@@ -171,7 +171,7 @@ def test_a_prior(name):
 
 def test_a_flat_prior_and_bad_numbers():
     assert not numbers(priors.log_prior, 3.0, np.array(priors.Flat()[:4], dtype=float), count=6).any()
-    with pytest.raises(ValueError, match="a flat prior has no draws"):
+    with pytest.raises(ValueError, match="(?i)flat prior"):
         priors.Flat().draw(np.random.default_rng())
-    with pytest.raises(ValueError, match="Normal: sd must be a positive number, got 0"):
+    with pytest.raises(ValueError, match=r"sd must be.* got 0\b"):
         priors.Normal(1, 0)

@@ -88,9 +88,9 @@ def test_gaussian_reference_and_draws():
 @pytest.mark.parametrize(
     ("mean", "covariance", "error", "words"),
     [
-        (0, [[1, 2], [2, 1]], MetricError, "least eigenvalue is -1"),
-        (0, [[1, 0], [0, -3]], MetricError, "least eigenvalue is -3"),
-        (0, [[1, 0], [0, 0]], MetricError, "least eigenvalue is 0"),
+        (0, [[1, 2], [2, 1]], MetricError, r"covariance must be positive definite.* -1\b"),
+        (0, [[1, 0], [0, -3]], MetricError, r"covariance must be positive definite.* -3\b"),
+        (0, [[1, 0], [0, 0]], MetricError, r"covariance must be positive definite.* 0\b"),
         (0, [[1, 0.5], [0.4, 1]], MetricError, "symmetric"),
         (0, [[1, math.nan], [math.nan, 1]], MetricError, "finite"),
         ([0, math.inf], np.eye(2), MetricError, "finite"),
@@ -140,9 +140,9 @@ def test_banana_draws_with_other_data(ybar, n, sigma_y, sigma_theta):
 
 
 def test_banana_bad_input():
-    with pytest.raises(ValueError, match="at least one finite"):
+    with pytest.raises(ValueError, match="y must be.*finite"):
         Banana([])
-    with pytest.raises(ValueError, match="at least one finite"):
+    with pytest.raises(ValueError, match="y must be.*finite"):
         Banana([1.0, math.nan])
     with pytest.raises(ValueError, match="positive"):
         Banana(sigma_y=0)
@@ -310,8 +310,8 @@ def test_classification_data_and_references(make, load, key, shape, ones):
         ([[1], [2]], [0, 1, 1], {}, ShapeError, r"\(2,\).*\(3,\)"),
         (np.zeros((0, 2)), [], {}, ShapeError, r"\(0, 2\)"),
         ([[1], [math.nan]], [0, 1], {}, ValueError, "X must be finite"),
-        ([[1], [2]], [1, 2], {}, ValueError, "zeros and ones"),
-        ([[1], [2]], [1, math.nan], {}, ValueError, "zeros and ones"),
+        ([[1], [2]], [1, 2], {}, ValueError, "y must.* (0|zeros?) (and|or) (1|ones?)"),
+        ([[1], [2]], [1, math.nan], {}, ValueError, "y must.* (0|zeros?) (and|or) (1|ones?)"),
         ([[1], [2]], [1, 0], {"prior_scale": 0.0}, ValueError, "positive"),
         ([[1], [2]], [1, 0], {"prior_scale": [1.0, 1.0]}, ValueError, "positive"),
     ],
@@ -398,9 +398,9 @@ def test_eight_schools_reference_is_the_posterior():
 
 
 def test_eight_schools_bad_input():
-    with pytest.raises(ValueError, match="both"):
+    with pytest.raises(ValueError, match="together|both"):
         EightSchools(y=[1.0])
-    with pytest.raises(ShapeError, match="one length"):
+    with pytest.raises(ShapeError, match=r"sigma must.* \(1,\)"):
         EightSchools(y=[1.0, 2.0], sigma=[1.0])
     with pytest.raises(ValueError, match="positive"):
         EightSchools(y=[1.0, 2.0], sigma=[1.0, 0.0])
@@ -447,7 +447,7 @@ def test_kidscore_density_and_reference():
 
 
 def test_linear_regression_bad_input():
-    with pytest.raises(ValueError, match="both"):
+    with pytest.raises(ValueError, match="together|both"):
         LinearRegression(X=[[1.0]])
     with pytest.raises(ShapeError, match=r"\(2, 1\).*\(3,\)"):
         LinearRegression([[1.0], [2.0]], [1.0, 2.0, 3.0])

@@ -407,13 +407,13 @@ def test_what_failed_survives_in_the_arviz_object(bounded, sample):
 
 @pytest.mark.sweep
 def test_a_start_without_a_solution_is_refused_with_the_solvers_words(bounded, sample):
-    with pytest.raises(InitError, match=rf"chain 0: the log density at the start \[1.5\] is -inf: {EXCESS}"):
+    with pytest.raises(InitError, match=rf"(?i)chain 0.* \[1.5\] is -inf.*{EXCESS}"):
         sample(bounded, initvals=[1.5])
-    with pytest.raises(InitError, match=rf"chain 1: .* \[2.\] is -inf: {EXCESS}"):
+    with pytest.raises(InitError, match=rf"(?i)chain 1.* \[2.\] is -inf.*{EXCESS}"):
         sample(bounded, initvals=[[0.5], [2.0]], chains=2)
     nowhere = explosive(initial_state=[1e9], max_steps=20)  # for negative theta there is a solution
     nowhere.initial = None
-    with pytest.raises(InitError, match=rf"no start found .*{EXCESS}"):
+    with pytest.raises(InitError, match=rf"(?i)no start.*{EXCESS}"):
         sample(nowhere)
 
 
@@ -471,21 +471,21 @@ def test_threads_and_cuts_make_no_difference(bounded, sample, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
-        ({"times": [0.0, 1.0, 0.5]}, ValueError, "times must be finite and ascending"),
-        ({"times": [0.0, 0.5]}, ShapeError, r"y: expected \(2, number of states\), got \(3, 1\)"),
-        ({"start_time": 0.2}, ValueError, "start_time must not lie after the first of times, 0.0, got 0.2"),
-        ({"y": [1.0, 2.0, 3.0]}, ShapeError, r"y: expected .* got \(3,\)"),
-        ({"y": [[np.inf], [1.0], [1.0]]}, ValueError, "y must hold finite observations"),
-        ({"y": np.full((3, 1), np.nan)}, ValueError, "y must hold finite observations"),
-        ({"sigma": 0.0}, ValueError, "sigma must be positive and finite"),
-        ({"sigma": [1.0, 2.0]}, ShapeError, r"sigma: \(2,\) does not broadcast to y's \(3, 1\)"),
-        ({"prior_mean": 0.7}, ShapeError, r"prior_mean: expected \(p,\), got \(\)"),
-        ({"prior_mean": [np.nan]}, ValueError, "prior_mean must be finite"),
-        ({"prior_scale": -1.0}, ValueError, "prior_scale positive"),
-        ({"prior_scale": [1.0, 2.0]}, ShapeError, "prior_scale: expected a number"),
-        ({"initial_state": [1.0, 2.0]}, ShapeError, r"initial_state: expected \(1,\) finite numbers"),
-        ({"tolerance": 0.0}, ValueError, "tolerance must lie"),
-        ({"max_steps": 0}, ValueError, "max_steps be at least 1"),
+        ({"times": [0.0, 1.0, 0.5]}, ValueError, "times must be.*ascending"),
+        ({"times": [0.0, 0.5]}, ShapeError, r"^y must.*\(2, .* got.* \(3, 1\)"),
+        ({"start_time": 0.2}, ValueError, r"start_time must.* 0\.0.* got 0\.2"),
+        ({"y": [1.0, 2.0, 3.0]}, ShapeError, r"^y must.* got.* \(3,\)"),
+        ({"y": [[np.inf], [1.0], [1.0]]}, ValueError, "^y must.* finite"),
+        ({"y": np.full((3, 1), np.nan)}, ValueError, "^y must.* finite"),
+        ({"sigma": 0.0}, ValueError, "sigma must be.* positive"),
+        ({"sigma": [1.0, 2.0]}, ShapeError, r"sigma must.*\(3, 1\).* got.* \(2,\)"),
+        ({"prior_mean": 0.7}, ShapeError, r"prior_mean must.*\(p,\).* got.* \(\)"),
+        ({"prior_mean": [np.nan]}, ValueError, "prior_mean must.* finite"),
+        ({"prior_scale": -1.0}, ValueError, "prior_scale must.* positive"),
+        ({"prior_scale": [1.0, 2.0]}, ShapeError, r"prior_scale must.* number.* got.* \(2,\)"),
+        ({"initial_state": [1.0, 2.0]}, ShapeError, r"initial_state must.* \(1,\).* got.* \(2,\)"),
+        ({"tolerance": 0.0}, ValueError, "tolerance must"),
+        ({"max_steps": 0}, ValueError, r"max_steps must.* got .*\b0\b"),
     ],
 )
 def test_arguments_that_do_not_fit(changes, error, words):
@@ -504,11 +504,11 @@ def test_wrong_derivatives_are_named():
         out[0, 0, 1] = 2 * x[0]
 
     arguments = {"initial_state": [1.0], "times": [0.0, 1.0], "y": np.ones((2, 1)), "sigma": 1.0, "prior_mean": [0.5]}
-    with pytest.raises(GradientError, match=r"jacobian\[0, 1\] of 'ode' is 1.01 .*, where differences give 1"):
+    with pytest.raises(GradientError, match=r"jacobian\[0, 1\] of 'ode' is 1\.01 .*differences give 1"):
         ODE(growth, wrong, growth_hessian, **arguments)
     with pytest.raises(GradientError, match=r"hessian\[0, 1, 0\] of 'ode' is 0 "):
         ODE(growth, growth_jacobian, crooked, **arguments)
-    with pytest.raises(GradientError, match=r"third\[0, 0, 1, 0\] of 'ode' is 0 .*, where differences give 2"):
+    with pytest.raises(GradientError, match=r"third\[0, 0, 1, 0\] of 'ode' is 0 .*differences give 2"):
         ODE(growth, growth_jacobian, growth_hessian, lambda t, x, theta, out: None, **arguments)
 
 
@@ -516,13 +516,11 @@ def test_without_the_third_derivatives_of_the_right_hand_side_it_says_what_is_mi
     for key in ("third_derivative", "hessian_contraction"):
         assert "ODE(..., third=...)" in bounded.why_absent(key)
         assert pickle.loads(pickle.dumps(bounded)).why_absent(key) == bounded.why_absent(key)
-    with pytest.raises(
-        MissingDerivativeError, match=r"third derivatives of the right-hand side, ODE\(..., third=...\)"
-    ):
+    with pytest.raises(MissingDerivativeError, match=r"third derivatives.*ODE\(\.\.\., third=\.\.\.\)"):
         bounded.third_derivative([0.5])
-    with pytest.raises(MissingDerivativeError, match=r"the metric SoftAbs needs it: .*ODE\(..., third=...\)"):
+    with pytest.raises(MissingDerivativeError, match=r"SoftAbs.*ODE\(\.\.\., third=\.\.\.\)"):
         refhmc.Hamiltonian(bounded, refhmc.metrics.SoftAbs())
-    with pytest.raises(ValueError, match="sensitivities of order 3"):
+    with pytest.raises(ValueError, match="order.* 3"):
         bounded.data.solve([0.5], 3)
 
 
@@ -537,7 +535,7 @@ def test_softabs_on_an_ode(few):
 
 
 def test_bad_arguments_of_fitzhugh_nagumo():
-    with pytest.raises(ShapeError, match=r"y: expected \(T, 2\), got \(5, 3\)"):
+    with pytest.raises(ShapeError, match=r"^y must.* \(T, 2\).* got.* \(5, 3\)"):
         refhmc.models.FitzHughNagumo(np.zeros((5, 3)))
-    with pytest.raises(ValueError, match="times and sigma go with y"):
+    with pytest.raises(ValueError, match="times and sigma.* y"):
         refhmc.models.FitzHughNagumo(sigma=0.1)

@@ -96,7 +96,7 @@ def test_other_shapes_are_refused():
         lambda: arrays.hessian_contraction(np.zeros((2, 4)), np.zeros((4, 4))),
         lambda: arrays.fisher_contraction(np.zeros((2, 4)), np.zeros((3, 4, 4))),
     ):
-        with pytest.raises(ShapeError, match="expected"):
+        with pytest.raises(ShapeError, match="must have shape|expected"):
             call()
 
 

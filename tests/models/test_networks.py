@@ -391,7 +391,7 @@ def test_parts_of_several_kinds():
     want = 2 * gaussian.log_density(q) - (q[0] - 1) ** 4 - np.cosh(q[1])
     assert model.log_density(q) == pytest.approx(want, rel=1e-14)
     np.testing.assert_allclose(model.gradient(q), -2 * q + [-4 * (q[0] - 1) ** 3, -np.sinh(q[1])], rtol=1e-14)
-    with pytest.raises(MissingDerivativeError, match="take the model that was split"):
+    with pytest.raises(MissingDerivativeError, match="hessian.*split"):
         model.hessian(q)
 
 
@@ -465,11 +465,11 @@ def test_a_derivative_that_is_too_large_is_rejected_with_its_memory():
         lambda: cnn.require("fisher_contraction", "this"),
         lambda: refhmc.Hamiltonian(cnn, refhmc.metrics.Fisher()),
     ):
-        with pytest.raises(MissingDerivativeError, match=r"with 37,683 weights an array of it takes 10\.6 GiB"):
+        with pytest.raises(MissingDerivativeError, match=r"37,683 weights.* 10\.6 GiB"):
             ask()
     mlp = refhmc.models.MLP([1, 60, 60, 1], np.zeros((3, 1)), np.zeros(3))
     assert mlp.has("fisher_contraction")
-    with pytest.raises(MissingDerivativeError, match=r"with 3,841 weights an array of it takes 422\.2 GiB"):
+    with pytest.raises(MissingDerivativeError, match=r"3,841 weights.* 422\.2 GiB"):
         mlp.require("fisher_derivative", "this")
 
 
@@ -494,53 +494,53 @@ X, Y = images(6, (2,)), np.array([0, 1, 2, 0, 1, 2])
 @pytest.mark.parametrize(
     ("make", "error", "words"),
     [
-        (lambda: refhmc.models.MLP([2, 3], X, Y + 1, likelihood="softmax"), ValueError, r"labels are 0, ..., 2; y\[2\] is 3"),
-        (lambda: refhmc.models.MLP([2, 3], X, Y - 0.5, likelihood="softmax"), ValueError, r"y\[0\] is -0.5"),
-        (lambda: refhmc.models.MLP([2, 3], X, Y[:5]), ShapeError, "a label for each row"),
-        (lambda: refhmc.models.MLP([3, 3], X, Y), ShapeError, r"X must be \(n, 3\)"),
-        (lambda: refhmc.models.MLP([2, 1], np.where(X > 1, np.nan, X), X[:, 0]), ValueError, "X must be finite; X"),
+        (lambda: refhmc.models.MLP([2, 3], X, Y + 1, likelihood="softmax"), ValueError, r"y must.* 2\b.*y\[2\].* 3\b"),
+        (lambda: refhmc.models.MLP([2, 3], X, Y - 0.5, likelihood="softmax"), ValueError, r"y\[0\].* -0\.5"),
+        (lambda: refhmc.models.MLP([2, 3], X, Y[:5]), ShapeError, r"y must.*\(6,\).* got.*\(5,\)"),
+        (lambda: refhmc.models.MLP([3, 3], X, Y), ShapeError, r"X must.* \(n, 3\)"),
+        (lambda: refhmc.models.MLP([2, 1], np.where(X > 1, np.nan, X), X[:, 0]), ValueError, r"X must be finite.* X\["),
         (lambda: refhmc.models.MLP([2, 1], X, np.full(6, np.inf)), ValueError, "y must be finite"),
-        (lambda: refhmc.models.MLP([2, 3], X, np.zeros((6, 2))), ShapeError, r"y must be \(6, 3\)"),
-        (lambda: refhmc.models.MLP([2, 1], X, Y % 2, likelihood="softmax"), ValueError, "an output for each class"),
-        (lambda: refhmc.models.MLP([2, 2], X, Y % 2, likelihood="bernoulli"), ValueError, "has one output"),
-        (lambda: refhmc.models.MLP([2, 1], X, Y, activation="gelu"), ValueError, "'tanh', 'relu', 'selu'"),
-        (lambda: refhmc.models.MLP([2, 4, 1], X, X[:, 0], prior_precision=[1, 2, 3]), ValueError, "each of the 2 layers"),
-        (lambda: refhmc.models.MLP([2], X, X[:, 0]), ValueError, "two or more"),
-        (lambda: refhmc.models.MLP([2, 1], X, X[:, 0], dtype=np.int64), ValueError, "float64 or float32"),
-        (lambda: refhmc.models.CNN(images(2, (4, 4)), [0, 1]), ShapeError, r"images of shape \(4, 4, 1\)"),
+        (lambda: refhmc.models.MLP([2, 3], X, np.zeros((6, 2))), ShapeError, r"y must.* \(6, 3\)"),
+        (lambda: refhmc.models.MLP([2, 1], X, Y % 2, likelihood="softmax"), ValueError, "softmax.* got 1"),
+        (lambda: refhmc.models.MLP([2, 2], X, Y % 2, likelihood="bernoulli"), ValueError, "bernoulli.* one output.* got 2"),
+        (lambda: refhmc.models.MLP([2, 1], X, Y, activation="gelu"), ValueError, "'tanh', 'relu', 'selu'.* 'gelu'"),
+        (lambda: refhmc.models.MLP([2, 4, 1], X, X[:, 0], prior_precision=[1, 2, 3]), ValueError, "precision must.* 2 layers"),
+        (lambda: refhmc.models.MLP([2], X, X[:, 0]), ValueError, r"widths must.* got \[2\]"),
+        (lambda: refhmc.models.MLP([2, 1], X, X[:, 0], dtype=np.int64), ValueError, "dtype must.*int64"),
+        (lambda: refhmc.models.CNN(images(2, (4, 4)), [0, 1]), ShapeError, r"\(4, 4, 1\)"),
         (lambda: refhmc.models.CNN(images(2, (4,)), [0, 1]), ShapeError, r"\(n, height, width\)"),
         (lambda: refhmc.models.CNN(np.full((2, 28, 28), np.nan), [0, 1]), ValueError, "X must be finite"),
-        (lambda: refhmc.models.CNN(images(2, (28, 28)), [0, 10], n_classes=10), ValueError, r"labels are 0, ..., 9"),
-        (lambda: refhmc.models.CNN(images(2, (28, 28)), [0, -1]), ValueError, r"numbers 0, 1, ..., got .* \[0, -1\]"),
-        (lambda: refhmc.models.CNN(images(2, (28, 28)), [0, 1, 1]), ShapeError, r"y must be \(2,\)"),
-        (lambda: refhmc.models.CNN(images(2, (28, 28)), np.eye(2)), ShapeError, r"y must be \(2,\)"),
-        (lambda: refhmc.models.CNN(images(2, (28, 28)), [0, np.nan]), ValueError, "got an array of float64"),
-        (lambda: refhmc.models.CNN(images(2, (28, 28)), [0, np.nan], n_classes=3), ValueError, r"y\[1\] is nan"),
-        (lambda: refhmc.models.CNN(images(2, (28, 28)), ["a", "b"]), ValueError, "got an array of <U1"),
-        (lambda: refhmc.models.CNN(images(2, (28, 28)), [0, 1], n_classes=2.5), ValueError, "n_classes must be a whole"),
-        (lambda: refhmc.models.CNN(images(2, (0, 28)), [0, 1]), ShapeError, "images of shape"),
-        (lambda: refhmc.models.CNN(images(0, (28, 28)), []), ShapeError, "X must be"),
+        (lambda: refhmc.models.CNN(images(2, (28, 28)), [0, 10], n_classes=10), ValueError, r"y must.* 9\b.* 10\b"),
+        (lambda: refhmc.models.CNN(images(2, (28, 28)), [0, -1]), ValueError, r"y must.* got .*\[0, -1\]"),
+        (lambda: refhmc.models.CNN(images(2, (28, 28)), [0, 1, 1]), ShapeError, r"y must.* \(2,\)"),
+        (lambda: refhmc.models.CNN(images(2, (28, 28)), np.eye(2)), ShapeError, r"y must.* \(2,\)"),
+        (lambda: refhmc.models.CNN(images(2, (28, 28)), [0, np.nan]), ValueError, "y must.* float64"),
+        (lambda: refhmc.models.CNN(images(2, (28, 28)), [0, np.nan], n_classes=3), ValueError, r"y\[1\].* nan"),
+        (lambda: refhmc.models.CNN(images(2, (28, 28)), ["a", "b"]), ValueError, "y must.* <U1"),
+        (lambda: refhmc.models.CNN(images(2, (28, 28)), [0, 1], n_classes=2.5), ValueError, "n_classes must.* 2\\.5"),
+        (lambda: refhmc.models.CNN(images(2, (0, 28)), [0, 1]), ShapeError, r"\(0, 28, 1\)"),
+        (lambda: refhmc.models.CNN(images(0, (28, 28)), []), ShapeError, "X must"),
         (lambda: refhmc.models.CNN([images(1, (28, 28))[0], images(1, (27, 28))[0]], [0, 1]), ValueError, "inhomogeneous"),
-        (lambda: refhmc.models.SoftmaxRegression(X, Y - 1), ValueError, r"numbers 0, 1, ..., got .* \[-1, 0"),
-        (lambda: refhmc.models.SoftmaxRegression(X, ["a"] * 6, n_classes=3), ValueError, "got an array of <U1"),
-        (lambda: refhmc.models.SoftmaxRegression(X[0], Y), ShapeError, r"X must be \(n, features\), got \(2,\)"),
-        (lambda: refhmc.models.SoftmaxRegression(X[:0], Y[:0]), ShapeError, r"got \(0, 2\)"),
-        (lambda: refhmc.models.SoftmaxRegression(X, Y, batch=0), ValueError, "batch must be a whole number"),
-        (lambda: refhmc.models.MLP([2, 1], X, Y, likelihood="bernoulli"), ValueError, r"labels are 0, ..., 1; y\[2\] is 2"),
-        (lambda: SPLIT["mlp"]().split(2.5), ValueError, "at least 1, got 2.5"),
-        (lambda: SPLIT["logistic"]().split(201), ValueError, "200 rows of data: they cannot be split into 201 parts"),
-        (lambda: SPLIT["mlp"]().split(24), ValueError, "23 rows of data: they cannot be split into 24 parts"),
-        (lambda: SPLIT["mlp"]().split(0), ValueError, "at least 1"),
-        (lambda: SPLIT["mlp"]().split(2, np.zeros(23, int)), ValueError, "each of the rows"),
-        (lambda: refhmc.models.Funnel(3).split(2), NotImplementedError, "does not say how its data are split"),
-        (lambda: refhmc.models.SplitModel([]), ValueError, "at least one part"),
-        (lambda: refhmc.models.SplitModel([None]), ModelError, "part 0 must be a refhmc.Model, got NoneType"),
-        (lambda: SPLIT["mlp"]().split(np.nan), ValueError, "the number of parts must be .* got nan"),
-        (lambda: SPLIT["mlp"]().split(2, np.arange(22.0, -1, -1)), ValueError, r"once, got array\(\[22\., "),
-        (lambda: SPLIT["mlp"]().split(2).split(2), NotImplementedError, "split the model that it was made of, or its parts"),
+        (lambda: refhmc.models.SoftmaxRegression(X, Y - 1), ValueError, r"y must.* got .*\[-1, 0"),
+        (lambda: refhmc.models.SoftmaxRegression(X, ["a"] * 6, n_classes=3), ValueError, "y must.* <U1"),
+        (lambda: refhmc.models.SoftmaxRegression(X[0], Y), ShapeError, r"X must.* \(n, .* got.*\(2,\)"),
+        (lambda: refhmc.models.SoftmaxRegression(X[:0], Y[:0]), ShapeError, r"X must.* got.*\(0, 2\)"),
+        (lambda: refhmc.models.SoftmaxRegression(X, Y, batch=0), ValueError, "batch must.* got 0"),
+        (lambda: refhmc.models.MLP([2, 1], X, Y, likelihood="bernoulli"), ValueError, r"y must.* 1\b.*y\[2\].* 2\b"),
+        (lambda: SPLIT["mlp"]().split(2.5), ValueError, "parts.* got 2\\.5"),
+        (lambda: SPLIT["logistic"]().split(201), ValueError, "200 rows.* 201"),
+        (lambda: SPLIT["mlp"]().split(24), ValueError, "23 rows.* 24"),
+        (lambda: SPLIT["mlp"]().split(0), ValueError, "parts.* got 0"),
+        (lambda: SPLIT["mlp"]().split(2, np.zeros(23, int)), ValueError, "order must.* 22"),
+        (lambda: refhmc.models.Funnel(3).split(2), NotImplementedError, "funnel.*n_rows=.*part="),
+        (lambda: refhmc.models.SplitModel([]), ValueError, "parts must"),
+        (lambda: refhmc.models.SplitModel([None]), ModelError, "part 0 must be a refhmc.Model.* NoneType"),
+        (lambda: SPLIT["mlp"]().split(np.nan), ValueError, "parts.* must be .* got nan"),
+        (lambda: SPLIT["mlp"]().split(2, np.arange(22.0, -1, -1)), ValueError, r"order must.* got array\(\[22\., "),
+        (lambda: SPLIT["mlp"]().split(2).split(2), NotImplementedError, "split.*parts"),
         (lambda: SPLIT["mlp"]().split(2).require("fisher_contraction", "this"), MissingDerivativeError, "split model"),
-        (lambda: refhmc.models.MLP([2, 1], X * 1e39, X[:, 0], dtype=np.float32), ValueError, r"X must be finite in float32; "),
-        (lambda: refhmc.models.MLP([2, 1], X, X[:, 0] - 1e39, dtype=np.float32), ValueError, r"y must be .* size 1e\+39"),
+        (lambda: refhmc.models.MLP([2, 1], X * 1e39, X[:, 0], dtype=np.float32), ValueError, r"X must be finite in float32"),
+        (lambda: refhmc.models.MLP([2, 1], X, X[:, 0] - 1e39, dtype=np.float32), ValueError, r"y must be .* 1e\+39"),
         (lambda: refhmc.models.MLP([2, True, 1], X, X[:, 0]), ValueError, "widths must be .* got True"),
         (lambda: refhmc.models.CNN(images(2, (9, 9)), [0, 1], side=-1), ValueError, "side must be .* got -1"),
         (lambda: refhmc.models.CNN(images(2, (9, 9)), [0, 1], pool=1.5), ValueError, "pool must be .* got 1.5"),

@@ -189,18 +189,18 @@ def explosion(**changes):
 @pytest.mark.sweep
 def test_where_there_is_no_solution():
     theta, solution = np.array([1.5]), explosion()
-    with pytest.raises(EvaluationError, match=r"runge_kutta: the step went to zero at t = 0.666667"):
+    with pytest.raises(EvaluationError, match=r"runge_kutta.* at t = 0.666667"):
         solution.solve(theta)
-    with pytest.raises(EvaluationError, match="parameters are not finite"):
+    with pytest.raises(EvaluationError, match="(?i)parameters.*finite"):
         solution.solve([np.nan])
     x, S = solution.first(theta)
     assert np.isnan(x).all()
     assert np.isnan(S).all()
     solution.max_steps = 5
-    with pytest.raises(EvaluationError, match="runge_kutta: more than 5 steps"):
+    with pytest.raises(EvaluationError, match=r"runge_kutta.*\b5 steps"):
         solution.solve(theta)
     solution.max_steps, solution.solver = 300, "auto"
-    with pytest.raises(EvaluationError, match="odeint: Excess work"):
+    with pytest.raises(EvaluationError, match="odeint.*Excess work"):
         solution.solve(theta)
 
 
@@ -216,7 +216,7 @@ def stiff_jacobian(t, x, theta):
 def test_stiff_equations_are_those_of_lsoda():
     """Explicit steps are bounded by 6 / 1e5: a solver that tells so, and one that takes the other."""
     solution = ODESolution(stiff, stiff_jacobian, parameters=1, initial_state=[0.0], times=[0.0, 1.0], tolerance=1e-8)
-    with pytest.raises(EvaluationError, match="runge_kutta: more than 5000 steps.*solver='lsoda' where"):
+    with pytest.raises(EvaluationError, match="runge_kutta.* 5000 steps.*solver='lsoda'"):
         solution.solve([2.0])
     exact = (1e10 * np.cos(1) + 1e5 * np.sin(1)) / (1e10 + 1)
     for solver in ("lsoda", "auto"):
@@ -229,7 +229,7 @@ def test_stiff_equations_are_those_of_lsoda():
 @pytest.mark.sweep
 @pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
 def test_equations_that_numba_cannot_compile():
-    with pytest.warns(PythonModelWarning, match="the ODE of 'ode' runs as Python"):
+    with pytest.warns(PythonModelWarning, match="'ode' runs as Python"):
         python = ODESolution(
             lambda *a: square(*a) * float(str(1.0)),
             square_jacobian,
@@ -243,15 +243,15 @@ def test_equations_that_numba_cannot_compile():
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
-        ({"solver": "euler"}, ValueError, "solver must be one of runge_kutta, lsoda, auto, got 'euler'"),
-        ({"initial_state": ["x0"]}, ValueError, "initial_state: there is no parameter 'x0'; there are none"),
-        ({"parameters": ["r"], "initial_state": ["x0"]}, ValueError, "no parameter 'x0'; there are r"),
-        ({"initial_state": [np.inf]}, ShapeError, r"initial_state: expected \(n,\) finite numbers or names"),
-        ({"events": [("r", [1.0])]}, ValueError, "events whose time depends on the state or the parameters are not"),
-        ({"events": [(-1.0, [1.0])]}, ValueError, "a time must be a number from 0.0 on, got -1.0"),
-        ({"events": [(0.5, [1.0]), (0.5, [1.0])]}, ValueError, "events: times must ascend, got 0.5 after 0.5"),
-        ({"events": [(0.5, [1.0, 2.0])]}, ShapeError, r"events: at 0.5 expected \(1,\) finite numbers or functions"),
-        ({"events": [(0.5, (square,))]}, ValueError, "at 0.5 expected the new state and 1 derivatives, got 1"),
+        ({"solver": "euler"}, ValueError, "solver must be.* got 'euler'"),
+        ({"initial_state": ["x0"]}, ValueError, "initial_state.*none.* 'x0'"),
+        ({"parameters": ["r"], "initial_state": ["x0"]}, ValueError, r"initial_state.*\br\b.* 'x0'"),
+        ({"initial_state": [np.inf]}, ShapeError, r"initial_state.*\(n,\).* got \[inf\]"),
+        ({"events": [("r", [1.0])]}, ValueError, "events.* got 'r'"),
+        ({"events": [(-1.0, [1.0])]}, ValueError, r"events.* 0\.0.* got -1\.0"),
+        ({"events": [(0.5, [1.0]), (0.5, [1.0])]}, ValueError, r"events.* got 0\.5 after 0\.5"),
+        ({"events": [(0.5, [1.0, 2.0])]}, ShapeError, r"events.* 0\.5.*\(1,\).* got shape \(2,\)"),
+        ({"events": [(0.5, (square,))]}, ValueError, r"events.* 0\.5.* 1 derivatives?.* got 1"),
     ],
 )
 def test_arguments_that_do_not_fit(changes, error, words):

@@ -196,10 +196,10 @@ def test_it_can_be_sent_to_another_process():
 @pytest.mark.parametrize(
     ("y", "error", "text"),
     [
-        ([1.0], ShapeError, "at least two values"),
-        (np.ones((2, 2)), ShapeError, r"got shape \(2, 2\)"),
+        ([1.0], ShapeError, r"y must.* got shape \(1,\)"),
+        (np.ones((2, 2)), ShapeError, r"y must.* got shape \(2, 2\)"),
         ([1.0, np.nan], ValueError, "finite"),
-        ([0.0, 0.0], ValueError, "not all zero"),
+        ([0.0, 0.0], ValueError, "zero"),
     ],
 )
 def test_bad_series_are_refused(y, error, text):

@@ -145,7 +145,9 @@ class Dense:
 
     def shape_after(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         if shape != (self.inputs,):
-            raise ShapeError(f"a dense layer of {self.inputs} inputs is given rows of shape {shape}")
+            raise ShapeError(
+                f"A dense layer with {self.inputs} inputs needs rows of shape ({self.inputs},); got {shape}."
+            )
         return (self.outputs,)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -230,7 +232,8 @@ class Convolution:
     def shape_after(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         if len(shape) != 3 or shape[2] != self.channels or min(shape[:2]) < self.side:
             raise ShapeError(
-                f"a convolution of {self.channels} channels and side {self.side} is given images of shape {shape}"
+                f"A convolution with {self.channels} channels and squares of side {self.side} needs images of at least this "
+                f"size; got shape {shape}. Use larger images, a smaller side or fewer convolutions."
             )
         return (shape[0] - self.side + 1, shape[1] - self.side + 1, self.outputs)
 
@@ -312,7 +315,9 @@ class MaxPooling:
 
     def shape_after(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         if len(shape) != 3 or min(shape[:2]) < self.side:
-            raise ShapeError(f"pooling over squares of side {self.side} is given images of shape {shape}")
+            raise ShapeError(
+                f"Pooling needs images of at least {self.side} x {self.side} pixels; got shape {shape}. Use a smaller pool."
+            )
         return (shape[0] // self.side, shape[1] // self.side, shape[2])
 
     def places(self, x: Array) -> list[tuple]:

@@ -42,7 +42,7 @@ class Design:
 
 def activation(name: str) -> Activation:
     if name not in ACTIVATIONS:
-        raise ValueError(f"activation must be one of {', '.join(map(repr, ACTIVATIONS))}, got {name!r}")
+        raise ValueError(f"activation must be one of {', '.join(map(repr, ACTIVATIONS))}; got {name!r}.")
     return Activation(ACTIVATIONS[name])
 
 
@@ -64,10 +64,10 @@ def design(
     if precisions.shape not in ((), (n,)) or not (np.isfinite(precisions).all() and (precisions > 0).all()):
         raise ValueError(
             f"prior_precision must be positive and finite, one number or one for each of the {n} layers with weights; got "
-            f"{prior_precision!r}"
+            f"{prior_precision!r}."
         )
     if np.dtype(dtype) not in (np.float64, np.float32):
-        raise ValueError(f"dtype must be float64 or float32, got {dtype!r}")
+        raise ValueError(f"dtype must be float64 or float32; got {dtype!r}.")
     rows = whole_number("batch", ROWS_AT_ONCE if batch is None else batch)
     each = tuple(float(x) for x in np.broadcast_to(precisions, (n,)))
     return Design(tuple(layers), shape, likelihood, each, np.dtype(dtype), rows, name)
@@ -78,14 +78,14 @@ def chosen_likelihood(name: str | None, n_outputs: int, y: np.ndarray, output_pr
     if name is None:
         name = "softmax" if n_outputs > 1 and np.asarray(y).dtype.kind in "iu" and np.ndim(y) == 1 else "gaussian"
     if name not in likelihoods.LIKELIHOODS:
-        raise ValueError(f"likelihood must be one of {', '.join(map(repr, likelihoods.LIKELIHOODS))}, got {name!r}")
+        raise ValueError(f"likelihood must be one of {', '.join(map(repr, likelihoods.LIKELIHOODS))}; got {name!r}.")
     if name == "bernoulli" and n_outputs != 1:
-        raise ValueError(f"a Bernoulli likelihood has one output, the network has {n_outputs}")
+        raise ValueError(f"likelihood 'bernoulli' needs a network with one output; got {n_outputs}.")
     if name == "softmax" and n_outputs < 2:
-        raise ValueError("a softmax likelihood has an output for each class, at least 2; the network has 1")
+        raise ValueError("likelihood 'softmax' needs one output per class, at least 2; got 1.")
     positive("output_precision", output_precision)
     if name != "gaussian" and output_precision != 1:
-        raise ValueError(f"output_precision is that of a Gaussian likelihood; this one is {name}")
+        raise ValueError(f"output_precision must be left out unless likelihood is 'gaussian'; got likelihood {name!r}.")
     return likelihoods.Gaussian(float(output_precision)) if name == "gaussian" else likelihoods.LIKELIHOODS[name]()
 
 
@@ -95,12 +95,12 @@ def observations(y: Any, n: int, n_outputs: int, likelihood: Any, dtype: Any) ->
         y = finite("y", y)
         y = y[:, None] if y.ndim == 1 else y
         if y.shape != (n, n_outputs):
-            raise ShapeError(f"y must be ({n}, {n_outputs}), a row for each of X, got {y.shape}")
+            raise ShapeError(f"y must have shape ({n}, {n_outputs}), one row per row of X; got {y.shape}.")
         return in_precision("y", y, dtype)
     refuse_masked("y", y)
     y = np.asarray(y)
     if y.shape != (n,):
-        raise ShapeError(f"y must be ({n},), a label for each row of X, got {y.shape}")
+        raise ShapeError(f"y must have shape ({n},), one label per row of X; got {y.shape}.")
     n_classes = 2 if isinstance(likelihood, likelihoods.Bernoulli) else n_outputs
     y = labels(y, n_classes)
     return y.astype(dtype) if n_outputs == 1 else y
@@ -152,7 +152,7 @@ def network_model(
 
 def too_large(d: int, order: int) -> str:
     """Return why d weights have no derivative with d^order numbers in an array."""
-    return f"with {d:,} weights an array of it takes {d**order / 2**27:,.1f} GiB, and the limit is {MOST / 2**27:g} GiB"
+    return f"for {d:,} weights it would take {d**order / 2**27:,.1f} GiB, and the limit is {MOST / 2**27:g} GiB"
 
 
 def share_of(
@@ -169,7 +169,7 @@ def outputs_of(of: Design, posterior: Posterior, q: np.ndarray, X: Any) -> np.nd
     X = images(X) if len(of.shape) == 3 else rows_of(X, *of.shape)
     if X.shape[1:] != of.shape:
         raise ShapeError(
-            f"images must be {of.shape} (height, width, channels), as those of the data; got {X.shape[1:]}"
+            f"X must hold images of shape {of.shape} (height, width, channels), as the data; got {X.shape[1:]}."
         )
     return posterior.outputs(np.asarray(q), in_precision("X", X, of.dtype))
 
