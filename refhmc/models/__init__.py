@@ -1,4 +1,4 @@
-"""Models with known truth, one file each; imported when first used."""
+"""Built-in models with known properties, one file each. A model is imported when it is first used."""
 
 from __future__ import annotations
 
@@ -52,7 +52,21 @@ def __dir__() -> list[str]:
 
 
 def by_name() -> dict:
-    """Return functions that make models with their canonical data, by command-line name. No two models share a ``name``."""
+    """Return the constructors of all models with their default data, by command-line name.
+
+    No two models share a ``name``.
+
+    Returns
+    -------
+    dict of str to callable
+        Functions without arguments that return a :class:`refhmc.Model`.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> refhmc.models.by_name()["funnel"]().dim
+    11
+    """
 
     def maker(constructor: str, *arguments: Any, **options: Any) -> Callable:
         return lambda: __getattr__(constructor)(*arguments, **options)
@@ -60,7 +74,7 @@ def by_name() -> dict:
     return {
         "funnel": maker("Funnel"),
         "banana": maker("Banana"),
-        "gaussian": maker("Gaussian", [0.5, -1.0], [[1.0, 0.5], [0.5, 2.0]]),  # that of Brofos and Lederman
+        "gaussian": maker("Gaussian", [0.5, -1.0], [[1.0, 0.5], [0.5, 2.0]]),  # as in Brofos and Lederman (2021)
         "normal-100": maker(
             "Gaussian", [0.0] * 100, [[float(i == j) for i in range(100)] for j in range(100)], name="normal-100"
         ),
@@ -85,5 +99,17 @@ def by_name() -> dict:
 
 
 def networks_by_name() -> dict:
-    """Name on the command line -> function that makes a network, of the widths of its hidden layers if they are given."""
+    """Return the constructors of networks, by command-line name.
+
+    Returns
+    -------
+    dict of str to callable
+        Functions of the widths of the hidden layers, which have a default.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> refhmc.models.networks_by_name()["mlp-regression"]([5]).dim
+    16
+    """
     return {"mlp-regression": __getattr__("RegressionNetwork")}

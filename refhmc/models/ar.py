@@ -1,19 +1,21 @@
-"""Autoregression of order K, conditional on the first K values (posteriordb's ``arK``).
+"""Autoregression of order K, conditional on the first K values (``arK`` of posteriordb).
+
+The model is ::
 
     y_t ~ N(alpha + sum_k beta_k y_{t-k}, sigma),  t = K+1..T;   alpha, beta_k ~ N(0, 10);   sigma ~ C+(2.5)
 
-Given its first values the series is a linear regression of y_t on X_t = (1, y_{t-1}, ..., y_{t-K}), with coefficients
-b = (alpha, beta) and coordinates q = (b, log sigma): with L0 and F0 the log density and Fisher metric of
-:mod:`refhmc.models.linear_regression`, whose sigma has the same prior,
+Given its first values, the series is a linear regression of y_t on X_t = (1, y_{t-1}, ..., y_{t-K}), with coefficients
+b = (alpha, beta) and coordinates q = (b, log sigma). Let L0 and F0 be the log density and the Fisher metric of
+:mod:`refhmc.models.linear_regression`, whose sigma has the same prior. Then ::
 
     L = L0 - b'b/200        dL/db = dL0/db - b/100        bb: hess L0 - I/100        F = F0 + I/100 at bb
 
 and all third derivatives are those of L0. The Fisher metric takes the regressors as given: it is the information of the
 conditional likelihood.
 
-Each value is generated from those observed before it, in the log likelihood and in predictive draws.
+In the log likelihood and in predictive draws, each value is conditional on the observed values before it.
 
-``data``: as the linear regression's.
+The data are those of the linear regression.
 """
 
 from __future__ import annotations
@@ -80,7 +82,7 @@ def fisher(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 @jit
 def log_prior(q: np.ndarray, out: np.ndarray) -> float:
-    """The log prior in q, and its gradient."""
+    """Return the log prior in q, and write its gradient."""
     total = flat_log_prior(q, out)
     for i in range(q.shape[0] - 1):
         total -= 0.5 * PRIOR_PRECISION * q[i] * q[i]
@@ -94,7 +96,7 @@ part_log_density, part_gradient, part_value_and_gradient = functions_of_a_part(
 
 
 def share_of(X: np.ndarray, y: np.ndarray, before: float, rows: np.ndarray, share: float) -> Model:
-    """The regression of some of the times on those before each, with a ``share`` of what there was of the log prior."""
+    """Return the model of some of the times, each given those before it, with a ``share`` of the previous prior share."""
     X, y, share = X[rows], y[rows], before * share
     return Model(
         X.shape[1] + 1,
@@ -119,12 +121,12 @@ def constrain(q: np.ndarray) -> dict:
 
 
 def design(y: np.ndarray, K: int) -> np.ndarray:
-    """X, (T - K, K + 1)"""
+    """Return X, of shape (T - K, K + 1)."""
     return np.column_stack([np.ones(len(y) - K)] + [y[K - k : len(y) - k] for k in range(1, K + 1)])
 
 
 def mean_of(values: dict, X: np.ndarray) -> np.ndarray:
-    """alpha + sum_k beta_k y_{t-k}"""
+    """Return alpha + sum_k beta_k y_{t-k}."""
     return values["alpha"][..., None] + values["beta"] @ X[:, 1:].T
 
 
@@ -144,7 +146,44 @@ def prior(rng: np.random.Generator, K: int) -> dict:
 
 @recreatable
 def AR(y: Any = None, K: int | None = None) -> Model:
-    """AR(K) of a series ``y``; posteriordb's arK-arK if no series is given. Variables alpha, beta, sigma."""
+    """Return an autoregression of order K.
+
+    The model is ::
+
+        y_t ~ N(alpha + sum_k beta_k y_{t-k}, sigma),  t = K+1..T;   alpha, beta_k ~ N(0, 10);   sigma ~ C+(2.5)
+
+    conditional on the first K values, with standard deviations as second arguments and a half-Cauchy prior of sigma. The
+    variables are ``alpha``, ``beta`` of shape (K,) and ``sigma``.
+
+    Parameters
+    ----------
+    y : array_like of shape (T,), optional
+        The series. Defaults to that of ``arK-arK`` in posteriordb.
+    K : int, optional
+        Order, less than T. Defaults to 5.
+
+    Returns
+    -------
+    Model
+        The model. For the default data, ``reference`` has the moments of the published draws.
+
+    Raises
+    ------
+    ValueError
+        If `K` is not 5 for the default data, or `y` is not finite.
+    refhmc.errors.ShapeError
+        If `y` is not a vector of more than `K` values.
+
+    References
+    ----------
+    M. Magnusson et al., posteriordb, posterior arK-arK.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> refhmc.models.AR([0.1, 0.4, 0.2, 0.5, 0.3], K=1).names
+    ['alpha', 'beta[0]', 'log_sigma']
+    """
     reference = None
     if y is None:
         if K not in (None, 5):

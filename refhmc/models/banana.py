@@ -1,7 +1,11 @@
-"""The banana (Brofos and Lederman 2021): y_i ~ N(t1 + t2^2, s_y), i = 1..n, and t1, t2 ~ N(0, s_t); s_y, s_t are sd's.
+"""The banana (Brofos and Lederman 2021).
 
-The posterior depends on the data through n and their mean ybar only. With a = n / s_y^2, b = 1 / s_t^2 and the residual
-r = ybar - t1 - t2^2,
+With standard deviations s_y and s_t, the model is ::
+
+    y_i ~ N(t1 + t2^2, s_y), i = 1..n,      t1, t2 ~ N(0, s_t)
+
+The posterior depends on the data only through n and the mean ybar. With a = n / s_y^2, b = 1 / s_t^2 and the residual
+r = ybar - t1 - t2^2, ::
 
     L = -a r^2/2 - b (t1^2 + t2^2)/2
     dL/dt1 = a r - b t1          dL/dt2 = 2 a r t2 - b t2
@@ -9,16 +13,17 @@ r = ybar - t1 - t2^2,
     111, 112: 0    122: -2 a       222: -12 a t2
     Fisher metric a (1, 2 t2)(1, 2 t2)' + b I
 
-Exact answers. Given t2, t1 ~ N(w (ybar - t2^2), v) with v = 1/(a + b), w = v a. With V = 1/a + 1/b, t2 has the density
+Exact moments: given t2, t1 ~ N(w (ybar - t2^2), v) with v = 1/(a + b) and w = v a. With V = 1/a + 1/b, t2 has the density ::
 
     exp(-(ybar - t2^2)^2 / (2 V) - b t2^2 / 2) = const exp(-(t2^2 - c)^2 / (2 V)),       c = ybar - b V / 2
 
-Its moments are sums over an equidistant grid, which converge exponentially for such a function. Draws: let u = t2^2 and
-s > max(c, 0). The convex (u - c)^2 lies above its tangent at u = s, so the density lies below a multiple of that of
-N(0, V / (2 (s - c))): a draw from this normal is kept with probability exp(-(u - s)^2 / (2 V)). The most are kept for
-s - c = (sqrt(c^2 + 2 V) - c) / 2.
+Its moments are sums over an equidistant grid, which converge exponentially for such a function.
 
-Data: the row [a, ybar, b].
+Exact draws: let u = t2^2 and s > max(c, 0). The convex (u - c)^2 lies above its tangent at u = s. The density therefore lies
+below a multiple of that of N(0, V / (2 (s - c))). A draw from this normal is accepted with probability
+exp(-(u - s)^2 / (2 V)). The acceptance rate is largest for s - c = (sqrt(c^2 + 2 V) - c) / 2.
+
+The data are the row [a, ybar, b].
 """
 
 from __future__ import annotations
@@ -42,7 +47,7 @@ from refhmc.numerics.batched import Array, namespace
 
 
 class BananaOnArrays(TextOnArrays):
-    """a, ybar and b are numbers; positions (t1, t2), (..., 2)."""
+    """The array implementation for positions (t1, t2) of shape (..., 2). ``a``, ``ybar`` and ``b`` are numbers."""
 
     name, dim = "banana", 2
 
@@ -50,7 +55,7 @@ class BananaOnArrays(TextOnArrays):
         self.a, self.ybar, self.b = a, ybar, b
 
     def read(self, q: Array) -> tuple:
-        """a, b, t1, t2 and the residual r"""
+        """Return a, b, t1, t2 and the residual r."""
         t1, t2 = q[..., 0], q[..., 1]
         return self.a, self.b, t1, t2, self.ybar - t1 - t2 * t2
 
@@ -78,7 +83,7 @@ class BananaOnArrays(TextOnArrays):
 
 
 def second_column(M: Array) -> tuple[Array, Array]:
-    """M_12 + M_21 and M_22"""
+    """Return M_12 + M_21 and M_22."""
     return M[..., 0, 1] + M[..., 1, 0], M[..., 1, 1]
 
 
@@ -153,15 +158,15 @@ def fisher_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.n
 
 
 def moments(a: float, ybar: float, b: float) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of (t1, t2)."""
+    """Return the means and variances of t1 and t2."""
     V = 1 / a + 1 / b
     c = ybar - b * V / 2
-    # The grid covers the u >= 0 with (u - c)^2 within 100 V of its least value: outside, the density is below e^-50.
+    # The grid covers u >= 0 with (u - c)^2 within 100 V of its minimum. Outside, the density is below e^-50.
     reach = math.sqrt(min(c, 0.0) ** 2 + 100 * V)
     t2 = np.linspace(math.sqrt(max(c - reach, 0.0)), math.sqrt(c + reach), 4001)
     u = t2**2
     weights = np.exp(-((u - c) ** 2 - min(c, 0.0) ** 2) / (2 * V))
-    weights[0] /= 2  # the density is even in t2: half of it, with half of a grid point at 0
+    weights[0] /= 2  # the density is even in t2: the grid covers one half, with half of a grid point at 0
     weights /= weights.sum()
     mean_u = weights @ u
     v, w = 1 / (a + b), a / (a + b)
@@ -170,7 +175,7 @@ def moments(a: float, ybar: float, b: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def draw(rng: np.random.Generator, n_draws: int, a: float, ybar: float, b: float) -> np.ndarray:
-    """(n_draws, 2) independent draws: t2 by rejection, then t1 given t2."""
+    """Return (n_draws, 2) independent draws: t2 by rejection, then t1 given t2."""
     V = 1 / a + 1 / b
     c = ybar - b * V / 2
     slope = (math.hypot(c, math.sqrt(2 * V)) - c) / 2
@@ -204,7 +209,46 @@ def prior(rng: np.random.Generator, sigma_theta: float) -> dict:
 
 @recreatable
 def Banana(y: Any = None, sigma_y: float = 2.0, sigma_theta: float = 2.0) -> Model:
-    """The banana with data ``y`` (n,), by default 1.0 a hundred times; dimension 2, variable ``theta``."""
+    """Return the banana, a posterior with a curved ridge in two dimensions.
+
+    The model is ::
+
+        y_i ~ N(theta_1 + theta_2^2, sigma_y),      theta_1, theta_2 ~ N(0, sigma_theta)
+
+    and both scales are standard deviations. The variable is ``theta``, of shape (2,). The model has all derivatives and the
+    Fisher metric.
+
+    Parameters
+    ----------
+    y : array_like of shape (n,), optional
+        Observations. Defaults to 100 values of 1.0.
+    sigma_y : float, default 2.0
+        Standard deviation of the observations.
+    sigma_theta : float, default 2.0
+        Standard deviation of the prior.
+
+    Returns
+    -------
+    Model
+        The model, with moments by quadrature and exact draws in ``reference``.
+
+    Raises
+    ------
+    ValueError
+        If `y` is not a vector of finite numbers, or a standard deviation is not positive.
+
+    References
+    ----------
+    J. A. Brofos and R. R. Lederman (2021), Evaluating the implicit midpoint integrator for Riemannian manifold Hamiltonian
+    Monte Carlo.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> model = refhmc.models.Banana()
+    >>> model.dim, round(float(model.reference.mean[1]), 3)
+    (2, 0.0)
+    """
     y = np.ones(100) if y is None else np.array(array_of_numbers("y", y))
     if y.ndim != 1 or len(y) == 0 or not np.isfinite(y).all():
         raise ValueError(f"y must be a vector of at least one finite number; got shape {y.shape}.")
@@ -226,7 +270,7 @@ def Banana(y: Any = None, sigma_y: float = 2.0, sigma_theta: float = 2.0) -> Mod
         names=["theta[0]", "theta[1]"],
         value_and_gradient=value_and_gradient,
         name="banana",
-        recommended=Recommended("hmc", "fisher", "its ridge is curved: no constant metric suits it"),
+        recommended=Recommended("hmc", "fisher", "its ridge is curved, so that no constant metric fits it"),
         reference=Reference(
             source="quadrature of the marginal of theta[1]",
             mean=mean,

@@ -1,10 +1,12 @@
-"""A finite distribution on a grid of integers, embedded in R^d: the log density is constant but for jumps.
+"""A finite distribution on a grid of integers, embedded in R^d. The log density is constant except for jumps.
+
+With a_n = n or a_n = log(n + 1) (:mod:`refhmc.models.embedding`), ::
 
     P(N = n) = w[n] / sum w,   n_i = 0, ..., K_i - 1          L(x) = log w[n(x)] - sum_i log(a_{n_i + 1} - a_{n_i})
 
-with a_n = n or a_n = log(n + 1) (:mod:`refhmc.models.embedding`). Everything about it can be enumerated.
+All its properties can be enumerated.
 
-Data: one row: 1 for a_n = log(n + 1) or 0 for a_n = n, then K_1 ... K_d, then log w in C order.
+The data are one row: 1 for a_n = log(n + 1) or 0 for a_n = n, then K_1 ... K_d, then log w in C order.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ SHIFT = 1
 
 @jit
 def integer(x: float, data: np.ndarray) -> int:
-    """The n of one coordinate."""
+    """Return the n of one coordinate."""
     return log_integer(x, SHIFT) if data[0, 0] != 0 else linear_integer(x)
 
 
@@ -76,7 +78,7 @@ def constrain(q: np.ndarray, embedding: Embedding) -> dict:
 
 
 def draw(rng: np.random.Generator, n_draws: int, probabilities: np.ndarray, embedding: Embedding) -> np.ndarray:
-    """(n_draws, d) independent positions."""
+    """Return (n_draws, d) independent positions."""
     places = rng.choice(probabilities.size, size=n_draws, p=probabilities.ravel())
     cells = np.stack(np.unravel_index(places, probabilities.shape), axis=1)
     return embedding.draw_position(rng, cells)
@@ -84,10 +86,39 @@ def draw(rng: np.random.Generator, n_draws: int, probabilities: np.ndarray, embe
 
 @recreatable
 def CellGrid(weights: Any = None, a: str = "n") -> Model:
-    """Integers n with probabilities proportional to ``weights`` (K_1, ..., K_d), at most 8 axes; variable ``n``.
+    """Return a distribution of integers on a grid, embedded in R^d.
 
-    Default weights: 1 + ((3 i + 5 j) mod 7) on a grid of 4 x 5. Raises ShapeError, or ValueError for weights that are not
-    positive and finite or an ``a`` that is neither "n" nor "log n".
+    The model is ::
+
+        P(N = n) = w[n] / sum w,   n_i = 0, ..., K_i - 1
+
+    with the embedding of :class:`refhmc.Embedding`. All coordinates are discontinuous. The variable is ``n``, of shape (d,).
+
+    Parameters
+    ----------
+    weights : array_like of shape (K_1, ..., K_d), optional
+        Positive weights w, with at most 8 axes. Defaults to 1 + ((3 i + 5 j) mod 7) on a grid of 4 x 5.
+    a : {"n", "log n"}, default "n"
+        Borders of the cells: a_n = n or a_n = log(n + 1).
+
+    Returns
+    -------
+    Model
+        The model, with exact moments and draws in ``reference``.
+
+    Raises
+    ------
+    refhmc.errors.ShapeError
+        If `weights` has no axis, an empty axis or more than 8 axes.
+    ValueError
+        If a weight is not positive and finite, or `a` is neither "n" nor "log n".
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> model = refhmc.models.CellGrid([1.0, 3.0])
+    >>> model.reference.mean.tolist(), model.discontinuous.tolist()
+    ([0.75], [0])
     """
     if weights is None:
         i, j = np.indices((4, 5))

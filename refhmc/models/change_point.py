@@ -1,25 +1,28 @@
-"""Counts whose rate changes at K unknown times (K = 1 in Carlin, Gelfand and Smith 1992, on the coal-mining disasters).
+"""Counts whose rate changes at K unknown times.
+
+Carlin, Gelfand and Smith (1992) use K = 1 for the coal-mining disasters. The model is ::
 
     y_t ~ Poisson(lambda_k) for tau_k < t <= tau_{k+1},     k = 0..K,     tau_0 = 0, tau_{K+1} = T
-    lambda_k ~ Gamma(a, rate b),     0 < tau_1 < ... < tau_K < T with equal chances
+    lambda_k ~ Gamma(a, rate b),     0 < tau_1 < ... < tau_K < T with equal probabilities
 
-Coordinates, d = 2 K + 1: log lambda_0..log lambda_K, smooth, and x_1..x_K with tau_k = n where n < x_k <= n + 1: the embedding
-a_n = n, whose factor is 1. With S_t = y_1 + ... + y_t, s_k = S_{tau_{k+1}} - S_{tau_k} and l_k = tau_{k+1} - tau_k,
+There are d = 2 K + 1 coordinates: log lambda_0..log lambda_K, which are smooth, and x_1..x_K with tau_k = n if
+n < x_k <= n + 1. This is the embedding a_n = n, whose factor is 1. With S_t = y_1 + ... + y_t,
+s_k = S_{tau_{k+1}} - S_{tau_k} and l_k = tau_{k+1} - tau_k, ::
 
     L = sum_k (a + s_k) log lambda_k - (b + l_k) lambda_k,     dL/d log lambda_k = a + s_k - (b + l_k) lambda_k
 
-The second and the third derivative in log lambda_k are both -(b + l_k) lambda_k, all others zero. Moving tau_k from t to t'
-adds (S_t' - S_t) log(lambda_{k-1} / lambda_k) - (t' - t) (lambda_{k-1} - lambda_k): O(1).
+The second and the third derivative in log lambda_k are both -(b + l_k) lambda_k, all others are zero. Moving tau_k from t to
+t' adds (S_t' - S_t) log(lambda_{k-1} / lambda_k) - (t' - t) (lambda_{k-1} - lambda_k), which costs O(1).
 
-**Truth.** Given the tau, lambda_k ~ Gamma(a + s_k, b + l_k), and the rate of the counts from s + 1 to t integrates to
+Exact posterior: given the tau, lambda_k ~ Gamma(a + s_k, b + l_k). The rate of the counts from s + 1 to t integrates to ::
 
     W(s, t) = Gamma(a + S_t - S_s) / (b + t - s)^(a + S_t - S_s)
 
-so that the law of the tau is prop. to the product of W along 0, tau_1, ..., tau_K, T: a Markov chain. The sums over all
-changes before or after a time come from recursions over K, exact in O(K T^2) (Fearnhead 2006); for K = 1 it is one sum
-over the time.
+The distribution of the tau is therefore proportional to the product of W along 0, tau_1, ..., tau_K, T, a Markov chain. The
+sums over all changes before or after a time come from recursions over K, exact in O(K T^2) (Fearnhead 2006). For K = 1 it is
+one sum over the time.
 
-``data``: row 0 holds S_0..S_T, row 1 begins with a, b.
+Row 0 of the data holds S_0..S_T, row 1 begins with a and b.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ EMBEDDING = Embedding((1, None), a="n")
 
 @jit
 def change(q: np.ndarray, k: int, data: np.ndarray) -> int:
-    """tau_k for k = 0..K + 1."""
+    """Return tau_k for k = 0..K + 1."""
     K = q.shape[0] // 2
     if k == 0:
         return 0
@@ -57,7 +60,7 @@ def change(q: np.ndarray, k: int, data: np.ndarray) -> int:
 
 @jit
 def inside(q: np.ndarray, data: np.ndarray) -> bool:
-    """Whether the changes are in the support: 0 < tau_1 < ... < tau_K < T."""
+    """Return whether the changes are in the support: 0 < tau_1 < ... < tau_K < T."""
     outside = 0
     for k in range(q.shape[0] // 2 + 1):
         outside += not 0 <= change(q, k, data) < change(q, k + 1, data) < data.shape[1]
@@ -99,7 +102,7 @@ def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 @jit
 def curvature(q: np.ndarray, k: int, data: np.ndarray) -> float:
-    """(b + l_k) lambda_k"""
+    """Return (b + l_k) lambda_k."""
     return (data[1, 1] + change(q, k + 1, data) - change(q, k, data)) * np.exp(q[k])
 
 
@@ -140,7 +143,7 @@ def log_density_change(q: np.ndarray, data: np.ndarray, j: int, new_value: float
 
 
 class ChangeLaw:
-    """The exact posterior of a :func:`ChangePoint`: its moments, the law of each change, and draws."""
+    """The exact posterior of a :func:`ChangePoint`: its moments, the distribution of each change, and draws."""
 
     def __init__(self, y: np.ndarray, changes: int, a: float, b: float, first: int) -> None:
         total = np.concatenate([[0.0], np.cumsum(y)])
@@ -152,27 +155,27 @@ class ChangeLaw:
         self.log_weight = W
         start = np.full(T + 1, -np.inf)
         start[0] = 0.0
-        self.before = [start]  # [k][t]: log of the sum over tau_1 < ... < tau_k = t
+        self.before = [start]  # [k][t]: log of the sum over all tau_1 < ... < tau_k = t
         for _ in range(changes + 1):
             self.before.append(logsumexp(self.before[-1][:, None] + W, axis=0))
         after = np.full(T + 1, -np.inf)
         after[T] = 0.0
-        self.after = [after]  # [k][t]: of those that follow tau_{K+1-k} = t
+        self.after = [after]  # [k][t]: log of the sum over the changes after tau_{K+1-k} = t
         for _ in range(changes + 1):
             self.after.append(logsumexp(W + self.after[-1][None, :], axis=1))
         self.after.reverse()
 
     def pair(self, k: int) -> np.ndarray:
-        """P(tau_k = s, tau_{k+1} = t), (T + 1, T + 1), for k = 0..K."""
+        """Return P(tau_k = s, tau_{k+1} = t), of shape (T + 1, T + 1), for k = 0..K."""
         joint = self.before[k][:, None] + self.log_weight + self.after[k + 1][None, :]
         return np.exp(joint - self.before[-1][-1])
 
     def marginal(self, k: int) -> np.ndarray:
-        """P(tau_k = t), (T + 1,), for k = 1..K."""
+        """Return P(tau_k = t), of shape (T + 1,), for k = 1..K."""
         return np.exp(self.before[k] + self.after[k] - self.before[-1][-1])
 
     def moments(self) -> tuple[np.ndarray, np.ndarray]:
-        """Means and variances of the K + 1 rates and the K years."""
+        """Return means and variances of the K + 1 rates and the K years."""
         mean, square = [], []
         for k in range(self.changes + 1):
             P, expected = self.pair(k), self.shape / self.rate
@@ -186,7 +189,7 @@ class ChangeLaw:
         return np.array(mean), np.array(square) - np.array(mean) ** 2
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        """(n, 2 K + 1) independent positions, uniform in their cells."""
+        """Return (n, 2 K + 1) independent positions, uniform in their cells."""
         K, T = self.changes, len(self.before[0]) - 1
         tau = np.full((n, K + 2), T)
         tau[:, 0] = 0
@@ -207,7 +210,7 @@ def constrain(q: np.ndarray, first_year: int) -> dict:
 
 
 def rates(values: dict, years: np.ndarray) -> np.ndarray:
-    """The rate of each year, (..., T)."""
+    """Return the rate of each year, of shape (..., T)."""
     regime = np.sum(years >= values["year"][..., None], axis=-2)
     return np.take_along_axis(values["rate"], regime, axis=-1)
 
@@ -229,14 +232,57 @@ def prior(rng: np.random.Generator, K: int, shape: float, rate: float, years: np
 def ChangePoint(
     y: Any = None, changes: int = 1, shape: float = 1.0, rate: float = 1.0, first_year: int | None = None
 ) -> Model:
-    """Counts ``y`` (T,) of successive years with ``changes`` changes of rate; each rate ~ Gamma(``shape``, ``rate``).
+    """Return a model of counts whose rate changes at unknown times.
 
-    The yearly coal-mining disasters of 1851 to 1962 if ``y`` is not given. Variables rate (K + 1,), and the integers
-    year (K,), the first year of each new rate; ``first_year`` (0 if not given) is that of ``y[0]``. Discontinuous are the
-    last K coordinates. ``reference`` is exact, with draws.
+    The model is ::
 
-    The start is one of these draws: the mines' posterior has a second, far lower mode at 1948, where a chain from
-    elsewhere may stay. Raises ShapeError, ValueError.
+        y_t ~ Poisson(lambda_k) for tau_k < t <= tau_{k+1},     k = 0..K,     tau_0 = 0, tau_{K+1} = T
+        lambda_k ~ Gamma(shape, rate),     0 < tau_1 < ... < tau_K < T with equal probabilities
+
+    The variables are ``rate`` of shape (K + 1,) and the integers ``year`` of shape (K,), the first year of each new rate. The
+    last K coordinates are discontinuous.
+
+    Parameters
+    ----------
+    y : array_like of shape (T,), optional
+        Counts of successive years. Defaults to the coal-mining disasters of 1851 to 1962.
+    changes : int, default 1
+        Number K of changes, from 1 to T - 1.
+    shape : float, default 1.0
+        Shape of the prior of each rate.
+    rate : float, default 1.0
+        Rate of the prior of each rate.
+    first_year : int, optional
+        Year of ``y[0]``. Defaults to 0.
+
+    Returns
+    -------
+    Model
+        The model, with exact moments and draws in ``reference``.
+
+    Raises
+    ------
+    refhmc.errors.ShapeError
+        If `y` is not a vector.
+    ValueError
+        If an argument is out of range.
+
+    Notes
+    -----
+    Chains start at an exact draw. The posterior of the default data has a second, much lower mode at 1948, where a chain from
+    another start may stay.
+
+    References
+    ----------
+    B. P. Carlin, A. E. Gelfand and A. F. M. Smith (1992), Hierarchical Bayesian analysis of changepoint problems.
+    P. Fearnhead (2006), Exact and efficient Bayesian inference for multiple changepoint problems.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> model = refhmc.models.ChangePoint()
+    >>> model.reference_names, round(float(model.reference.mean[2]))
+    (['rate[0]', 'rate[1]', 'year[0]'], 1891)
     """
     if y is None:
         known = load_json("coal_mining_disasters")

@@ -1,23 +1,23 @@
 """Capture and recapture in a closed population of unknown size N: an integer and a smooth coordinate.
 
-In T occasions, each animal being caught with probability p in each, M different ones are caught, n times in all:
+In T occasions each animal is caught with probability p. In total M different animals are caught, n times::
 
     P(data | N, p) = N! / (N - M)! p^n (1 - p)^(T N - n) x const,     P(N) ~ 1/N on M..N_max,     p ~ U(0, 1)
 
-q = (logit p, x), N = n(x) embedded with a_n = log n (:mod:`refhmc.models.embedding`), s = p:
+The coordinates are q = (logit p, x), with N = n(x) embedded with a_n = log n (:mod:`refhmc.models.embedding`). With s = p, ::
 
     L(q) = -log N + log N! - log (N - M)! + (n + 1) log s + (T N - n + 1) log(1 - s) - log log((N + 1) / N)
     dL/dq_0 = n + 1 - (T N + 2) s,     d^2L = -(T N + 2) s (1 - s),     d^3L = -(T N + 2) s (1 - s) (1 - 2 s)
 
-Exactly, P(N | data) ~ 1/N N!/(N - M)! B(1 + n, 1 + T N - n) and p | N ~ Beta(1 + n, 1 + T N - n).
+Exact posterior: P(N | data) ~ 1/N N!/(N - M)! B(1 + n, 1 + T N - n) and p | N ~ Beta(1 + n, 1 + T N - n).
 
-There are two observations: with P = 1 - (1 - p)^T, the chance that an animal is caught at all,
+There are two observations. With P = 1 - (1 - p)^T, the probability that an animal is caught at all, ::
 
     M ~ Bin(N, P)      P(n | M) = A p^n (1 - p)^(T M - n) / P^M,     A = sum_j (-1)^j C(M, j) C(T (M - j), n)
 
-A is the number of ways to catch M animals n times in all, each at least once.
+A is the number of ways to catch M animals n times in total, each at least once.
 
-Data: one row (T, n, M, N_max).
+The data are one row (T, n, M, N_max).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ T, CAPTURES, DISTINCT, LARGEST = range(4)
 
 @jit
 def log_of_integer(N: int, M: float) -> float:
-    """The terms of the log density that have no p."""
+    """Return the terms of the log density that do not depend on p."""
     return -math.log(N) + math.lgamma(N + 1.0) - math.lgamma(N - M + 1.0) - log_log_width(N, 0)
 
 
@@ -74,7 +74,7 @@ def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 @jit
 def curvatures(q: np.ndarray, data: np.ndarray) -> tuple[float, float]:
-    """The second and third derivative in q_0, 0 outside the support."""
+    """Return the second and third derivative in q_0, 0 outside the support."""
     N = log_integer(q[1].real, 0)
     if data[0, DISTINCT] > N or data[0, LARGEST] < N:
         return 0.0 * q[0], 0.0 * q[0]
@@ -120,7 +120,7 @@ def constrain(q: np.ndarray, embedding: Embedding) -> dict:
 
 
 def probabilities(occasions: int, captures: int, distinct: int, largest: int) -> np.ndarray:
-    """P(N | data) for N = distinct, ..., largest."""
+    """Return P(N | data) for N = distinct, ..., largest."""
     N = np.arange(distinct, largest + 1)
     log_weight = -np.log(N) + scipy.special.gammaln(N + 1) - scipy.special.gammaln(N - distinct + 1)
     log_weight += scipy.special.betaln(1 + captures, 1 + occasions * N - captures)
@@ -136,14 +136,14 @@ def draw(
     distinct: int,
     embedding: Any,
 ) -> np.ndarray:
-    """(n_draws, 2) independent positions."""
+    """Return (n_draws, 2) independent positions."""
     N = distinct + rng.choice(len(weights), size=n_draws, p=weights)
     p = rng.beta(1.0 + captures, 1.0 + occasions * N - captures)
     return np.stack([scipy.special.logit(p), embedding.draw_position(rng, N)], axis=1)
 
 
 def log_ways(occasions: int, captures: int, distinct: int) -> float:
-    """log A, in whole numbers of any length."""
+    """Return log A, computed with integers of arbitrary length."""
     terms = (
         (-1) ** j * math.comb(distinct, j) * math.comb(occasions * (distinct - j), captures)
         for j in range(distinct + 1)
@@ -167,9 +167,41 @@ def posterior_predictive(values: dict, rng: np.random.Generator, occasions: int)
 
 @recreatable
 def ClosedPopulation(occasions: int = 5, captures: int = 60, distinct: int = 38, largest: int = 5000) -> Model:
-    """Population size ``N`` and probability of capture ``p``. Default data: 38 animals caught 60 times in 5 occasions.
+    """Return a capture-recapture model of a closed population.
 
-    Raises ValueError for counts that cannot be: 1 <= distinct <= captures <= occasions * distinct, distinct <= largest.
+    In T occasions each of N animals is caught with probability p; M different ones are caught, n times in total::
+
+        P(data | N, p) = N! / (N - M)! p^n (1 - p)^(T N - n) x const,     P(N) ~ 1/N on M..N_max,     p ~ U(0, 1)
+
+    The variables are the integer ``N`` and ``p``. The coordinate of N is discontinuous.
+
+    Parameters
+    ----------
+    occasions : int, default 5
+        Number T of occasions.
+    captures : int, default 60
+        Number n of captures.
+    distinct : int, default 38
+        Number M of different animals.
+    largest : int, default 5000
+        Upper limit N_max of N.
+
+    Returns
+    -------
+    Model
+        The model, with exact moments and draws in ``reference``.
+
+    Raises
+    ------
+    ValueError
+        Unless 1 <= distinct <= captures <= occasions * distinct and distinct <= largest.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> model = refhmc.models.ClosedPopulation()
+    >>> model.reference_names, bool(model.reference.mean[1] > 38)
+    (['p', 'N'], True)
     """
     if not 1 <= distinct <= captures <= occasions * distinct or largest < distinct:
         raise ValueError(

@@ -1,10 +1,12 @@
-"""Bayesian convolutional networks for images: convolutions with max-pooling, then dense layers.
+"""Bayesian convolutional networks for images.
+
+The layers are ::
 
     each stage:  convolution, max-pooling, activation        then:  flattening, dense layers with activations between them
 
-(The activations are increasing, so that pooling before or after them is the same; before, fewer numbers go through them.)
-Log density and derivatives are those of :mod:`refhmc.models.networks.network`. Coordinates: K_1 (outputs, channels, height,
-width) in PyTorch's order, b_1, K_2, ..., then W and b of the dense layers.
+The activations are increasing, so pooling before or after them gives the same result; pooling first is cheaper. Log density
+and derivatives are those of :mod:`refhmc.models.networks.network`. The coordinates are K_1 (outputs, channels, height, width)
+in the order of PyTorch, b_1, K_2, ..., then W and b of the dense layers.
 """
 
 from __future__ import annotations
@@ -40,14 +42,62 @@ def CNN(
     batch: int | None = 100,
     name: str = "cnn",
 ) -> Model:
-    """A network on images X (n, height, width) or (n, channels, height, width) with labels y (n,) 0, ..., n_classes - 1.
+    """Return a Bayesian convolutional network for images.
 
-    channels : outputs of each convolution, of squares of that ``side``; after each the largest of squares of side ``pool`` is
-        taken (1: none). dense : widths of the hidden dense layers. By default 38,390 weights on 28 x 28 images in ten classes.
-    prior_precision, dtype, batch : as for :func:`refhmc.models.MLP`. The pixels are used as they are.
+    The layers are ::
 
-    Raises ShapeError for images that are too small or of another shape, ValueError for labels, pixels or
-    sizes that cannot be.
+        each stage:  convolution, max-pooling, activation        then:  flattening, dense layers with activations between them
+
+    with a softmax likelihood and priors N(0, I / prior_precision) of the weights. The variables are ``K1`` of shape (outputs,
+    channels, height, width), ``b1``, ``K2``, ..., then ``W`` and ``b`` of the dense layers. With the default sizes there are
+    38,390 weights for images of 28 x 28 pixels in ten classes.
+
+    Parameters
+    ----------
+    X : array_like of shape (n, height, width) or (n, channels, height, width)
+        Images. The pixels are used without change.
+    y : array_like of shape (n,)
+        Labels 0, ..., n_classes - 1.
+    channels : sequence of int, default (10, 20)
+        Numbers of outputs of the convolutions.
+    dense : sequence of int, default (100,)
+        Widths of the hidden dense layers.
+    n_classes : int, optional
+        Number of classes. Defaults to one more than the largest label.
+    side : int, default 5
+        Side of the squares of the convolutions, in pixels.
+    pool : int, default 2
+        Side of the squares of the max-pooling, in pixels; 1 for none.
+    activation : {"tanh", "relu", "selu"}, default "relu"
+        Activation.
+    prior_precision : float or array_like, default 1.0
+        Precision of the prior of all weights, or one number per layer with weights.
+    dtype : dtype, default float64
+        With float32 the layers use single precision; log density and prior stay in double precision.
+    batch : int, default 100
+        Images that are processed at a time; None for 1,000. It does not split the model.
+    name : str, default "cnn"
+        Name in messages and results.
+
+    Returns
+    -------
+    Model
+        The model. :func:`refhmc.predict` gives predictions for new images.
+
+    Raises
+    ------
+    refhmc.errors.ShapeError
+        If images are too small or have another shape.
+    ValueError
+        If labels, pixels or sizes are out of range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import refhmc
+    >>> images = np.random.default_rng(1).random((3, 8, 8))
+    >>> refhmc.models.CNN(images, [0, 1, 1], channels=[2], dense=[], side=3).dim
+    58
     """
     X = images(X)
     n_classes = number_of_classes(y, n_classes)

@@ -1,11 +1,13 @@
-"""Eight schools (Rubin 1981), with the priors of posteriordb:
+"""Eight schools (Rubin 1981), with the priors of posteriordb.
 
-    y_j ~ N(theta_j, s_j),   theta_j ~ N(mu, tau),   mu ~ N(0, 5),   tau ~ C+(0, 5) (half-Cauchy);   u = log tau
+With u = log tau, the model is ::
 
-In h = u - log 5, the half-Cauchy and the Jacobian of the logarithm have together the log density -log(2 cosh h), with
-the derivatives -tanh h, -sech^2 h and 2 sech^2 h tanh h.
+    y_j ~ N(theta_j, s_j),   theta_j ~ N(mu, tau),   mu ~ N(0, 5),   tau ~ C+(0, 5) (half-Cauchy)
 
-**Non-centred**, q = (e, mu, u): theta_j = mu + tau e_j, e_j ~ N(0, 1). With w_j = 1 / s_j^2, r_j = w_j (y_j - theta_j):
+In h = u - log 5, the half-Cauchy and the Jacobian of the logarithm together have the log density -log(2 cosh h). Its
+derivatives are -tanh h, -sech^2 h and 2 sech^2 h tanh h.
+
+**Non-centred**, q = (e, mu, u): theta_j = mu + tau e_j, e_j ~ N(0, 1). With w_j = 1 / s_j^2 and r_j = w_j (y_j - theta_j), ::
 
     L = -sum_j (y_j - theta_j)^2 w_j / 2 - |e|^2/2 - mu^2/50 - log(2 cosh h)
     e_j: tau r_j - e_j                  mu: sum_j r_j - mu/25             u: tau sum_j r_j e_j - tanh h
@@ -15,11 +17,11 @@ the derivatives -tanh h, -sech^2 h and 2 sech^2 h tanh h.
     d/du:  e_j e_j: -2 tau^2 w_j        e_j mu: -tau w_j                  e_j u: g_j - 2 tau^2 w_j e_j
            mu u: -tau sum_j w_j e_j     u u: sum_j (g_j - 2 tau^2 w_j e_j) e_j + 2 sech^2 h tanh h
 
-Fisher metric: sum_j w_j J_j J_j' with J_j = d theta_j / dq = (tau at e_j, 1 at mu, tau e_j at u), plus 1 for each e_j,
-1/25 for mu, and 1/2 for u: the mean of sech^2 h under the half-Cauchy prior. (sech^2 h itself vanishes where tau -> 0,
+The Fisher metric is sum_j w_j J_j J_j' with J_j = d theta_j / dq = (tau at e_j, 1 at mu, tau e_j at u), plus 1 for each e_j,
+1/25 for mu, and 1/2 for u. The 1/2 is the mean of sech^2 h under the half-Cauchy prior. (sech^2 h itself vanishes as tau -> 0,
 and the metric would become singular.)
 
-**Centred**, q = (theta, mu, u). With p = 1/tau^2, c_j = theta_j - mu, C = sum_j c_j, Q = sum_j c_j^2, J schools:
+**Centred**, q = (theta, mu, u). With p = 1/tau^2, c_j = theta_j - mu, C = sum_j c_j, Q = sum_j c_j^2 and J schools, ::
 
     L = -sum_j (y_j - theta_j)^2 w_j / 2 - J u - p Q/2 - mu^2/50 - log(2 cosh h)
     theta_j: (y_j - theta_j) w_j - p c_j      mu: p C - mu/25                 u: -J + p Q - tanh h
@@ -29,11 +31,11 @@ and the metric would become singular.)
                    mu mu: 2 J p               mu u: 4 p C                     u u: 4 p Q + 2 sech^2 h tanh h
     third derivatives without a u are zero
 
-Fisher metric: w_j for theta_j, plus the mean of minus the prior's Hessian over theta given mu and tau, as for the
-funnel. theta_j theta_j: w_j + p, theta_j mu: -p, mu mu: J p + 1/25, u u: 2 J + 1/2.
+The Fisher metric is w_j for theta_j, plus the mean of minus the Hessian of the prior over theta given mu and tau, as for
+the funnel: theta_j theta_j: w_j + p, theta_j mu: -p, mu mu: J p + 1/25, u u: 2 J + 1/2.
 
-Data: a row of y and a row of 1/s^2. Of a part on some of the schools, 0 in both rows for the others, and two rows
-more: its share of the prior; 1 where centred.
+The data are a row of y and a row of 1/s^2. For a split model, rows 0 and 1 are zero for schools outside the part, row 2 is
+the part's share of the prior, and row 3 is 1 for the centred parametrisation.
 """
 
 from __future__ import annotations
@@ -58,9 +60,9 @@ from refhmc.numerics import batched
 from refhmc.numerics.batched import Array, namespace
 from refhmc.numerics.transforms import expit
 
-CENTRED = "the centred form is a funnel in log_tau, kept as the hard twin: EightSchools() has the same posterior"
+CENTRED = "the centred form is a funnel in log_tau, which is hard to sample: EightSchools() has the same posterior"
 
-SMALLER_STEPS = Recommended("nuts", "", "at 0.8 a draw in 2,000 diverges", (("target_accept", 0.95),))
+SMALLER_STEPS = Recommended("nuts", "", "at 0.8 one draw in 2,000 diverges", (("target_accept", 0.95),))
 
 LOG_SCALE = math.log(5.0)
 SCHOOLS = (
@@ -78,36 +80,40 @@ SCHOOLS = (
 
 
 class Schools(TextOnArrays):
-    """What both coordinates have in common: y and w (J,), positions (..., J + 2); a sum is one over the schools."""
+    """The common part of both array implementations: y and w (J,), positions (..., J + 2). Sums are over the schools."""
 
     def __init__(self, y: np.ndarray, w: np.ndarray, xp: Any = np) -> None:
         self.J, self.dim, self.y, self.w = len(y), len(y) + 2, xp.asarray(y), xp.asarray(w)
 
     def read(self, q: Array) -> tuple:
-        """y, w, the first J coordinates, and mu and u with an axis for the schools"""
+        """Return y, w, the first J coordinates, and mu and u with an axis for the schools."""
         return *in_dtype_of(q, self.y, self.w), q[..., : self.J], q[..., self.J : self.J + 1], q[..., self.J + 1 :]
 
     def prior(self, u: Array) -> tuple[Array, Array]:
-        """-log(2 cosh h) and -tanh h"""
+        """Return -log(2 cosh h) and -tanh h."""
         xp, h = namespace(u), u - LOG_SCALE
         return -(xp.abs(h) + xp.log1p(xp.exp(-2 * xp.abs(h)))), -xp.tanh(h)
 
     def prior_curvature(self, u: Array) -> tuple[Array, Array]:
-        """sech^2 h and 2 sech^2 h tanh h"""
+        """Return sech^2 h and 2 sech^2 h tanh h."""
         xp, h = namespace(u), u - LOG_SCALE
         e = xp.exp(-2 * xp.abs(h))
         square = 4 * e / (1 + e) ** 2
         return square, 2 * square * xp.tanh(h)
 
     def entries(self, M: Array) -> tuple:
-        """M_jj and twice the symmetric parts of M_j,mu and M_j,u, (..., J); of M_mu,mu, M_mu,u and M_uu, (..., 1)"""
+        """Return the entries of M that the contractions need.
+
+        They are M_jj and twice the symmetric parts of M_j,mu and M_j,u, of shape (..., J), then M_mu,mu, M_mu,u and M_uu, of
+        shape (..., 1).
+        """
         xp, J = namespace(M), self.J
         both = M + batched.transpose(M)
         corner = [M[..., J, J, None], both[..., J, J + 1, None], M[..., J + 1, J + 1, None]]
         return xp.linalg.diagonal(M)[..., :J], both[..., :J, J], both[..., :J, J + 1], *corner
 
     def arrow(self, q: Array, diagonal: Array, borders: list[Array], corner: list[list[Array]]) -> Array:
-        """The symmetric matrix with that diagonal (..., J), two columns (..., J) beside it and a corner; sums, (...)"""
+        """Return the symmetric matrix with a diagonal (..., J), two further columns (..., J) and a corner."""
         xp = namespace(q)
         like = xp.zeros_like(q[..., : self.J])
         A = batched.diagonal_matrix(diagonal + like)
@@ -115,7 +121,7 @@ class Schools(TextOnArrays):
 
 
 class NonCentredOnArrays(Schools):
-    """q = (e, mu, u)"""
+    """The array implementation for q = (e, mu, u)."""
 
     name = "eight schools"
 
@@ -164,7 +170,7 @@ class NonCentredOnArrays(Schools):
 
 
 class CentredOnArrays(Schools):
-    """q = (theta, mu, u)"""
+    """The array implementation for q = (theta, mu, u)."""
 
     name = "eight schools, centred"
 
@@ -214,7 +220,7 @@ class CentredOnArrays(Schools):
 
 @jit
 def half_cauchy(h: float, e: float) -> tuple[float, float]:
-    """-log(2 cosh h) and its slope -tanh h, given also e = e^(2h), which may have overflowed."""
+    """Return -log(2 cosh h) and its slope -tanh h, given also e = e^(2h), which may have overflowed."""
     if h.real > 0:
         return -h - np.log1p(1 / e), (1 / e - 1) / (1 + 1 / e)
     return h - np.log1p(e), (1 - e) / (1 + e)
@@ -503,7 +509,7 @@ def centred_fisher_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, o
 
 @jit
 def log_prior(q: np.ndarray, out: np.ndarray) -> float:
-    """The log prior in the non-centred coordinates, and its gradient."""
+    """Return the log prior in the non-centred coordinates, and write its gradient."""
     J = q.shape[0] - 2
     mu, u = q[J], q[J + 1]
     value, out[J + 1] = half_cauchy(u - LOG_SCALE, np.exp(2 * u) / 25)
@@ -516,7 +522,7 @@ def log_prior(q: np.ndarray, out: np.ndarray) -> float:
 
 @jit
 def centred_log_prior(q: np.ndarray, out: np.ndarray) -> float:
-    """The log prior in the centred coordinates, and its gradient."""
+    """Return the log prior in the centred coordinates, and write its gradient."""
     J = q.shape[0] - 2
     mu, u = q[J], q[J + 1]
     p = np.exp(-2 * u)
@@ -534,7 +540,7 @@ def centred_log_prior(q: np.ndarray, out: np.ndarray) -> float:
 
 @jit
 def part_value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
-    """A share of the log prior, and the log likelihood of some of the schools."""
+    """Return a share of the log prior and the log likelihood of some of the schools."""
     J, share, centred = data.shape[1], data[2, 0], data[3, 0] > 0
     total = share * (centred_log_prior(q, out) if centred else log_prior(q, out))
     for i in range(J + 2):
@@ -565,7 +571,7 @@ def part_log_density(q: np.ndarray, data: np.ndarray) -> float:
 
 
 def share_of(whole: np.ndarray, centered: bool, at: np.ndarray, before: float, rows: np.ndarray, share: float) -> Model:
-    """Observed are some of the schools ``at``; a ``share`` of what there was of the log prior, which is that of all schools."""
+    """Return the model of some of the schools ``at``, with a ``share`` of the log prior of all schools."""
     at, share, data = at[rows], before * share, np.zeros((4, whole.shape[1]))
     data[:2, at] = whole[:, at]
     data[2], data[3] = share, centered
@@ -615,9 +621,48 @@ def prior(rng: np.random.Generator, J: int) -> dict:
 
 @recreatable
 def EightSchools(centered: bool = False, *, y: Any = None, sigma: Any = None) -> Model:
-    """Eight schools, or J of them by ``y`` and ``sigma`` (J,); dimension J + 2, variables ``theta``, ``mu``, ``tau``.
+    """Return the hierarchical model of eight schools.
 
-    ``centered=True`` has theta itself for coordinates: the same posterior of the variables, much harder to sample.
+    The model is ::
+
+        y_j ~ N(theta_j, sigma_j),   theta_j ~ N(mu, tau),   mu ~ N(0, 5),   tau ~ C+(0, 5)
+
+    with standard deviations as second arguments and a half-Cauchy prior of tau. The variables are ``theta`` of shape (J,),
+    ``mu`` and ``tau``; the dimension is J + 2. The model has all derivatives and a Fisher metric.
+
+    Parameters
+    ----------
+    centered : bool, default False
+        Whether the coordinates are theta itself. The posterior of the variables is the same but much harder to sample.
+        Otherwise they are e with theta_j = mu + tau e_j.
+    y : array_like of shape (J,), optional
+        Observed effects. Defaults to those of the eight schools.
+    sigma : array_like of shape (J,), optional
+        Standard deviations of the effects, to be given together with `y`.
+
+    Returns
+    -------
+    Model
+        The model. For the default data, ``reference`` has the moments of the published draws.
+
+    Raises
+    ------
+    ValueError
+        If only one of `y` and `sigma` is given, or their values are not finite and positive.
+    refhmc.errors.ShapeError
+        If `y` and `sigma` are not vectors of the same length.
+
+    References
+    ----------
+    D. B. Rubin (1981), Estimation in parallel randomized experiments.
+    M. Magnusson et al., posteriordb, posterior eight_schools-eight_schools_noncentered.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> result = refhmc.sample(refhmc.models.EightSchools(), random_seed=1, progressbar=False, raw=True)
+    >>> result.posterior["theta"].shape
+    (4, 1000, 8)
     """
     name = "eight_schools-eight_schools_noncentered"
     flag("centered", centered)

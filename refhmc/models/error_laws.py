@@ -47,8 +47,8 @@ class ErrorLaw(NamedTuple):
         ``(m, s, c, out)``, compiled by Numba: writes the Fisher information I_mm and I_ss, and the derivatives of I_mm by m
         and s and of I_ss by m and s. None if there is no Fisher metric.
     parameter : str, float or array_like, default 1.0
-        The parameter s: the name of a parameter of the model (a number for all columns of y, or one per column), or numbers that broadcast
-        to y.
+        The parameter s: the name of a parameter of the model (a number for all columns of y, or one per column), or numbers
+        that broadcast to y.
     constant : float, default 0.0
         A known constant c.
     draw : callable, optional

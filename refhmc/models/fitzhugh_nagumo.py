@@ -1,12 +1,14 @@
-"""The FitzHugh-Nagumo model of a nerve cell: both states observed with noise (Brofos and Lederman 2021, sec. 4.5).
+"""The FitzHugh-Nagumo model of a nerve cell, both states observed with noise (Brofos and Lederman 2021, sec. 4.5).
+
+The model is ::
 
     dv/dt = c (v - v^3/3 + r)
     dr/dt = -(v - a + b r) / c            theta = (a, b, c) = (theta_1, theta_2, theta_3), each N(0, 1)
 
     (v, r) = (-1, 1) at time 0;  v_n, r_n ~ N(their values at time t_n, sigma),  n = 1..200, t_n equally spaced on [0, 10]
 
-Posterior, metric (eq. 20) and derivatives: :mod:`refhmc.models.ode`. With z = (v, r, a, b, c), e = v - a + b r, the first,
-second and third derivatives of the right-hand side are, the rest being zero,
+:mod:`refhmc.models.ode` has the posterior, the metric (eq. 20) and the derivatives. With z = (v, r, a, b, c) and
+e = v - a + b r, the non-zero first, second and third derivatives of the right-hand side are ::
 
     f_1:   v: c (1 - v^2)    r: c    c: f_1 / c          vv: -2 c v    vc: 1 - v^2    rc: 1
     f_2:   v: -1/c    r: -b/c    a: 1/c    b: -r/c    c: e/c^2
@@ -127,7 +129,7 @@ def posterior(y: np.ndarray, times: np.ndarray, sigma: float = SIGMA, tolerance:
 
 
 def simulate(rng: np.random.Generator, times: np.ndarray | None = None, sigma: float = SIGMA) -> np.ndarray:
-    """Observations (T, 2) of the solution for a = b = 0.2, c = 3."""
+    """Return observations (T, 2) of the solution for a = b = 0.2, c = 3."""
     times = observation_times() if times is None else times
     states = posterior(np.zeros((len(times), 2)), times, sigma).solve(TRUTH, order=0).states
     return states + sigma * rng.standard_normal(states.shape)
@@ -135,14 +137,52 @@ def simulate(rng: np.random.Generator, times: np.ndarray | None = None, sigma: f
 
 @recreatable
 def FitzHughNagumo(y: Any = None, times: Any = None, sigma: float = SIGMA, tolerance: float = 5e-14) -> Model:
-    """Posterior of a, b and c given observations ``y`` (T, 2) of v and r at ``times`` (T,), standard deviation ``sigma``.
+    """Return the posterior of the parameters of the FitzHugh-Nagumo equations.
 
-    Without ``y``: 200 observations on [0, 10] made with a = b = 0.2, c = 3, sigma = 1/2 and NumPy's generator seeded with
-    20210205 (``simulate``). ``times``: T equally spaced ones on [0, 10]. ``tolerance``: of the ODE's solver;
-    at its default the gradient is that of the computed density to 1e-12, at 1e-12 to 3e-11.
-    A chain starts at a = b = 0.2, c = 3 if it is given no start.
-    ``model.data.solve(q, order)``: states and sensitivities. Where the ODE has no solution, as for most c < 0, the log
-    density is -inf.
+    The model is ::
+
+        dv/dt = c (v - v^3/3 + r)
+        dr/dt = -(v - a + b r) / c            a, b, c ~ N(0, 1)
+        (v, r) = (-1, 1) at time 0;           y_t ~ N((v, r) at time t, sigma)
+
+    The variables are ``a``, ``b`` and ``c``. The model has all derivatives and the Fisher metric. If the ODE has no solution,
+    as for most c < 0, the log density is -inf. ``model.data.solve(q, order)`` returns states and sensitivities.
+
+    Parameters
+    ----------
+    y : array_like of shape (T, 2), optional
+        Observations of v and r. Defaults to 200 observations on [0, 10], simulated with a = b = 0.2, c = 3, sigma = 0.5.
+    times : array_like of shape (T,), optional
+        Times of the observations. Defaults to T equally spaced times on [0, 10].
+    sigma : float, default 0.5
+        Standard deviation of the observations.
+    tolerance : float, default 5e-14
+        Relative and absolute error of each step of the solver. With the default, the gradient agrees with the computed density
+        to 1e-12; with 1e-12, to 3e-11.
+
+    Returns
+    -------
+    Model
+        The model. Chains start at a = b = 0.2, c = 3. For the default data, ``reference`` has moments by quadrature.
+
+    Raises
+    ------
+    ValueError
+        If `times` or `sigma` is given without `y`, or a value is out of range.
+    refhmc.errors.ShapeError
+        If the shapes do not fit.
+
+    References
+    ----------
+    J. A. Brofos and R. R. Lederman (2021), Evaluating the implicit midpoint integrator for Riemannian manifold Hamiltonian
+    Monte Carlo, sec. 4.5.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> model = refhmc.models.FitzHughNagumo()
+    >>> model.dim, model.data.solve([0.2, 0.2, 3.0], order=1).states.shape
+    (3, (200, 2))
     """
     reference = None
     if y is None:
@@ -159,5 +199,5 @@ def FitzHughNagumo(y: Any = None, times: Any = None, sigma: float = SIGMA, toler
     if y.ndim != 2 or y.shape[1] != 2:
         raise ShapeError(f"y must have shape (T, 2); got {y.shape}.")
     problem = posterior(y, observation_times(len(y)) if times is None else times, sigma, tolerance)
-    smaller = Recommended("nuts", "", "at 0.8 a draw in a thousand diverges", (("target_accept", 0.95),))
+    smaller = Recommended("nuts", "", "at 0.8 one draw in 1,000 diverges", (("target_accept", 0.95),))
     return ode.make_model(problem, ["a", "b", "c"], None, TRUTH, "fitzhugh-nagumo", reference, smaller)

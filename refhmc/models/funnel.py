@@ -1,23 +1,24 @@
 """Neal's funnel, in the orientation of the papers: v ~ N(0, 9), x_i | v ~ N(0, exp(-v)), i = 1..n.
 
-    L(v, x) = -v^2/18 + n v/2 - e^v S/2,      S = sum_i x_i^2
+With S = sum_i x_i^2, ::
 
-(the variance of x_i is e^{-v}: the neck is at large v). With q = (v, x):
+    L(v, x) = -v^2/18 + n v/2 - e^v S/2
+
+The variance of x_i is e^{-v}, so that the neck is at large v. With q = (v, x), ::
 
     dL/dv  = -v/9 + n/2 - e^v S/2             dL/dx_i = -e^v x_i
     d2L/dv2 = -1/9 - e^v S/2                  d2L/dv dx_i = -e^v x_i           d2L/dx_i dx_j = -e^v [i = j]
     third:  vvv: -e^v S/2    vvx_i: -e^v x_i  v x_i x_j: -e^v [i = j]          xxx: 0
 
-There is no likelihood, so the Fisher metric here is E[-hessian] over the joint law of (v, x) given v, the metric
-Betancourt contrasts with SoftAbs: diag(1/9 + n/2, e^v, ..., e^v), since E[e^v S | v] = n.
+There is no likelihood. The Fisher metric is E[-hessian] over x given v, which Betancourt contrasts with SoftAbs. It is
+diag(1/9 + n/2, e^v, ..., e^v), because E[e^v S | v] = n.
 
-In the plane of v and |x| the Hessian has the determinant e^v (1/9 - e^v S/2): an eigenvalue changes its sign at e^v S = 2/9,
-and e^v S is chi^2 with n degrees of freedom. Of ten x one draw in 10^7 lies below, of two one in ten: their trajectories cross
-it, where SoftAbs with a large alpha is all but singular. With alpha = 10 up to five x are sampled rightly (by 1e6 with steps
-of 1e-8, or at 5 of 0.007); of six and seven 1e6 loses one draw in 70 or 150 to its solver, and makes three to four times the
-effective draws that 10 does.
+In the plane of v and abs(x) the Hessian has the determinant e^v (1/9 - e^v S/2). An eigenvalue changes its sign at
+e^v S = 2/9, and e^v S is chi^2 with n degrees of freedom. For n = 10 one draw in 10^7 lies below, for n = 2 one in ten. For
+small n trajectories cross this surface, where SoftAbs with a large alpha is nearly singular. The recommended alpha for n up
+to 5 is therefore 10.
 
-Exact: v ~ N(0, 9) whatever n; E x = 0, var x = e^{9/2}.
+Exact moments: v ~ N(0, 9) for all n, E x = 0, var x = e^{9/2}.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ from refhmc.numerics import batched
 from refhmc.numerics.batched import Array, namespace
 from refhmc.numerics.linalg import dot, total
 
-WHY = "the scale of x is e^(-v/2): no constant metric suits it"
+WHY = "the scale of x is e^(-v/2), so that no constant metric fits it"
 FEW, OF_FEW = 5, (("alpha", 10.0),)
 
 
 class FunnelOnArrays(TextOnArrays):
-    """Positions (v, x), (..., 1 + n)."""
+    """The array implementation for positions (v, x) of shape (..., 1 + n)."""
 
     name = "funnel"
 
@@ -179,14 +180,48 @@ def fisher_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.n
 
 
 def draw(rng: np.random.Generator, n_draws: int, n: int) -> np.ndarray:
-    """(n_draws, 1 + n) independent draws: v first, then x given v."""
+    """Return (n_draws, 1 + n) independent draws: v first, then x given v."""
     v = 3.0 * rng.standard_normal((n_draws, 1))
     return np.hstack([v, np.exp(-v / 2) * rng.standard_normal((n_draws, n))])
 
 
 @recreatable
 def Funnel(n: int = 10) -> Model:
-    """The funnel with ``n`` x's: dimension 1 + n, variables ``v`` and ``x``."""
+    """Return Neal's funnel.
+
+    The model is ::
+
+        v ~ N(0, 9),      x_i | v ~ N(0, exp(-v)),      i = 1..n
+
+    with variances as second arguments, so that the neck is at large v. The variables are ``v`` and ``x`` of shape (n,). The
+    model has all derivatives and a Fisher metric.
+
+    Parameters
+    ----------
+    n : int, default 10
+        Number of x_i, at least 0. The dimension is 1 + n.
+
+    Returns
+    -------
+    Model
+        The model, with exact moments and draws in ``reference``.
+
+    Raises
+    ------
+    ValueError
+        If `n` is not a whole number of at least 0.
+
+    References
+    ----------
+    R. M. Neal (2003), Slice sampling.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> model = refhmc.models.Funnel(2)
+    >>> model.dim, model.names
+    (3, ['v', 'x[0]', 'x[1]'])
+    """
     n = whole_number("n", n, 0)
     return Model(
         1 + n,

@@ -1,23 +1,25 @@
-"""GARCH(1, 1) with a given first standard deviation (posteriordb's ``garch11``).
+"""GARCH(1, 1) with a given first standard deviation (``garch11`` of posteriordb).
+
+The model is ::
 
     y_t ~ N(mu, sqrt(h_t)),   h_1 = sigma1^2,   h_t = alpha0 + alpha1 (y_{t-1} - mu)^2 + beta1 h_{t-1}
 
-with flat priors on mu, alpha0 > 0, alpha1 in (0, 1) and beta1 in (0, 1 - alpha1). Coordinates:
+with flat priors on mu, alpha0 > 0, alpha1 in (0, 1) and beta1 in (0, 1 - alpha1). The coordinates are ::
 
     q = (mu, log alpha0, logit alpha1, logit r),     r = beta1 / (1 - alpha1)
     log Jacobian = log alpha0 + log[alpha1 (1 - alpha1)] + log(1 - alpha1) + log[r (1 - r)]
 
-All derivatives are taken first in x = (mu, alpha0, alpha1, r), then brought to q by the chain rule of
-:mod:`refhmc.numerics.transforms` (x_i depends on q_i alone). Write e = y_t - mu, s = 1 - alpha1, b = s r for the coefficient of
-the previous h, B = grad b = (0, 0, -r, s), m = grad mu, and ' for the values at the previous time. Differentiating the
-recursion gives recursions for g = grad h, H = hess h and T, its third derivative:
+All derivatives are taken in x = (mu, alpha0, alpha1, r) first, and then converted to q by the chain rule of
+:mod:`refhmc.numerics.transforms` (x_i depends on q_i only). Write e = y_t - mu, s = 1 - alpha1, b = s r for the coefficient of
+the previous h, B = grad b = (0, 0, -r, s), m = grad mu, and ' for the values at the previous time. Differentiation of the
+recursion gives recursions for g = grad h, H = hess h and T, its third derivative::
 
     g    = (-2 alpha1 e', 1, e'^2 - r h', s h')_i + b g'_i
     H_ij = E_ij + b H'_ij + B_i g'_j + g'_i B_j            E: mu mu: 2 alpha1,  mu alpha1: -2 e',  alpha1 r: -h'
     T_ijk = F_ijk + b T'_ijk + [B_i H'_jk + B_j H'_ik + B_k H'_ij] + [C_ij g'_k + C_ik g'_j + C_jk g'_i]
                                                            F: mu mu alpha1: 2      C = hess b: alpha1 r: -1
 
-all starting at zero. One time's log density is l(h, e) = -log(h)/2 - e^2/(2h), and its derivatives, with z = e^2/h,
+All start at zero. The log density of one time is l(h, e) = -log(h)/2 - e^2/(2h). With z = e^2/h its derivatives are ::
 
     l_h = (z - 1)/2h    l_hh = (1/2 - z)/h^2    l_hhh = (3z - 1)/h^3
     l_e = -e/h    l_ee = -1/h    l_eh = e/h^2    l_ehh = -2e/h^3    l_eeh = 1/h^2
@@ -27,12 +29,12 @@ all starting at zero. One time's log density is l(h, e) = -log(h)/2 - e^2/(2h), 
     third_ijk = l_hhh g_i g_j g_k + l_h T_ijk + l_eeh [m_i m_j g_k + 2 more] - l_ehh [m_i g_j g_k + 2 more]
                 + [(l_hh g - l_eh m)_i H_jk + 2 more]
 
-There is no closed form of the expected information (h_t is a function of the earlier y), so no Fisher metric.
+The expected information has no closed form (h_t is a function of the earlier y), so there is no Fisher metric.
 
-Each value is generated from those observed before it, in the log likelihood and in predictive draws.
+In the log likelihood and in predictive draws, each value is conditional on the observed values before it.
 
-``data``: row 0 holds y, row 1 begins with sigma1. Of a part on some of the times t, which needs all y before them: also a
-row with 1 at these, and one that begins with its share of the prior.
+Row 0 of the data holds y, row 1 begins with sigma1. A part on some of the times needs all earlier y. It has two more rows:
+one with 1 at these times, and one that begins with its share of the prior.
 """
 
 from __future__ import annotations
@@ -70,14 +72,14 @@ NAMES = ["mu", "log_alpha0", "logit_alpha1", "logit_r"]
 
 @jit
 def likelihood(q: np.ndarray, data: np.ndarray) -> tuple:
-    """The log likelihood, and its gradient in x. One pass, which carries grad h in terms of beta1 instead of r."""
+    """Return the log likelihood and write its gradient in x, in one pass with grad h in terms of beta1 instead of r."""
     y = data[0]
     mu, a0, a1, s, r = q[0], np.exp(q[1]), expit(q[2]), expit(-q[2]), expit(q[3])
     b = s * r
     zero = 0.0 * mu
     one = 1.0 + zero
     h = data[1, 0] ** 2
-    h_mu = h_0 = h_1 = h_b = zero  # grad h, that in mu divided by -2 alpha1
+    h_mu = h_0 = h_1 = h_b = zero  # grad h, with the entry of mu divided by -2 alpha1
     L_e = L_mu = L_0 = L_1 = L_b = squares = logs = zero
     product = one
     for t in range(y.shape[0]):
@@ -86,7 +88,7 @@ def likelihood(q: np.ndarray, data: np.ndarray) -> tuple:
         i_h = 1 / h
         z = ee * i_h
         squares += z
-        # The sum of log h is the log of the product while that is in range: a log costs as much as all else here.
+        # The sum of log h is the log of the product while it is in range: one log costs as much as the rest of the loop.
         longer = product * h
         if 1e-200 < longer.real < 1e200:
             product = longer
@@ -137,7 +139,7 @@ def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 def map_derivatives(
     q: np.ndarray,
 ) -> tuple[tuple[float, float, float, float], tuple[float, float, float, float], tuple[float, float, float, float]]:
-    """The first, second and third derivative of each x_i in q_i."""
+    """Return the first, second and third derivative of each x_i in q_i."""
     zero = 0.0 * q[0]
     a0 = half_line(q[1])
     a1 = interval(q[2])
@@ -147,7 +149,7 @@ def map_derivatives(
 
 @jit_allocating
 def coefficients(q: np.ndarray) -> tuple[float, float, float, np.ndarray]:
-    """alpha0, alpha1, b and B: an array, which is faster in loops than a tuple."""
+    """Return alpha0, alpha1, b and B as an array, which is faster in loops than a tuple."""
     s, r = expit(-q[2]), expit(q[3])
     B = np.zeros(4, q.dtype)
     B[2], B[3] = -r, s
@@ -156,7 +158,7 @@ def coefficients(q: np.ndarray) -> tuple[float, float, float, np.ndarray]:
 
 @jit
 def advance(x: tuple[float, float, float, np.ndarray], e: float, h: float, g: np.ndarray, H: np.ndarray) -> float:
-    """Turn g and H into those of the next time, whose h is returned; x holds the coefficients."""
+    """Advance g and H to the next time, and return its h; x holds the coefficients."""
     a0, a1, b, B = x
     for i in range(4):
         for j in range(4):
@@ -176,7 +178,7 @@ def advance(x: tuple[float, float, float, np.ndarray], e: float, h: float, g: np
 
 @jit
 def add_hessian(out: np.ndarray, e: float, h: float, g: np.ndarray, H: np.ndarray) -> None:
-    """out += hess l"""
+    """Add hess l to ``out``."""
     i_h = 1 / h
     z = e * e * i_h
     for i in range(4):
@@ -244,7 +246,7 @@ def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 @jit_allocating
 def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
-    # Everything of the third derivative above, contracted with the symmetric S before the time's loop is entered.
+    # The third derivative above, contracted with the symmetric S before the loop over time.
     g, H, T = np.zeros(4, q.dtype), np.zeros((4, 4), q.dtype), np.zeros(4, q.dtype)
     hessian_x = np.zeros((4, 4), q.dtype)
     S, C, m = np.empty((4, 4), q.dtype), np.zeros((4, 4)), np.zeros(4)
@@ -303,7 +305,7 @@ def constrain(q: np.ndarray) -> dict:
 
 
 def standard_deviations(values: dict, y: np.ndarray, sigma1: float) -> np.ndarray:
-    """sqrt(h_t), (..., T)"""
+    """Return sqrt(h_t), of shape (..., T)."""
     mu, alpha0, alpha1, beta1 = (values[name] for name in ("mu", "alpha0", "alpha1", "beta1"))
     h = np.empty((*mu.shape, len(y)))
     h[..., 0] = sigma1**2
@@ -323,7 +325,7 @@ def posterior_predictive(values: dict, rng: np.random.Generator, y: np.ndarray, 
 
 @jit_allocating
 def part_value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
-    """l at some of the times, and a share of the log Jacobian; by the recursion for g at the head of this file."""
+    """Return l at some of the times and a share of the log Jacobian, by the recursion for g in the docstring of the module."""
     share, L, of_x = data[3, 0], 0.0 * q[0], np.zeros(4, q.dtype)
     g, (a0, a1, b, B) = np.zeros(4, q.dtype), coefficients(q)
     h = data[1, 0] ** 2 + 0.0 * q[0]
@@ -361,7 +363,7 @@ def part_log_density(q: np.ndarray, data: np.ndarray) -> float:
 
 
 def share_of(y: np.ndarray, sigma1: float, at: np.ndarray, before: float, rows: np.ndarray, share: float) -> Model:
-    """Some of the times ``at``, each given those before it, with a ``share`` of what there was of the log prior."""
+    """Return the model of the times ``at``, each given those before it, with a ``share`` of the previous prior share."""
     at, share, last = at[rows], before * share, int(at[rows].max()) + 1
     data = np.zeros((3, last))
     data[0], data[1, 0], data[2, at] = y[:last], sigma1, 1.0
@@ -381,9 +383,44 @@ def share_of(y: np.ndarray, sigma1: float, at: np.ndarray, before: float, rows: 
 
 @recreatable
 def GARCH(y: Any = None, sigma1: float | None = None) -> Model:
-    """GARCH(1, 1) of ``y`` with h_1 = ``sigma1``^2; posteriordb's garch-garch11 if nothing is given.
+    """Return a GARCH(1, 1) model.
 
-    Variables mu, alpha0, alpha1, beta1.
+    The model is ::
+
+        y_t ~ N(mu, sqrt(h_t)),   h_1 = sigma1^2,   h_t = alpha0 + alpha1 (y_{t-1} - mu)^2 + beta1 h_{t-1}
+
+    with standard deviations as second arguments, and flat priors on mu, alpha0 > 0, alpha1 in (0, 1) and beta1 in
+    (0, 1 - alpha1). The variables are ``mu``, ``alpha0``, ``alpha1`` and ``beta1``. There is no Fisher metric.
+
+    Parameters
+    ----------
+    y : array_like of shape (T,), optional
+        The series. Defaults to that of ``garch-garch11`` in posteriordb.
+    sigma1 : float, optional
+        First standard deviation, to be given together with `y`.
+
+    Returns
+    -------
+    Model
+        The model. For the default data, ``reference`` has the moments of the published draws.
+
+    Raises
+    ------
+    ValueError
+        If only one argument is given, `y` is not finite, or `sigma1` is not positive.
+    refhmc.errors.ShapeError
+        If `y` is not a vector.
+
+    References
+    ----------
+    M. Magnusson et al., posteriordb, posterior garch-garch11.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> model = refhmc.models.GARCH()
+    >>> model.reference_names, model.has("fisher")
+    (['mu', 'alpha0', 'alpha1', 'beta1'], False)
     """
     reference = None
     if (y is None) != (sigma1 is None):
@@ -411,7 +448,7 @@ def GARCH(y: Any = None, sigma1: float | None = None) -> Model:
         constrain=constrain,
         value_and_gradient=value_and_gradient,
         name="garch",
-        recommended=Recommended("nuts", "", "at 0.8 a draw in 30,000 diverges", (("target_accept", 0.9),)),
+        recommended=Recommended("nuts", "", "at 0.8 one draw in 30,000 diverges", (("target_accept", 0.9),)),
         reference=reference,
         n_rows=len(y),
         part=functools.partial(share_of, y, sigma1, np.arange(len(y)), 1.0),

@@ -1,10 +1,13 @@
-"""The Gaussian N(mu, S) in any dimension, with precision P = S^-1:
+"""The Gaussian N(mu, S) in any dimension, with precision P = S^-1.
+
+The log density and its derivatives are ::
 
     L(x) = -1/2 (x - mu)' P (x - mu)      dL/dx = -P (x - mu)      hessian = -P      third = 0
 
-The Fisher metric is P, so that every metric of the curvature is constant here.
+The Fisher metric is P. Every metric that depends on the curvature is therefore constant.
 
-Data: a row of mu, then the rows of P; for a diagonal S two rows, mu and the diagonal of P, with functions of their own.
+The data are a row of mu and the rows of P. For a diagonal S they are two rows, mu and the diagonal of P, with functions of
+their own.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from refhmc.numerics.batched import Array, namespace
 
 
 class GaussianOnArrays(TextOnArrays):
-    """``mean`` (d,) and ``precision``: P, (d, d), or the diagonal of one, (d,)."""
+    """The array implementation. ``mean`` is (d,), and ``precision`` is P, (d, d), or its diagonal, (d,)."""
 
     name = "gaussian"
 
@@ -74,7 +77,7 @@ def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> floa
 
 @jit_sum
 def form(q: np.ndarray, mean: np.ndarray, gradient: np.ndarray) -> float:
-    """(q - mean)' gradient"""
+    """Return (q - mean)' gradient."""
     total = 0.0
     for i in range(q.shape[0]):
         total += (q[i] - mean[i]) * gradient[i]
@@ -168,16 +171,48 @@ def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.
 
 
 def draw(rng: np.random.Generator, n_draws: int, mean: np.ndarray, factor: np.ndarray) -> np.ndarray:
-    """(n_draws, d) independent draws; ``factor`` is the lower Cholesky factor of S, or its diagonal's roots."""
+    """Return (n_draws, d) independent draws. ``factor`` is the lower Cholesky factor of S, or the roots of its diagonal."""
     z = rng.standard_normal((n_draws, len(mean)))
     return mean + (z * factor if factor.ndim == 1 else z @ factor.T)
 
 
 @recreatable
 def Gaussian(mean: npt.ArrayLike, covariance: npt.ArrayLike, *, name: str = "gaussian") -> Model:
-    """N(mean, covariance), variable ``x``: ``covariance`` is (d, d), ``mean`` (d,) or a number for all coordinates.
+    """Return a Gaussian model, x ~ N(mean, covariance).
 
-    Raises ShapeError, or MetricError for a covariance that is not symmetric and positive definite.
+    With the precision P, the inverse of the covariance, ::
+
+        L(x) = -1/2 (x - mean)' P (x - mean)
+
+    The Fisher metric is P. The variable is ``x``, of shape (d,).
+
+    Parameters
+    ----------
+    mean : array_like of shape (d,) or float
+        Mean; a number stands for all coordinates.
+    covariance : array_like of shape (d, d)
+        Covariance matrix, symmetric and positive definite.
+    name : str, default "gaussian"
+        Name in messages and results.
+
+    Returns
+    -------
+    Model
+        The model, with exact moments and draws in ``reference``.
+
+    Raises
+    ------
+    refhmc.errors.ShapeError
+        If the shapes do not fit.
+    refhmc.errors.MetricError
+        If the covariance is not finite, symmetric and positive definite.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> model = refhmc.models.Gaussian(0.0, [[1.0, 0.5], [0.5, 2.0]])
+    >>> model.dim, model.gradient([0.0, 0.0]).tolist()
+    (2, [0.0, 0.0])
     """
     mean, S = array_of_numbers("mean", mean), array_of_numbers("covariance", covariance)
     if S.ndim != 2 or S.shape[0] != S.shape[1] or S.shape[0] < 1:

@@ -1,38 +1,40 @@
-"""A mixture of two Gaussians with ordered means (posteriordb's ``low_dim_gauss_mix``).
+"""A mixture of two Gaussians with ordered means (``low_dim_gauss_mix`` of posteriordb).
+
+The model is ::
 
     y_n ~ theta N(mu1, sigma1) + (1 - theta) N(mu2, sigma2),   mu1 < mu2
     mu_k ~ N(0, 2),  sigma_k ~ N+(0, 2),  theta ~ Beta(5, 5)
 
-Coordinates q = (mu1, log(mu2 - mu1), log sigma1, log sigma2, logit theta). With z_k = (y - mu_k) / sigma_k, one
-observation's log density is log(e^A + e^B), up to a constant, where
+The coordinates are q = (mu1, log(mu2 - mu1), log sigma1, log sigma2, logit theta). With z_k = (y - mu_k) / sigma_k, the log
+density of one observation is log(e^A + e^B), up to a constant, where ::
 
     A = log theta - log sigma1 - z1^2/2        B = log(1 - theta) - log sigma2 - z2^2/2
 
-Let r = expit(A - B), the probability of the first component; ' is its complement r' = expit(B - A), which is not
-computed as 1 - r. Let d = grad(A - B) and D = hess(A - B). Since dr = r r' d,
+Let r = expit(A - B), the probability of the first component. Its complement r' = expit(B - A) is not computed as 1 - r. Let
+d = grad(A - B) and D = hess(A - B). Since dr = r r' d, ::
 
     grad = r grad A + r' grad B
     hess = r hess A + r' hess B + r r' d d^T
     third_ijk = r A_ijk + r' B_ijk + r r' [d_i D_jk + d_j D_ik + d_k D_ij] + r r' (r' - r) d_i d_j d_k
 
-These are taken in x = (mu1, delta = mu2 - mu1, log sigma1, log sigma2, logit theta) and brought to q, where only the
-second coordinate differs, by the chain rule of :mod:`refhmc.numerics.transforms`. With tau_k = 1 / sigma_k, x's numbers 0..4 as
-indices and delta entering only by mu2 = mu1 + delta:
+These are taken in x = (mu1, delta = mu2 - mu1, log sigma1, log sigma2, logit theta) and converted to q, in which only the
+second coordinate differs, by the chain rule of :mod:`refhmc.numerics.transforms`. With tau_k = 1 / sigma_k, the numbers 0..4
+of x as indices, and delta entering only through mu2 = mu1 + delta, ::
 
     A:  0: tau1 z1,  2: z1^2 - 1,  4: 1 - theta        B:  0 and 1: tau2 z2,  3: z2^2 - 1,  4: -theta
     A: 00: -tau1^2,  02: -2 tau1 z1,  22: -2 z1^2,  44: -theta (1 - theta)
     B: 00, 01 and 11: -tau2^2,  03 and 13: -2 tau2 z2,  33: -2 z2^2,  44: as A
-    A: 002: 2 tau1^2,  022: 4 tau1 z1,  222: 4 z1^2,  444: -theta (1 - theta)(1 - 2 theta)      B likewise
+    A: 002: 2 tau1^2,  022: 4 tau1 z1,  222: 4 z1^2,  444: -theta (1 - theta)(1 - 2 theta)      B similarly
 
-Let w be the sums over n of (r, r z1, r z1^2, r', r' z2, r' z2^2): they give all terms but those in d. The first and
-second derivatives of A and B are linear in such weights, and d and D are those of w = (1, z1, z1^2, -1, -z2, -z2^2).
-So the terms d_i D_jk need only the sums of r r' d_i times 1, z1, z1^2, z2 and z2^2, and the Hessian those of
-r r' d_i d_j: everything is sums over n, which run in vector registers.
+Let w be the sums over n of (r, r z1, r z1^2, r', r' z2, r' z2^2). They give all terms except those in d. The first and
+second derivatives of A and B are linear in such weights, and d and D are those of w = (1, z1, z1^2, -1, -z2, -z2^2). The
+terms d_i D_jk therefore need only the sums of r r' d_i times 1, z1, z1^2, z2 and z2^2, and the Hessian those of r r' d_i d_j.
+All of them are sums over n, which are vectorised.
 
 The priors and Jacobians add -mu_k^2/8, -sigma_k^2/8 + log sigma_k, 5 log theta + 5 log(1 - theta) and log delta. The
-expected information has no closed form: no Fisher metric.
+expected information has no closed form, so there is no Fisher metric.
 
-``data``: row 0 holds y.
+Row 0 of the data holds y.
 """
 
 from __future__ import annotations
@@ -70,7 +72,7 @@ NAMES = ["mu1", "log_gap", "log_sigma[0]", "log_sigma[1]", "logit_theta"]
 
 @jit
 def parameters(q: np.ndarray) -> tuple:
-    """mu1, mu2, tau1, tau2, theta, 1 - theta"""
+    """Return mu1, mu2, tau1, tau2, theta and 1 - theta."""
     return q[0], q[0] + np.exp(q[1]), np.exp(-q[2]), np.exp(-q[3]), expit(q[4]), expit(-q[4])
 
 
@@ -79,7 +81,7 @@ def parameters(q: np.ndarray) -> tuple:
 
 @jit_sum
 def log_odds(q: np.ndarray, x: tuple, y: np.ndarray, odds: np.ndarray, exponent: np.ndarray) -> float:
-    """odds = A - B of each observation and exponent = -|A - B|, held above -800; returns the sum of max(A, B)."""
+    """Write odds = A - B of each observation and exponent = -|A - B|, at least -800, and return the sum of max(A, B)."""
     constant_A, constant_B = -softplus(-q[4]) - q[2], -softplus(q[4]) - q[3]
     total = 0.0 * q[0]
     for n in range(y.shape[0]):
@@ -94,7 +96,7 @@ def log_odds(q: np.ndarray, x: tuple, y: np.ndarray, odds: np.ndarray, exponent:
 
 @jit_sum
 def first_sums(x: tuple, y: np.ndarray, r: np.ndarray, s: np.ndarray) -> tuple:
-    """w"""
+    """Return w."""
     r_1 = r_z = r_zz = s_1 = s_z = s_zz = 0.0 * x[0]
     for n in range(y.shape[0]):
         z1, z2 = (y[n] - x[0]) * x[2], (y[n] - x[1]) * x[3]
@@ -109,7 +111,7 @@ def first_sums(x: tuple, y: np.ndarray, r: np.ndarray, s: np.ndarray) -> tuple:
 
 @jit_allocating
 def likelihood(q: np.ndarray, y: np.ndarray, r: np.ndarray, s: np.ndarray) -> tuple[float, tuple]:
-    """The log likelihood and w; r and s receive r and r' of each observation."""
+    """Return the log likelihood and w; write r and r' of each observation into r and s."""
     x = parameters(q)
     e, power = np.empty(y.shape[0], q.dtype), np.empty(y.shape[0])
     L = log_odds(q, x, y, r, e)
@@ -126,7 +128,7 @@ def likelihood(q: np.ndarray, y: np.ndarray, r: np.ndarray, s: np.ndarray) -> tu
 
 @jit
 def rows(x: tuple, y: np.ndarray, z: np.ndarray, d: np.ndarray) -> None:
-    """z <- rows of z1, z1^2, z2, z2^2 (4, n) and d (5, n)."""
+    """Write rows of z1, z1^2, z2, z2^2 into z (4, n), and d (5, n)."""
     for n in range(y.shape[0]):
         z1, z2 = (y[n] - x[0]) * x[2], (y[n] - x[1]) * x[3]
         z[0, n], z[1, n], z[2, n], z[3, n] = z1, z1 * z1, z2, z2 * z2
@@ -139,7 +141,7 @@ def rows(x: tuple, y: np.ndarray, z: np.ndarray, d: np.ndarray) -> None:
 
 @jit_sum
 def products(A: np.ndarray, B: np.ndarray, weight: np.ndarray, out: np.ndarray) -> None:
-    """out_ij = sum_n weight_n A_in B_jn"""
+    """Write out_ij = sum_n weight_n A_in B_jn."""
     for i in range(A.shape[0]):
         for j in range(B.shape[0]):
             total = 0.0 * weight[0]
@@ -229,7 +231,7 @@ def hessian_x(q: np.ndarray, w: tuple, d: np.ndarray, weight: np.ndarray, out: n
 def third_derivative_x(
     q: np.ndarray, w: tuple, z: np.ndarray, d: np.ndarray, weight: np.ndarray, out: np.ndarray
 ) -> None:
-    """Without the terms in d_i d_j d_k."""
+    """Write the third derivative in x without the terms in d_i d_j d_k."""
     x = parameters(q)
     sums, ones, D = np.empty((4, 5), q.dtype), np.empty((1, 5), q.dtype), np.empty((5, 5), q.dtype)
     thirds(x, w, out)
@@ -252,7 +254,7 @@ def third_derivative_x(
 
 @jit
 def map_derivatives(q: np.ndarray) -> tuple[tuple, tuple, tuple]:
-    """The first, second and third derivative of each x_i in q_i."""
+    """Return the first, second and third derivative of each x_i in q_i."""
     zero = 0.0 * q[0]
     one = 1.0 + zero
     delta = half_line(q[1])
@@ -281,7 +283,7 @@ def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 @jit_allocating
 def second_order_sums(q: np.ndarray, y: np.ndarray) -> tuple:
-    """w, rows z and d, and of each observation r r' and r r' (r' - r)."""
+    """Return w, the rows z and d, and r r' and r r' (r' - r) of each observation."""
     n = y.shape[0]
     z, d, r, s = np.empty((4, n), q.dtype), np.empty((5, n), q.dtype), np.empty(n, q.dtype), np.empty(n, q.dtype)
     _, w = likelihood(q, y, r, s)
@@ -342,7 +344,7 @@ def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.
 
 @jit
 def log_prior(q: np.ndarray, out: np.ndarray) -> float:
-    """The log prior in q, and its gradient."""
+    """Return the log prior in q, and write its gradient."""
     zero = 0.0 * q[0]
     out[0], out[1], out[2], out[3], out[4] = gradient_x(q, (zero, zero, zero, zero, zero, zero))
     out[1] = half_line(q[1])[1] * out[1] + 1
@@ -355,7 +357,7 @@ part_log_density, part_gradient, part_value_and_gradient = functions_of_a_part(
 
 
 def share_of(y: np.ndarray, before: float, rows: np.ndarray, share: float) -> Model:
-    """The mixture on some of the observations, with a ``share`` of what there was of the log prior."""
+    """Return the mixture on some of the observations, with a ``share`` of the previous share of the log prior."""
     y, share = y[rows], before * share
     return Model(
         5,
@@ -398,7 +400,43 @@ def prior(rng: np.random.Generator) -> dict:
 
 @recreatable
 def GaussianMixture(y: Any = None) -> Model:
-    """Two Gaussians fitted to ``y``; posteriordb's low_dim_gauss_mix if none is given. Variables mu, sigma, theta."""
+    """Return a mixture of two Gaussians with ordered means.
+
+    The model is ::
+
+        y_n ~ theta N(mu1, sigma1) + (1 - theta) N(mu2, sigma2),   mu1 < mu2
+        mu_k ~ N(0, 2),  sigma_k ~ N+(0, 2),  theta ~ Beta(5, 5)
+
+    with standard deviations as second arguments. The variables are ``mu`` and ``sigma``, of shape (2,), and ``theta``. There is
+    no Fisher metric.
+
+    Parameters
+    ----------
+    y : array_like of shape (N,), optional
+        Observations. Defaults to those of ``low_dim_gauss_mix`` in posteriordb.
+
+    Returns
+    -------
+    Model
+        The model. For the default data, ``reference`` has the moments of the published draws.
+
+    Raises
+    ------
+    refhmc.errors.ShapeError
+        If `y` is not a vector of at least one number.
+    ValueError
+        If `y` is not finite.
+
+    References
+    ----------
+    M. Magnusson et al., posteriordb, posterior low_dim_gauss_mix-low_dim_gauss_mix.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> refhmc.models.GaussianMixture([-1.0, -1.2, 2.0]).reference_names
+    ['mu[0]', 'mu[1]', 'sigma[0]', 'sigma[1]', 'theta']
+    """
     reference = None
     if y is None:
         y = posteriordb("low_dim_gauss_mix-low_dim_gauss_mix")["data"]["y"]

@@ -1,40 +1,43 @@
-"""Gaussian process regression, hyperparameters only (posteriordb's ``gp_regr``).
+"""Gaussian process regression, hyperparameters only (``gp_regr`` of posteriordb).
+
+The model is ::
 
     y ~ N(0, K),   K_ij = alpha^2 exp(-(x_i - x_j)^2 / (2 rho^2)) + sigma [i = j]       (sigma, not its square)
     rho ~ Gamma(shape 25, rate 4),   alpha ~ N+(0, 2),   sigma ~ N+(0, 1)
 
-with q = (log rho, log alpha, log sigma). Priors and Jacobians together are
+with q = (log rho, log alpha, log sigma). Priors and Jacobians together are ::
 
     25 q_1 - 4 rho,    q_2 - alpha^2/8,    q_3 - sigma^2/2
 
-The derivatives of K in q, with w_ij = (x_i - x_j)^2 / rho^2, C = alpha^2 e^{-w/2} entry by entry, S = sigma I: each log
-alpha multiplies C by 2, the log rho's multiply it by
+The derivatives of K in q use w_ij = (x_i - x_j)^2 / rho^2, C = alpha^2 e^{-w/2} entry by entry, and S = sigma I. Each
+derivative in log alpha multiplies C by 2. Derivatives in log rho multiply it by ::
 
     once: w     twice: w^2 - 2w     thrice: w^3 - 6w^2 + 4w
 
-and S is its own derivative in log sigma, all those mixed with it being zero. Write K_a, K_ab, K_abc for them,
-P = K^-1, beta = P y, W = beta beta' - P. Then, since P_c = -P K_c P and L = -y'P y/2 - log|K|/2,
+S is its own derivative in log sigma, and all mixed derivatives with it are zero. Write K_a, K_ab, K_abc for the derivatives,
+P = K^-1, beta = P y, W = beta beta' - P. Since P_c = -P K_c P and L = -y'P y/2 - log|K|/2, ::
 
     L_a   = W:K_a / 2                                             (A:B = sum_ij A_ij B_ij)
     L_ab  = W:K_ab / 2 - beta'K_a P K_b beta + tr(P K_a P K_b)/2
     L_abc = W:K_abc / 2 + sum over ab|c, ac|b, bc|a of [tr(P K_ab P K_c)/2 - beta'K_ab P K_c beta]
             + sum over the middle one of (a, b, c) of beta'K_. P K_. P K_. beta - tr(P K_a P K_b P K_c)
 
-Fisher metric: F_ab = tr(P K_a P K_b)/2, plus the priors' curvature diag(4 rho, alpha^2/2, 2 sigma^2);
+The Fisher metric is F_ab = tr(P K_a P K_b)/2, plus the curvature of the priors diag(4 rho, alpha^2/2, 2 sigma^2)::
 
-    F_ab,c = [tr(P K_ac P K_b) + tr(P K_bc P K_a)]/2 - tr(P K_a P K_b P K_c), and the priors' 4 rho, alpha^2, 4 sigma^2.
+    F_ab,c = [tr(P K_ac P K_b) + tr(P K_bc P K_a)]/2 - tr(P K_a P K_b P K_c), and 4 rho, alpha^2, 4 sigma^2 of the priors
 
-Where K is not positive definite in floating point (sigma far below alpha^2's rounding) L is -inf, its derivatives zero.
-So close to singularity they lose accuracy in proportion to K's condition number, as any evaluation of L must.
+If K is not positive definite in floating point (sigma far below the rounding error of alpha^2), L is -inf and its
+derivatives are zero. Near singularity they lose accuracy in proportion to the condition number of K, as any evaluation of L
+must.
 
-The pointwise log likelihood is that of each y_i given all others, which leave-one-out cross-validation asks for (Sundararajan
-and Keerthi 2001, Neural Computation 13, 1103-1118; Buerkner, Gabry and Vehtari 2021): with P = K^-1,
+The pointwise log likelihood is that of each y_i given all others, as leave-one-out cross-validation requires (Sundararajan
+and Keerthi 2001, Neural Computation 13, 1103-1118; Buerkner, Gabry and Vehtari 2021). With P = K^-1, ::
 
     y_i | y_-i ~ N(y_i - (P y)_i / P_ii, 1 / sqrt(P_ii))
 
-Their sum is not the log likelihood. A predictive draw is a whole new y ~ N(0, K).
+The sum of these terms is not the log likelihood. A predictive draw is a whole new y ~ N(0, K).
 
-``data``: row 0 holds x, row 1 holds y.
+Row 0 of the data holds x, row 1 holds y.
 """
 
 from __future__ import annotations
@@ -55,15 +58,15 @@ from refhmc.models.generated import GeneratedQuantities
 from refhmc.models.recipe import recreatable
 from refhmc.numerics.linalg import cholesky, dot, solve_lower, solve_lower_transposed
 
-# K_rho, K_alpha, K_sigma, K_rho_rho and K_rho_rho_rho are all the matrices that occur: the derivative of the m-th in
-# q_c is FACTOR[m][c] times the NEXT[m][c]-th.
+# Only the matrices K_rho, K_alpha, K_sigma, K_rho_rho and K_rho_rho_rho occur. The derivative of the m-th in q_c is
+# FACTOR[m][c] times the NEXT[m][c]-th.
 NEXT = ((3, 0, 0), (0, 1, 0), (0, 0, 2), (4, 3, 0))
 FACTOR = ((1.0, 2.0, 0.0), (2.0, 2.0, 0.0), (0.0, 0.0, 1.0), (1.0, 2.0, 0.0))
 
 
 @jit
 def covariance(q: np.ndarray, x: np.ndarray, K: np.ndarray) -> None:
-    """K's lower triangle."""
+    """Write the lower triangle of K."""
     inverse, variance = np.exp(-q[0]), np.exp(2 * q[1])
     for i in range(x.shape[0]):
         for j in range(i):
@@ -73,7 +76,7 @@ def covariance(q: np.ndarray, x: np.ndarray, K: np.ndarray) -> None:
 
 @jit
 def invert(L: np.ndarray, P: np.ndarray) -> None:
-    """L <- L^-1 and P <- (L L')^-1, both triangles."""
+    """Compute L <- L^-1 and P <- (L L')^-1, both triangles."""
     n = L.shape[0]
     for i in range(n):
         L[i, i] = 1 / L[i, i]
@@ -141,7 +144,7 @@ def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> floa
         diagonal += beta[i] * beta[i] - P[i, i]
     rho, variance, sigma = np.exp(q[0]), np.exp(2 * q[1]), np.exp(q[2])
     out[0] = 25 - 4 * rho
-    if weighted != 0:  # zero where rho is so small that its square's inverse may overflow
+    if weighted != 0:  # zero if rho is so small that the inverse of its square may overflow
         out[0] += weighted * np.exp(-2 * q[0])
     out[1] = 2 * below + variance * diagonal + 1 - 0.25 * variance
     out[2] = 0.5 * sigma * diagonal + 1 - sigma * sigma
@@ -155,8 +158,10 @@ def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 @jit_allocating
 def parts(q: np.ndarray, data: np.ndarray) -> tuple:
-    """Whether K is positive definite; beta (n,), P (n, n), the five matrices of NEXT (5, n, n), and P times the first
-    four of them (4, n, n)."""
+    """Return whether K is positive definite, and the matrices that the derivatives need.
+
+    They are beta (n,), P (n, n), the five matrices of NEXT (5, n, n), and P times the first four of them (4, n, n).
+    """
     x, y = data[0], data[1]
     n = x.shape[0]
     P, beta = np.zeros((n, n), q.dtype), np.empty(n, q.dtype)
@@ -188,7 +193,7 @@ def parts(q: np.ndarray, data: np.ndarray) -> tuple:
 
 @jit
 def times(A: np.ndarray, B: np.ndarray, out: np.ndarray) -> None:
-    """out = A B"""
+    """Write the product A B into ``out``."""
     n = A.shape[0]
     out[:] = 0.0
     for i in range(n):
@@ -208,7 +213,7 @@ def trace_of_product(A: np.ndarray, B: np.ndarray) -> float:
 
 @jit
 def form(x: np.ndarray, A: np.ndarray, y: np.ndarray) -> float:
-    """x' A y"""
+    """Return x' A y."""
     total = 0.0 * A[0, 0]
     for i in range(A.shape[0]):
         for j in range(A.shape[0]):
@@ -218,7 +223,7 @@ def form(x: np.ndarray, A: np.ndarray, y: np.ndarray) -> float:
 
 @jit
 def linear(beta: np.ndarray, P: np.ndarray, K: np.ndarray) -> float:
-    """W:K / 2"""
+    """Return W:K / 2."""
     return 0.5 * (form(beta, K, beta) - trace_of_product(P, K))
 
 
@@ -278,7 +283,7 @@ def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 @jit
 def contract(M: np.ndarray, T: np.ndarray, out: np.ndarray) -> None:
-    """out_k = sum_ij M_ij T_ijk"""
+    """Write out_k = sum_ij M_ij T_ijk."""
     out[:] = 0.0
     for i in range(3):
         for j in range(3):
@@ -288,7 +293,7 @@ def contract(M: np.ndarray, T: np.ndarray, out: np.ndarray) -> None:
 
 @jit_allocating
 def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
-    # With three coordinates the tensor is no dearer than its contraction: the products of n x n matrices are the cost.
+    # With three coordinates the tensor costs as much as its contraction: the products of n x n matrices dominate.
     T = np.empty((3, 3, 3), q.dtype)
     third_derivative(q, data, T)
     contract(M, T, out)
@@ -340,7 +345,7 @@ def constrain(q: np.ndarray) -> dict:
 
 
 def covariances(values: dict, x: np.ndarray) -> np.ndarray:
-    """K, (..., n, n)"""
+    """Return K, of shape (..., n, n)."""
     rho, alpha, sigma = (values[name][..., None, None] for name in ("rho", "alpha", "sigma"))
     return alpha**2 * np.exp(-0.5 * ((x[:, None] - x) / rho) ** 2) + sigma * np.eye(len(x))
 
@@ -362,9 +367,44 @@ def prior(rng: np.random.Generator) -> dict:
 
 @recreatable
 def GaussianProcessRegression(x: Any = None, y: Any = None) -> Model:
-    """The hyperparameters of a regression of ``y`` on ``x``, each (n,); posteriordb's gp_regr if neither is given.
+    """Return the hyperparameters of a Gaussian process regression.
 
-    Variables rho, alpha, sigma.
+    The model is ::
+
+        y ~ N(0, K),   K_ij = alpha^2 exp(-(x_i - x_j)^2 / (2 rho^2)) + sigma [i = j]       (sigma, not its square)
+        rho ~ Gamma(shape 25, rate 4),   alpha ~ N+(0, 2),   sigma ~ N+(0, 1)
+
+    The variables are ``rho``, ``alpha`` and ``sigma``. The model has all derivatives and the Fisher metric. The pointwise log
+    likelihood of the result is that of each observation given all others.
+
+    Parameters
+    ----------
+    x : array_like of shape (n,), optional
+        Inputs. Defaults to those of ``gp_pois_regr-gp_regr`` in posteriordb.
+    y : array_like of shape (n,), optional
+        Observations, to be given together with `x`.
+
+    Returns
+    -------
+    Model
+        The model. For the default data, ``reference`` has the moments of the published draws.
+
+    Raises
+    ------
+    ValueError
+        If only one argument is given, or entries are not finite.
+    refhmc.errors.ShapeError
+        If `x` and `y` are not vectors of the same length.
+
+    References
+    ----------
+    M. Magnusson et al., posteriordb, posterior gp_pois_regr-gp_regr.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> refhmc.models.GaussianProcessRegression([0.0, 1.0, 2.0], [0.2, 0.7, 0.1]).reference_names
+    ['rho', 'alpha', 'sigma']
     """
     reference = None
     if (x is None) != (y is None):

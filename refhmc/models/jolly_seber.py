@@ -1,9 +1,9 @@
-"""The Jolly-Seber model of capture and recapture, with the unmarked population sizes as integers to be sampled.
+"""The Jolly-Seber model of capture and recapture, with the sizes of the unmarked population as integers to be sampled.
 
-Animals are caught at T occasions. Of the n_i caught at occasion i, m_i carry a mark and u_i = n_i - m_i do not; R_i are
-marked and let go, r_i of them are seen again later; z_i were marked before i, not seen at i, and are seen after it.
-Unknown are the chance p_i of being caught, the chance phi_i of surviving and staying from i to i + 1 (both uniform a
-priori), and the number U_i of unmarked animals just before occasion i:
+Animals are caught on T occasions. Of the n_i animals caught on occasion i, m_i carry a mark and u_i = n_i - m_i do not. R_i
+are marked and released, and r_i of these are seen again later. z_i animals were marked before i, not seen on i, and seen
+after it. Three quantities are unknown: the probability p_i of capture, the probability phi_i of surviving and staying from i
+to i + 1 (both uniform a priori), and the number U_i of unmarked animals just before occasion i::
 
     U_1 has prior 1/U_1;     U_{i+1} given U_i has weight N(U_{i+1}; phi_i V_i, v_i),     V_i = U_i - u_i,
                              v_i = sigma_B^2 + phi_i (1 - phi_i) V_i,     on u_i <= U_i <= U_max (not normalised there)
@@ -11,51 +11,54 @@ priori), and the number U_i of unmarked animals just before occasion i:
     recaptures               prod_{i<T} chi_i^(R_i - r_i)  prod_{i>1} phi_{i-1}^(z_i + m_i) (1 - p_i)^z_i p_i^m_i
     never seen after i       chi_i = (1 - phi_i) + phi_i (1 - p_{i+1}) chi_{i+1},     chi_T = 1
 
-(Seber 1982; the prior of U and the black-kneed capsid counts as in Nishimura, Dunson and Lu 2017, after whom the
-Gram-Hansen notes are written.) p_T and phi_{T-1} are known only through their product.
+(Seber 1982. The prior of U and the black-kneed capsid counts are those of Nishimura, Dunson and Lu 2017, on which the
+Gram-Hansen notes are based.) Only the product of p_T and phi_{T-1} is identified.
 
-Coordinates, d = 3 T - 1: logit p_1..p_T, logit phi_1..phi_{T-1}, which are smooth, and x_1..x_T with U_i = k where
-log k < x_i <= log(k + 1): the embedding a_k = log k of the notes' eq. 15, whose factor is 1 / log(1 + 1/k). With the
-Jacobians of the logits, p_i has the exponent n_i + 1, and phi_i the exponent z_{i+1} + m_{i+1} + 1.
+There are d = 3 T - 1 coordinates: logit p_1..p_T and logit phi_1..phi_{T-1}, which are smooth, and x_1..x_T with U_i = k if
+log k < x_i <= log(k + 1). This is the embedding a_k = log k of eq. 15 of the notes, whose factor is 1 / log(1 + 1/k). With
+the Jacobians of the logits, p_i has the exponent n_i + 1, and phi_i the exponent z_{i+1} + m_{i+1} + 1.
 
-**Gradient** in the smooth coordinates. With w_i = phi_i (1 - p_{i+1}) chi_{i+1} / chi_i, the share of those not seen
-after i who lived on, what the later chi owe to the earlier ones adds up in
+**Gradient** in the smooth coordinates. Let w_i = phi_i (1 - p_{i+1}) chi_{i+1} / chi_i, the share of survivors among the
+animals not seen after i. The dependence of earlier chi on later ones accumulates in A_i = d log density / d log chi_i::
 
-    A_1 = R_1 - r_1,     A_{i+1} = R_{i+1} - r_{i+1} + w_i A_i          (A_i = d log density / d log chi_i)
+    A_1 = R_1 - r_1,     A_{i+1} = R_{i+1} - r_{i+1} + w_i A_i
     logit p_i:   (n_i + 1) (1 - p_i) - (U_i - u_i + z_i + 1) p_i - p_i w_{i-1} A_{i-1}
     logit phi_i: (z_{i+1} + m_{i+1} + 1) (1 - phi_i) - phi_i - A_i phi_i (1 - phi_i) (1 - (1 - p_{i+1}) chi_{i+1}) / chi_i
                  + phi_i (1 - phi_i) V_i [e/v + (e^2/v - 1) (1 - 2 phi_i) / 2v],     e = U_{i+1} - phi_i V_i, v = v_i
 
-**Hessian and third derivative** in the smooth coordinates, f_i for logit phi_i, q_i for logit p_i. In
+**Hessian and third derivative** in the smooth coordinates, with f_i for logit phi_i and q_i for logit p_i. In ::
 
     log chi_i = softplus(y_i) - softplus(f_i),     y_i = f_i - softplus(q_{i+1}) + log chi_{i+1}
 
-only y_i is no function of one coordinate: w_i = expit(y_i), and from i + 1 to i the slopes and the curvatures of y go over by
+only y_i is not a function of one coordinate, and w_i = expit(y_i). Its gradient Y_i and Hessian Q_i follow from those of
+i + 1::
 
     Y_i = e(f_i) - p_{i+1} e(q_{i+1}) + w_{i+1} Y_{i+1} - phi_{i+1} e(f_{i+1}),     the last two not for i = T - 1
     Q_i = -p'_{i+1} E(q_{i+1}) + w'_{i+1} Y_{i+1} Y_{i+1}' + w_{i+1} Q_{i+1} - phi'_{i+1} E(f_{i+1})
 
-(e a unit vector, E = e e', p' = p (1 - p) and so for phi and w, p'' = p' (1 - 2 p)). Then sum_i (R_i - r_i) log chi_i has
+Here e is a unit vector, E = e e', p' = p (1 - p) and p'' = p' (1 - 2 p), and similarly for phi and w. The derivatives of
+sum_i (R_i - r_i) log chi_i are ::
 
     hessian  sum_i A_i [w'_i Y_i Y_i' - phi'_i E(f_i) - w_i p'_{i+1} E(q_{i+1})]
     third    sum_i A_i [w''_i Y_i Y_i Y_i + w'_i (Y_i Q_i)_sym - phi''_i e(f_i)^3 - w_i p''_{i+1} e(q_{i+1})^3]
 
-with (Y Q)_sym = Y_a Q_bc + Y_b Q_ac + Y_c Q_ab. All else is diagonal. Of the weight, with k = e/v, derivatives in phi
-e_1 = -V, v_1 = V (1 - 2 phi), v_2 = -2 V, and the slope l_1 = k V + (k^2 - 1/v) v_1 / 2 as above,
+with (Y Q)_sym = Y_a Q_bc + Y_b Q_ac + Y_c Q_ab. All other terms are diagonal. The derivatives of the weight use k = e/v, the
+derivatives in phi e_1 = -V, v_1 = V (1 - 2 phi), v_2 = -2 V, and the slope l_1 = k V + (k^2 - 1/v) v_1 / 2 as above::
 
     k_1 = (e_1 - k v_1) / v              l_2 = k_1 V + (k k_1 + v_1/2v^2) v_1 + (k^2 - 1/v) v_2 / 2
     k_2 = -(2 k_1 v_1 + k v_2) / v       l_3 = k_2 V + (k_1^2 + k k_2 + v_2/2v^2 - v_1^2/v^3) v_1 + 2 (k k_1 + v_1/2v^2) v_2
 
-A change of one U_i touches its own factors and at most two of the weights: O(1), where the whole density is O(T).
+A change of one U_i affects its own factors and at most two of the weights. It costs O(1), and the whole density O(T).
 
 **The observations**, one after another (Burnham, Anderson, White, Brownie and Pollock 1987, American Fisheries Society
-Monograph 5; the product is the likelihood above): with the chance lambda_i = 1 - chi_i to be seen again after i,
+Monograph 5; the product is the likelihood above), with the probability lambda_i = 1 - chi_i of being seen again after i::
 
     u_i ~ Bin(U_i, p_i)      r_i ~ Bin(R_i, lambda_i)      m_i ~ Bin(z_{i-1} + r_{i-1}, p_i / (p_i + (1 - p_i) lambda_i))
 
-for i = 1..T, 1..T - 1 and 2..T - 1; m_T is known from the others. z_i = z_{i-1} + r_{i-1} - m_i.
+for i = 1..T, 1..T - 1 and 2..T - 1. m_T follows from the others, and z_i = z_{i-1} + r_{i-1} - m_i.
 
-``data``, rows over the occasions: u; n + 1; z - u + 1; R - r (0 at T); z_{i+1} + m_{i+1} + 1 (0 at T); sigma_B^2, U_max.
+The rows of the data, over the occasions, are u; n + 1; z - u + 1; R - r (0 at T); z_{i+1} + m_{i+1} + 1 (0 at T);
+sigma_B^2, U_max.
 """
 
 from __future__ import annotations
@@ -83,7 +86,7 @@ EMBEDDING = Embedding((1, None), a="log n")
 
 @jit
 def size(x: float) -> int:
-    """U of its coordinate."""
+    """Return the U of a coordinate."""
     return log_integer(x.real, 0)
 
 
@@ -94,13 +97,13 @@ def inside(U: int, i: int, data: np.ndarray) -> bool:
 
 @jit
 def own_factor(U: int, u: float) -> float:
-    """log of U!/(U-u)! and of the embedding's 1 / log(1 + 1/U)"""
+    """Return the log of U!/(U-u)! and of the factor 1 / log(1 + 1/U) of the embedding."""
     return math.lgamma(U + 1) - math.lgamma(U - u + 1) - log_log_width(U, 0)
 
 
 @jit
 def weight(U_next: int, U: int, i: int, phi: float, data: np.ndarray) -> tuple[float, float]:
-    """log N(U_{i+1}; phi V, v), and its derivative in phi."""
+    """Return log N(U_{i+1}; phi V, v) and its derivative in phi."""
     V = U - data[0, i]
     v = data[5, 0] + phi * (1 - phi) * V
     e = U_next - phi * V
@@ -136,7 +139,9 @@ def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> floa
     if not L.real > -np.inf:
         return L
     chi = 1.0 + 0.0 * q[0]
-    for i in range(T - 2, -1, -1):  # the chi wait in the places of the slopes in phi, which are written after their use
+    for i in range(
+        T - 2, -1, -1
+    ):  # the chi are stored in the entries of the slopes in phi, which are written after their use
         chi = expit(-q[T + i]) + expit(q[T + i]) * expit(-q[i + 1]) * chi
         out[T + i] = chi
     owed = 0.0 * q[0]  # w_{i-1} A_{i-1}
@@ -166,14 +171,14 @@ def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 @jit
 def logistic_slopes(u: float) -> tuple[float, float, float]:
-    """expit(u) and its first two derivatives."""
+    """Return expit(u) and its first two derivatives."""
     slope = 0.25 / np.cosh(0.5 * u) ** 2
     return expit(u), slope, -slope * np.tanh(0.5 * u)
 
 
 @jit
 def weight_curvatures(U_next: int, U: int, i: int, phi: float, data: np.ndarray) -> tuple[float, float]:
-    """The second and third derivative of :func:`weight` in phi."""
+    """Return the second and third derivative of :func:`weight` in phi."""
     V = U - data[0, i]
     v, v1, v2 = data[5, 0] + phi * (1 - phi) * V, V * (1 - 2 * phi), -2 * V
     k = (U_next - phi * V) / v
@@ -186,7 +191,7 @@ def weight_curvatures(U_next: int, U: int, i: int, phi: float, data: np.ndarray)
 
 @jit
 def diagonal_terms(q: np.ndarray, i: int, data: np.ndarray) -> tuple[float, float, float, float]:
-    """Second and third derivatives in logit p_i and in logit phi_i of all but the chi: four numbers."""
+    """Return the second and third derivatives in logit p_i and in logit phi_i of all terms except the chi: four numbers."""
     T = data.shape[1]
     U = size(q[2 * T - 1 + i])
     _, slope, curved = logistic_slopes(q[i])
@@ -214,7 +219,7 @@ def all_inside(q: np.ndarray, data: np.ndarray) -> bool:
 
 @jit_allocating
 def shares(q: np.ndarray, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """y_i and A_i, (T - 1,) each."""
+    """Return y_i and A_i, of shape (T - 1,) each."""
     T = data.shape[1]
     y, A = np.zeros(T - 1, q.dtype), np.zeros(T - 1, q.dtype)
     s = -softplus(q[T - 1])  # log((1 - p_{i+1}) chi_{i+1})
@@ -230,7 +235,7 @@ def shares(q: np.ndarray, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @jit
 def one_earlier(q: np.ndarray, y: np.ndarray, i: int, Y: np.ndarray, Q: np.ndarray) -> None:
-    """Y_i and Q_i in place of those of i + 1; i = T - 2 needs zeros."""
+    """Replace Y_{i+1} and Q_{i+1} by Y_i and Q_i; i = T - 2 needs zeros."""
     T, m = y.shape[0] + 1, Y.shape[0]
     if i < T - 2:
         w, w1, _ = logistic_slopes(y[i + 1])
@@ -298,7 +303,7 @@ def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 @jit_allocating
 def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
-    """The contraction of each term by itself: O(T^3), where the tensor costs O(T^4)."""
+    """Contract each term by itself, which costs O(T^3); the tensor costs O(T^4)."""
     T = data.shape[1]
     m = 2 * T - 1
     out[:] = 0.0
@@ -357,7 +362,7 @@ def constrain(q: np.ndarray) -> dict:
 
 
 def whole_numbers(values: list[int], name: str, length: int | None = None) -> np.ndarray:
-    """A vector of whole numbers >= 0 as floats."""
+    """Return a vector of whole numbers >= 0 as floats."""
     x = array_of_numbers(name, values)
     if x.ndim != 1 or (length is not None and len(x) != length):
         raise ShapeError(
@@ -369,7 +374,7 @@ def whole_numbers(values: list[int], name: str, length: int | None = None) -> np
 
 
 def chances(values: dict) -> tuple[np.ndarray, np.ndarray]:
-    """lambda_i for i = 1..T - 1; and that an animal with a mark, to be seen at i or after it, is seen at i = 2..T - 1."""
+    """Return lambda_i for i = 1..T - 1, and the probability of capture at i = 2..T - 1 of a marked animal seen at or after i."""
     p, phi = values["p"], values["phi"]
     T = p.shape[-1]
     again = np.zeros(p.shape)  # lambda_T = 0
@@ -382,7 +387,7 @@ def chances(values: dict) -> tuple[np.ndarray, np.ndarray]:
 def log_likelihood(
     values: dict, u: np.ndarray, r: np.ndarray, m: np.ndarray, R: np.ndarray, marked: np.ndarray
 ) -> dict:
-    """``marked``: z_{i-1} + r_{i-1} = z_i + m_i."""
+    """Return the log likelihood of each observation; ``marked`` is z_{i-1} + r_{i-1} = z_i + m_i."""
     again, now = chances(values)
     return {
         "u": log_binomial(u, values["U"], values["p"]),
@@ -392,7 +397,7 @@ def log_likelihood(
 
 
 def posterior_predictive(values: dict, rng: np.random.Generator, R: np.ndarray) -> dict:
-    """A new experiment with as many animals let go."""
+    """Return a new experiment with the same number of released animals."""
     again, now = chances(values)
     u = rng.binomial(values["U"].astype(int), values["p"])
     r = rng.binomial(R.astype(int), again)
@@ -407,14 +412,61 @@ def posterior_predictive(values: dict, rng: np.random.Generator, R: np.ndarray) 
 def JollySeber(
     n: Any = None, R: Any = None, r: Any = None, m: Any = None, sigma_B: float = 500.0, U_max: int = 5000
 ) -> Model:
-    """Capture and recapture; the black-kneed capsid counts (T = 13) if nothing is given.
+    """Return the Jolly-Seber model of capture and recapture.
 
-    n (T,): caught. R, r (T - 1,): let go with a mark, and those of them seen again. m (T,): caught with a mark,
-    m[0] = 0. z follows from these. Variables p (T,), phi (T - 1,), and the integers U (T,); discontinuous are the last T
-    coordinates.
+    Animals are caught on T occasions, marked and released. The unknowns are the probabilities p_i of capture and phi_i of
+    survival, both uniform a priori, and the number U_i of unmarked animals::
 
-    The default's ``reference`` has Monte Carlo errors. The law of U_1 is very skewed: log U_1 is the better figure to
-    compare. Raises ShapeError, ValueError.
+        u_i ~ Bin(U_i, p_i)      r_i ~ Bin(R_i, lambda_i)      m_i ~ Bin(z_{i-1} + r_{i-1}, p_i / (p_i + (1 - p_i) lambda_i))
+        U_1 ~ 1/U_1      U_{i+1} | U_i ~ N(phi_i V_i, sigma_B^2 + phi_i (1 - phi_i) V_i),   V_i = U_i - u_i,   U_i <= U_max
+
+    with u = n - m, the probability lambda_i of being seen again after i, and a variance as second argument. The number z_i of
+    marked animals seen before and after i but not on i follows from the counts. The variables are ``p`` of shape (T,), ``phi``
+    of shape (T - 1,) and the integers ``U`` of shape (T,). The last T coordinates are discontinuous. The module has the
+    derivatives.
+
+    Parameters
+    ----------
+    n : array_like of shape (T,), optional
+        Numbers of animals caught. Defaults to the black-kneed capsid counts with T = 13.
+    R : array_like of shape (T - 1,), optional
+        Numbers of animals released with a mark.
+    r : array_like of shape (T - 1,), optional
+        Numbers of released animals that are seen again.
+    m : array_like of shape (T,), optional
+        Numbers of animals caught with a mark, with ``m[0] = 0``.
+    sigma_B : float, default 500.0
+        Standard deviation of births and immigration.
+    U_max : int, default 5000
+        Upper limit of U.
+
+    Returns
+    -------
+    Model
+        The model. For the default data, ``reference`` has moments with Monte Carlo errors.
+
+    Raises
+    ------
+    ValueError
+        If the counts are not those of one experiment, or only some of them are given.
+    refhmc.errors.ShapeError
+        If the shapes do not fit.
+
+    Notes
+    -----
+    The posterior of U_1 is very skewed. Compare log U_1 with the reference instead of U_1.
+
+    References
+    ----------
+    G. A. F. Seber (1982), The estimation of animal abundance.
+    A. Nishimura, D. B. Dunson and J. Lu (2017), Discontinuous Hamiltonian Monte Carlo for sampling discrete parameters.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> model = refhmc.models.JollySeber()
+    >>> model.dim, len(model.discontinuous)
+    (38, 13)
     """
     given = [value is not None for value in (n, R, r, m)]
     if any(given) != all(given):
@@ -457,7 +509,7 @@ def JollySeber(
         discontinuous=["log_U"],
         log_density_change=log_density_change,
         name="jolly-seber",
-        recommended=Recommended("dhmc", "", "20 steps a draw, its default, move too little", (("n_steps", 40),)),
+        recommended=Recommended("dhmc", "", "its default of 20 steps per draw moves too little", (("n_steps", 40),)),
         reference=jolly_seber_reference() if published else None,
         initial=np.concatenate(start),
         dims={

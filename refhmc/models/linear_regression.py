@@ -1,18 +1,18 @@
 """Linear regression with unknown noise: y ~ N(X beta, sigma^2 I), beta flat, sigma ~ C+(0, 2.5) (half-Cauchy).
 
-Coordinates (beta, u), u = log sigma. The sum of squares is S = S0 + |R (beta - b)|^2, exactly, where X = Q R, b is the
-least-squares solution and S0 its residual sum of squares: the n observations are not visited again. With G = R'R,
+The coordinates are (beta, u), u = log sigma. The sum of squares is exactly S = S0 + |R (beta - b)|^2, where X = Q R, b is the
+least-squares solution and S0 its residual sum of squares. The cost therefore does not depend on n. With G = R'R,
 f = e^{-2u} G (beta - b) and s = e^{-2u} S, and with h = u - log 2.5, for which the half-Cauchy and the Jacobian of the
-logarithm together are -log(2 cosh h) (see ``eight_schools``):
+logarithm together are -log(2 cosh h) (see ``eight_schools``), ::
 
     L = -n u - s/2 - log(2 cosh h)
     dL/dbeta = -f                    dL/du = -n + s - tanh h
     beta beta: -e^{-2u} G            beta u: 2 f                     u u: -2 s - sech^2 h
     beta beta u: 2 e^{-2u} G         beta u u: -4 f                  u u u: 4 s + 2 sech^2 h tanh h
 
-Fisher metric: beta beta: e^{-2u} G, beta u: 0, u u: 2 n, plus minus the prior's Hessian, sech^2 h, at u u.
+The Fisher metric has beta beta: e^{-2u} G, beta u: 0, u u: 2 n, plus minus the Hessian of the prior, sech^2 h, at u u.
 
-Data: the rows of R, those of G, a row of b and a row [n, S0, 0, ...]; at least two columns.
+The data are the rows of R, those of G, a row of b and a row [n, S0, 0, ...], with at least two columns.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LOG_SCALE = math.log(SCALE)
 
 @jit
 def misfit(q: np.ndarray, data: np.ndarray, precision: float, out: np.ndarray) -> float:
-    """out[:d] = -f; returns s. (By way of R, which is far better conditioned than G.)"""
+    """Write out[:d] = -f and return s, using R, which is much better conditioned than G."""
     d = q.shape[0] - 1
     b = data[2 * d]
     total = data[2 * d + 1, 1]
@@ -52,7 +52,7 @@ def misfit(q: np.ndarray, data: np.ndarray, precision: float, out: np.ndarray) -
             row += data[i, j] * (q[j] - b[j])
         out[i] = row
         total += row * row
-    for j in range(d - 1, -1, -1):  # R' times that, in place: the j-th needs the first j only
+    for j in range(d - 1, -1, -1):  # multiply by R' in place: entry j needs the first j only
         row = 0.0
         for i in range(j + 1):
             row += data[i, j] * out[i]
@@ -168,7 +168,7 @@ def fisher_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.n
 
 @jit
 def log_prior(q: np.ndarray, out: np.ndarray) -> float:
-    """The log prior in q, and its gradient."""
+    """Return the log prior in q, and write its gradient."""
     u = q[q.shape[0] - 1]
     out[:] = 0.0
     value, out[q.shape[0] - 1] = half_cauchy(u - LOG_SCALE, np.exp(2 * u) / (SCALE * SCALE))
@@ -181,7 +181,7 @@ part_log_density, part_gradient, part_value_and_gradient = functions_of_a_part(
 
 
 def share_of(X: np.ndarray, y: np.ndarray, before: float, rows: np.ndarray, share: float) -> Model:
-    """The regression of some of the rows, with a ``share`` of what there was of the log prior."""
+    """Return the regression of some of the rows, with a ``share`` of the previous share of the log prior."""
     X, y, share = X[rows], y[rows], before * share
     return Model(
         X.shape[1] + 1,
@@ -204,7 +204,7 @@ def names_of(X: np.ndarray) -> list[str]:
 
 
 def sums_of(X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The data; the least-squares solution of least norm, where there are several."""
+    """Return the data of the model; if there are several least-squares solutions, with that of least norm."""
     n, d = X.shape
     R = np.linalg.qr(X, mode="r")
     b = np.linalg.lstsq(X, y)[0]
@@ -221,12 +221,12 @@ def constrain(q: np.ndarray) -> dict:
 
 
 def outputs(q: np.ndarray, X: Any) -> np.ndarray:
-    """x . beta, (n, 1)"""
+    """Return x . beta, of shape (n, 1)."""
     return rows_of(X, len(q) - 1) @ q[:-1, None]
 
 
 def likelihood(q: np.ndarray) -> Gaussian:
-    """N(x . beta, sigma^2)"""
+    """Return the distribution N(x . beta, sigma^2)."""
     return Gaussian(math.exp(-2 * q[-1]))
 
 
@@ -241,10 +241,46 @@ def posterior_predictive(values: dict, rng: np.random.Generator, X: np.ndarray) 
 
 @recreatable
 def LinearRegression(X: Any = None, y: Any = None) -> Model:
-    """Regression of ``y`` (n,) on ``X`` (n, d), used as it is; dimension d + 1, variables ``beta`` and ``sigma``.
+    """Return a linear regression with unknown noise.
 
-    By default the children's test scores of posteriordb, on the mother's schooling, her IQ and their product, in their
-    own units: the coefficients' scales differ by a factor of 100 and their correlations reach 0.99.
+    The model is ::
+
+        y ~ N(X beta, sigma^2 I),      beta flat,      sigma ~ C+(0, 2.5)
+
+    with a half-Cauchy prior of sigma. The variables are ``beta`` of shape (d,) and ``sigma``. The model has all derivatives and
+    the Fisher metric.
+
+    Parameters
+    ----------
+    X : array_like of shape (n, d), optional
+        Inputs, used without change: include a column of ones for an intercept. Defaults to those of
+        ``kidiq-kidscore_interaction`` in posteriordb: the mother's schooling, her IQ and their product, in their own units. The
+        scales of these coefficients differ by a factor of 100, and their correlations reach 0.99.
+    y : array_like of shape (n,), optional
+        Observations, to be given together with `X`. Defaults to the test scores of the children.
+
+    Returns
+    -------
+    Model
+        The model. For the default data, ``reference`` has the moments of the published draws.
+
+    Raises
+    ------
+    ValueError
+        If only one argument is given, entries are not finite, columns of `X` are not independent, or `y` is fitted exactly.
+    refhmc.errors.ShapeError
+        If the shapes do not fit.
+
+    References
+    ----------
+    M. Magnusson et al., posteriordb, posterior kidiq-kidscore_interaction.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> model = refhmc.models.LinearRegression([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]], [0.1, 1.2, 1.9])
+    >>> model.reference_names
+    ['beta[0]', 'beta[1]', 'sigma']
     """
     if (X is None) != (y is None):
         raise ValueError("X and y must be given together; give both, or neither for the default data.")

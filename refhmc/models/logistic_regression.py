@@ -1,23 +1,23 @@
 """Bayesian logistic regression: y_i ~ Bernoulli(sigma(x_i . beta)), beta ~ N(0, s^2 I), sigma(t) = 1/(1 + e^-t).
 
-With the signed rows z_i = (2 y_i - 1) x_i and the margins m_i = z_i . beta, both classes have the same terms:
+With the signed rows z_i = (2 y_i - 1) x_i and the margins m_i = z_i . beta, both classes have the same terms::
 
     L(beta) = sum_i log sigma(m_i) - |beta|^2 / (2 s^2)         log sigma(m) = min(m, 0) - log(1 + e^-|m|)
     dL/dbeta = sum_i sigma(-m_i) z_i - beta / s^2
     hessian  = -sum_i v_i z_i z_i' - I / s^2                    v = sigma(m) sigma(-m)
     third    = sum_i v_i tanh(m_i / 2) z_i z_i z_i              (dv/dm = -v tanh(m/2))
-    trace(M) = sum_i v_i tanh(m_i / 2) (z_i' M z_i) z_i
+    hessian_contraction(M) = sum_i v_i tanh(m_i / 2) (z_i' M z_i) z_i
 
-The second derivatives do not contain y, so the Fisher metric is minus the Hessian (Girolami and Calderhead 2011).
-Every term of the log likelihood is negative: nothing cancels, however large the margins.
+The second derivatives do not contain y, so the Fisher metric is minus the Hessian (Girolami and Calderhead 2011). Every term
+of the log likelihood is negative, so that nothing cancels for large margins.
 
-Data: one row for each column of the signed x's, so that all loops run over the n observations; then [1/s^2, 0, 0, ...].
-A chain's own copy has room after them, where the terms of the sums stay while gradient, metric and trace are taken at the
-same position.
+The data are one row for each column of the signed x's, so that all loops run over the n observations, then
+[1/s^2, 0, 0, ...]. The copy of a chain has more rows. They store the terms of the sums while gradient, metric and
+contraction are evaluated at the same position.
 
-Speed. Each observation costs one exponential and no logarithm. The exponentials are computed here, in vector registers,
-in a third of the time that calls to the mathematical library take; the factors 1 + e_i are multiplied as
-(1+a)(1+b) - 1 = a + b + ab, which keeps the digits of small e_i, and one logarithm serves 512 of them.
+Each observation costs one exponential and no logarithm. The exponentials are computed here, in vector registers, in a third
+of the time of the mathematical library. The factors 1 + e_i are multiplied as (1+a)(1+b) - 1 = a + b + ab, which keeps the
+digits of small e_i, and one logarithm serves 512 of them.
 """
 
 from __future__ import annotations
@@ -50,30 +50,34 @@ from refhmc.numerics.linalg import dot
 # ---------------------------------------------------------------------------------------------------- text on arrays
 
 
-# Numbers in the products of pairs of columns, at most.
+# Limit of the numbers in the products of pairs of columns.
 MOST_PAIRS = 2**24
 
 
 class LogisticRegressionOnArrays(TextOnArrays):
-    """``rows``: the signed rows z_i, (n, d); ``precision``: 1 / s^2. A sum over the rows is one product for all positions.
+    """The array implementation. ``rows`` are the signed rows z_i, (n, d), and ``precision`` is 1 / s^2.
 
-    log sigma(m) = min(m, 0) - log(1 + e^-|m|), and sigma(-m) is the exponential of log sigma(-m). The Fisher metric of many
-    positions is their v (..., n) times ``pairs``, the products z_ij z_ik with j <= k, (n, d (d + 1) / 2), where there is room.
+    A sum over the rows is one matrix product for all positions. log sigma(m) = min(m, 0) - log(1 + e^-|m|), and sigma(-m) is
+    the exponential of log sigma(-m). The Fisher metric of many positions is their v (..., n) times ``pairs``, the products
+    z_ij z_ik with j <= k, (n, d (d + 1) / 2), if these fit into memory.
 
-    ``largest``: so many numbers at most in the margins of a gradient, which takes that many rows of the data at a time.
+    ``largest`` limits the numbers in the margins of a gradient, which uses as many rows of the data at a time.
     """
 
     name = "logistic regression"
 
     def __init__(self, rows: np.ndarray, precision: float, xp: Any = np) -> None:
         self.dim, self.rows, self.precision, self.xp = rows.shape[1], xp.asarray(rows), precision, xp
-        self.largest = 2**19 if xp is np else 2**26  # what fits into a processor's cache; what occupies a GPU
+        self.largest = 2**19 if xp is np else 2**26  # fits into the cache of a processor, or occupies a GPU
         self.room = len(rows) * self.dim * (self.dim + 1) / 2 <= MOST_PAIRS
 
     @functools.cached_property
     def columns(self) -> tuple:
-        """Of the pairs j <= k: the places of (j, k) and of (k, j) in a matrix in one row, 1/2 where j = k, else 1; and for each
-        entry of such a matrix the pair."""
+        """Return index tables for the pairs j <= k.
+
+        They are the places of (j, k) and of (k, j) in a matrix in one row, weights 1/2 if j = k and 1 otherwise, and the pair
+        of each entry of such a matrix.
+        """
         j, k = np.triu_indices(self.dim)
         pair = np.zeros((self.dim, self.dim), dtype=int)
         pair[j, k] = pair[k, j] = np.arange(len(j))
@@ -82,12 +86,12 @@ class LogisticRegressionOnArrays(TextOnArrays):
 
     @functools.cached_property
     def pairs(self) -> Array:
-        """Made when they are first needed: a text that is made for one gradient (``streamed``) has no use for them."""
+        """The products of pairs of columns, computed when first needed: a single gradient does not use them."""
         j, k = (self.xp.asarray(each) for each in np.triu_indices(self.dim))
         return self.xp.take(self.rows, j, axis=1) * self.xp.take(self.rows, k, axis=1)
 
     def margins(self, beta: Array) -> tuple[Array, Array, Array]:
-        """z, (n, d); m = z beta and e^-|m|, (..., n)"""
+        """Return z, (n, d), and m = z beta and e^-|m|, (..., n)."""
         xp, (z,) = namespace(beta), in_dtype_of(beta, self.rows)
         m = batched.rows_times(beta, batched.transpose(z))
         return z, m, xp.exp(-xp.abs(m))
@@ -138,7 +142,7 @@ class LogisticRegressionOnArrays(TextOnArrays):
 
 
 def few(beta: Array) -> bool:
-    """Whether there are fewer positions than coordinates: v_i z_i of each is then no larger than the pairs."""
+    """Return whether there are fewer positions than coordinates, so that v_i z_i of each is not larger than the pairs."""
     return math.prod(beta.shape[:-1]) < beta.shape[-1]
 
 
@@ -147,7 +151,7 @@ def few(beta: Array) -> bool:
 
 @jit_sum
 def combine(rows: np.ndarray, weights: np.ndarray, out: np.ndarray) -> None:
-    """out[i] = sum_j weights[j] rows[j, i], for as many i as ``out`` has: four rows for each pass over it."""
+    """Write out[i] = sum_j weights[j] rows[j, i] for all entries of ``out``, four rows per pass."""
     d = weights.shape[0]
     out[:] = 0.0
     for j in range(0, d - 3, 4):
@@ -163,7 +167,7 @@ def combine(rows: np.ndarray, weights: np.ndarray, out: np.ndarray) -> None:
 
 @jit_sum
 def project(z: np.ndarray, w: np.ndarray, out: np.ndarray) -> None:
-    """out[j] = sum_i z[j, i] w[i]"""
+    """Write out[j] = sum_i z[j, i] w[i]."""
     n, d = z.shape[1], z.shape[0]
     for j in range(0, d - 3, 4):  # four rows for each pass over w
         t0 = t1 = t2 = t3 = 0.0
@@ -180,17 +184,17 @@ def project(z: np.ndarray, w: np.ndarray, out: np.ndarray) -> None:
 LOG2_E = 1.4426950408889634
 LN2_HIGH = 6.93147180369123816490e-01  # its last 21 bits are 0: k LN2_HIGH is exact for whole k up to 2^21
 LN2_LOW = 1.90821492927058770002e-10  # log 2 - LN2_HIGH
-ROUND = 1.5 * 2.0**52  # x + ROUND has the whole number nearest to x in its last bits
+ROUND = 1.5 * 2.0**52  # x + ROUND has the integer nearest to x in its last bits
 LEAST = 0x4338000000000000 - 1022  # the bits of ROUND - 1022
 
 
 @jit
 def exponentials(x: np.ndarray, power: np.ndarray, bits: np.ndarray) -> None:
-    """exp(x) = power (1 + x) for the new x, old x in [-800, 0]: to 1.3 units in the last place, in vector registers.
+    """Compute exp(x) = power (1 + x), with the new x on the right, for x in [-800, 0], to 1.3 units in the last place.
 
-    exp(x) = 2^k exp(r) with |r| <= log(2)/2; exp(r) = (even + odd)/(even - odd), its [6/6] Pade approximant, to 1e-18.
-    Returned apart, the factors also give exp(x) - 1 = (power - 1) + power x without cancellation. ``bits`` is ``power``
-    seen as whole numbers. Below exp(-708) there is 0.
+    exp(x) = 2^k exp(r) with |r| <= log(2)/2, and exp(r) = (even + odd)/(even - odd), its [6/6] Pade approximant, to 1e-18.
+    The separate factors also give exp(x) - 1 = (power - 1) + power x without cancellation. ``bits`` is ``power`` seen as whole
+    numbers. Below exp(-708) the result is 0.
     """
     n = x.shape[0]
     for i in range(n):
@@ -208,7 +212,7 @@ def exponentials(x: np.ndarray, power: np.ndarray, bits: np.ndarray) -> None:
 
 @jit_sum
 def split_margins(m: np.ndarray, x: np.ndarray) -> float:
-    """x = -|m|, held above -800; returns sum_i min(m_i, 0)."""
+    """Write x = -|m|, at least -800, and return sum_i min(m_i, 0)."""
     total = 0.0
     for i in range(m.shape[0]):
         t = -m[i] if m[i].real > 0 else m[i]
@@ -219,7 +223,7 @@ def split_margins(m: np.ndarray, x: np.ndarray) -> float:
 
 @jit
 def log_product(e: np.ndarray) -> float:
-    """sum_i log(1 + e_i) for 0 <= e_i <= 1; e is used up."""
+    """Return sum_i log(1 + e_i) for 0 <= e_i <= 1; e is overwritten."""
     total = 0.0
     for start in range(0, e.shape[0], 512):  # a product of at most 2^512
         part = e[start : start + 512]
@@ -236,7 +240,7 @@ def log_product(e: np.ndarray) -> float:
 
 @jit_allocating
 def margins(q: np.ndarray, data: np.ndarray, m: np.ndarray, x: np.ndarray, power: np.ndarray) -> float:
-    """m_i = z_i . beta, and exp(-|m_i|) = power_i (1 + x_i); returns sum_i min(m_i, 0)."""
+    """Compute m_i = z_i . beta and exp(-|m_i|) = power_i (1 + x_i), and return sum_i min(m_i, 0)."""
     combine(data[: q.shape[0]], q, m)
     total = split_margins(m, x)
     exponentials(x, power, power.view(np.int64))
@@ -253,20 +257,21 @@ def log_density(q: np.ndarray, data: np.ndarray) -> float:
     return total - log_product(e) - 0.5 * data[q.shape[0], 0] * dot(q, q)
 
 
-# What depends on the position alone, for gradient, metric and trace: rows [1, log likelihood, q], sigma(-m), v, dv/dm.
+# Terms that depend on the position only, for gradient, metric and contraction: rows [1, log likelihood, q], sigma(-m), v,
+# dv/dm.
 KEY, SIGMA, CURVATURE, SLOPE = range(4)
 N_TERMS = 4
 
 
 @jit
 def has_room(q: np.ndarray, data: np.ndarray) -> bool:
-    """Whether this is a chain's own copy of the data, which has rows more to keep the terms in."""
+    """Return whether this is the copy of a chain, which has additional rows for the terms."""
     return data.shape[0] > q.shape[0] + 1
 
 
 @jit
 def is_key(q: np.ndarray, key: Any) -> Any:
-    """Whether the terms are those at ``q``."""
+    """Return whether the terms are those at ``q``."""
     j = 0
     while j < q.shape[0] and q[j] == key[2 + j]:
         j += 1
@@ -275,7 +280,7 @@ def is_key(q: np.ndarray, key: Any) -> Any:
 
 @jit_allocating
 def terms_at(q: np.ndarray, data: np.ndarray) -> np.ndarray:
-    """The rows of terms at ``q``: those in the data's room, made anew if they are of another position, or new ones."""
+    """Return the rows of terms at ``q``, from the additional rows of the data or newly computed."""
     if not has_room(q, data):
         terms = np.empty((N_TERMS, data.shape[1]), q.dtype)
         make_terms(q, data, terms)
@@ -290,7 +295,7 @@ def terms_at(q: np.ndarray, data: np.ndarray) -> np.ndarray:
 
 @jit_allocating
 def make_terms(q: np.ndarray, data: np.ndarray, terms: np.ndarray) -> float:
-    """sigma(-m_i), v_i = sigma(m_i) sigma(-m_i) and dv_i/dm_i = -v_i tanh(m_i/2); returns the log likelihood."""
+    """Write sigma(-m_i), v_i = sigma(m_i) sigma(-m_i) and dv_i/dm_i = -v_i tanh(m_i/2), and return the log likelihood."""
     n = data.shape[1]
     sigma, v, slope = terms[SIGMA], terms[CURVATURE], terms[SLOPE]
     e, power = np.empty(n, q.dtype), np.empty(n)
@@ -298,8 +303,10 @@ def make_terms(q: np.ndarray, data: np.ndarray, terms: np.ndarray) -> float:
     for i in range(n):
         e[i] = power[i] * (1 + v[i])
         sigma[i] = (e[i] if slope[i].real > 0 else 1.0) / (1 + e[i])
-        t = -((power[i] - 1) + power[i] * v[i]) / (1 + e[i])  # tanh |m/2|, also where it is small
-        v[i] = e[i] / (1 + e[i]) ** 2 if t.real > 0.5 else 0.25 - 0.25 * t * t  # each where its derivative is exact
+        t = -((power[i] - 1) + power[i] * v[i]) / (1 + e[i])  # tanh |m/2|, accurate for small arguments
+        v[i] = (
+            e[i] / (1 + e[i]) ** 2 if t.real > 0.5 else 0.25 - 0.25 * t * t
+        )  # each in the range in which its derivative is exact
         slope[i] = -v[i] * t if slope[i].real > 0 else v[i] * t
     return total - log_product(e)
 
@@ -331,7 +338,7 @@ def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 @jit_products
 def sixteen_products(x: np.ndarray, z: np.ndarray, j: int, k: int, out: np.ndarray) -> None:
-    """out[j + g, k + h] = x[g] . z[k + h], g and h = 0 ... 3: what is loaded is used four times."""
+    """Write out[j + g, k + h] = x[g] . z[k + h] for g, h = 0 ... 3, so that each loaded number is used four times."""
     x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
     z0, z1, z2, z3 = z[k], z[k + 1], z[k + 2], z[k + 3]
     a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = 0.0
@@ -360,17 +367,17 @@ def sixteen_products(x: np.ndarray, z: np.ndarray, j: int, k: int, out: np.ndarr
 
 @jit
 def weigh(v: np.ndarray, z: np.ndarray, out: np.ndarray) -> None:
-    """out_i = v_i z_i"""
+    """Write out_i = v_i z_i."""
     for i in range(v.shape[0]):
         out[i] = v[i] * z[i]
 
 
 @jit
 def weighted_gram(z: np.ndarray, v: np.ndarray, work: np.ndarray, out: np.ndarray) -> None:
-    """out[j, k] = sum_i v_i z[j, i] z[k, i], four rows by four at a time; ``work`` (4, n)."""
+    """Write out[j, k] = sum_i v_i z[j, i] z[k, i], four rows by four at a time; ``work`` has shape (4, n)."""
     d = z.shape[0]
     for t in range(0, d if d >= 4 else 0, 4):
-        j = min(t, d - 4)  # the last four rows may have been met before
+        j = min(t, d - 4)  # the last four rows may overlap earlier ones
         for h in range(4):
             weigh(v, z[j + h], work[h])
         for k in range(0, j + 4, 4):
@@ -385,7 +392,7 @@ def weighted_gram(z: np.ndarray, v: np.ndarray, work: np.ndarray, out: np.ndarra
 
 @jit_products
 def add_sixteen_products(z: np.ndarray, j: int, k: int, c: np.ndarray, form: np.ndarray) -> None:
-    """form_i += sum_gh c[g, k + h] z[j + g, i] z[k + h, i], g and h = 0 ... 3; rows beyond the last (c = 0) are the last."""
+    """Add sum_gh c[g, k + h] z[j + g, i] z[k + h, i], g, h = 0 ... 3, to form_i; rows beyond the last (c = 0) are the last."""
     last = z.shape[0] - 1
     x0, x1, x2, x3 = z[j], z[min(j + 1, last)], z[min(j + 2, last)], z[min(j + 3, last)]
     z0, z1, z2, z3 = z[k], z[min(k + 1, last)], z[min(k + 2, last)], z[min(k + 3, last)]
@@ -404,9 +411,9 @@ def add_sixteen_products(z: np.ndarray, j: int, k: int, c: np.ndarray, form: np.
 
 @jit
 def quadratic_forms(z: np.ndarray, M: np.ndarray, c: np.ndarray, form: np.ndarray) -> None:
-    """form_i = z_i' M z_i, z_i the columns of ``z``, from the lower triangle of M + M': four rows by four at a time.
+    """Write form_i = z_i' M z_i, with z_i the columns of ``z``, from the lower triangle of M + M', four rows by four at a time.
 
-    ``c`` (4, d + 3), the triangle's four rows.
+    ``c``, of shape (4, d + 3), holds four rows of the triangle.
     """
     d, zero = z.shape[0], 0.0 * M[0, 0]
     form[:] = 0.0
@@ -477,7 +484,7 @@ def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.
 
 
 def signed_rows(X: npt.ArrayLike, y: npt.ArrayLike) -> np.ndarray:
-    """The rows of X (n, d), those with a label y (n,) of zero turned round. Raises ShapeError, ValueError."""
+    """Return the rows of X (n, d), with the opposite sign for labels y (n,) of zero. Raises ShapeError or ValueError."""
     X, y = array_of_numbers("X", X), array_of_numbers("y", y)
     if X.ndim != 2 or 0 in X.shape:
         raise ShapeError(f"X must have shape (n, d) with n and d at least 1; got {X.shape}.")
@@ -500,11 +507,51 @@ def LogisticRegression(
     name: str = "logistic regression",
     inputs: Sequence[str] | None = None,
 ) -> Model:
-    """Logistic regression of ``y`` (n,), zeros and ones, on ``X`` (n, d), used as it is; variable ``beta``.
+    """Return a Bayesian logistic regression.
 
-    ``X`` and ``y`` may be arrays, lists, or a data frame and a series of pandas.
-    Put a column of ones into ``X`` for an intercept. ``prior_scale`` is the standard deviation of every coefficient.
-    ``inputs``: names of the columns, for the result.
+    The model is ::
+
+        y_i ~ Bernoulli(1 / (1 + exp(-x_i . beta))),      beta ~ N(0, prior_scale^2 I)
+
+    The variable is ``beta``, of shape (d,). The model has all derivatives. Its Fisher metric is minus the Hessian.
+
+    Parameters
+    ----------
+    X : array_like of shape (n, d)
+        Inputs, used without change: include a column of ones for an intercept. Lists and data frames of pandas are accepted.
+    y : array_like of shape (n,)
+        Labels, zeros and ones.
+    prior_scale : float, default 1.0
+        Standard deviation of the prior of each coefficient.
+    reference : Reference, optional
+        Known moments of the posterior.
+    name : str, default "logistic regression"
+        Name in messages and results.
+    inputs : sequence of str, optional
+        Names of the columns, for the result.
+
+    Returns
+    -------
+    Model
+        The model.
+
+    Raises
+    ------
+    refhmc.errors.ShapeError
+        If the shapes do not fit.
+    ValueError
+        If entries are not finite, labels are not 0 and 1, or `prior_scale` is not positive.
+
+    References
+    ----------
+    M. Girolami and B. Calderhead (2011), Riemann manifold Langevin and Hamiltonian Monte Carlo methods, sec. 7.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> model = refhmc.models.LogisticRegression([[1.0, 0.2], [1.0, -1.0], [1.0, 0.9]], [1, 0, 1])
+    >>> model.gradient([0.0, 0.0]).round(3).tolist()
+    [0.5, 1.05]
     """
     X, y = from_table("X", X), from_table("y", y)
     rows = signed_rows(X, y)
@@ -548,7 +595,7 @@ def LogisticRegression(
 
 
 def log_likelihood(values: dict, rows: np.ndarray) -> dict:
-    """log sigma(m_i)"""
+    """Return log sigma(m_i)."""
     return {"y": -np.logaddexp(0.0, -(values["beta"] @ rows.T))}
 
 
@@ -562,20 +609,39 @@ def prior(rng: np.random.Generator, d: int, scale: float) -> dict:
 
 
 def outputs(beta: np.ndarray, X: Any) -> np.ndarray:
-    """x . beta, (n, 1)"""
+    """Return x . beta, of shape (n, 1)."""
     return rows_of(X, len(beta)) @ beta[:, None]
 
 
 def share_of(
     X: npt.ArrayLike, y: npt.ArrayLike, prior_scale: float, name: str, rows: np.ndarray, share: float
 ) -> Model:
-    """The regression of some of the rows, with a ``share`` of the log prior."""
+    """Return the regression of some of the rows, with a ``share`` of the log prior."""
     return LogisticRegression(np.asarray(X)[rows], np.asarray(y)[rows], prior_scale / math.sqrt(share), name=name)
 
 
 @recreatable
 def BreastCancer() -> Model:
-    """Breast cancer of Ljubljana, d = 10, with the published answer (Brofos and Lederman 2021, appendix F)."""
+    """Return the logistic regression of the breast cancer data of Ljubljana.
+
+    The model is that of :func:`LogisticRegression` with d = 10 and ``prior_scale=1``.
+
+    Returns
+    -------
+    Model
+        The model, with moments by importance sampling in ``reference``.
+
+    References
+    ----------
+    J. A. Brofos and R. R. Lederman (2021), Evaluating the implicit midpoint integrator for Riemannian manifold Hamiltonian
+    Monte Carlo, appendix F.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> refhmc.models.BreastCancer().dim
+    10
+    """
     X, y, inputs, _ = datasets.breast_cancer()
     reference = datasets.logistic_reference("breast_cancer_ljubljana")
     return LogisticRegression(X, y, reference=reference, name="breast cancer", inputs=inputs)
@@ -583,7 +649,21 @@ def BreastCancer() -> Model:
 
 @recreatable
 def Diabetes() -> Model:
-    """Diabetes among the Pima, d = 9."""
+    """Return the logistic regression of the diabetes data of Pima women.
+
+    The model is that of :func:`LogisticRegression` with d = 9 and ``prior_scale=1``.
+
+    Returns
+    -------
+    Model
+        The model, with moments by importance sampling in ``reference``.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> refhmc.models.Diabetes().dim
+    9
+    """
     X, y, inputs, _ = datasets.diabetes()
     reference = datasets.logistic_reference("diabetes_pima")
     return LogisticRegression(X, y, reference=reference, name="diabetes", inputs=inputs)
@@ -591,7 +671,21 @@ def Diabetes() -> Model:
 
 @recreatable
 def Heart() -> Model:
-    """Heart disease (Statlog), d = 14."""
+    """Return the logistic regression of the Statlog heart disease data.
+
+    The model is that of :func:`LogisticRegression` with d = 14 and ``prior_scale=1``.
+
+    Returns
+    -------
+    Model
+        The model, with moments by importance sampling in ``reference``.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> refhmc.models.Heart().dim
+    14
+    """
     X, y, inputs, _ = datasets.heart()
     reference = datasets.logistic_reference("heart_statlog")
     return LogisticRegression(X, y, reference=reference, name="heart", inputs=inputs)

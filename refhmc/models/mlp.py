@@ -1,11 +1,13 @@
 """Bayesian multilayer perceptrons: y_n ~ p(y | f(x_n; w)), w ~ N(0, I / lambda) layer by layer.
 
+The network is ::
+
     a_0 = x        z_l = W_l a_(l-1) + b_l        a_l = s(z_l)        f = z_L
 
-with s an activation (:mod:`refhmc.models.networks.activations`), none after the last layer. Log density and derivatives are
-those of :mod:`refhmc.models.networks.network`. Coordinates: W_1 (outputs, inputs) row by row, b_1, W_2, ...
+with an activation s (:mod:`refhmc.models.networks.activations`), except after the last layer. Log density and derivatives are
+those of :mod:`refhmc.models.networks.network`. The coordinates are W_1 (outputs, inputs) row by row, b_1, W_2, and so on.
 
-Softmax regression is the network without hidden layers: its log density is concave, its second derivatives do not contain y,
+Softmax regression is the network without hidden layers. Its log density is concave, its second derivatives do not contain y,
 and the Fisher metric is minus the Hessian.
 """
 
@@ -40,17 +42,61 @@ def MLP(
     batch: int | None = None,
     name: str = "mlp",
 ) -> Model:
-    """A network of the given ``widths``, inputs first and outputs last, on X (n, inputs) and y (n,) or (n, outputs).
+    """Return a Bayesian multilayer perceptron.
 
-    activation : "tanh", "relu" or "selu". likelihood : "gaussian", of precision ``output_precision``; "bernoulli", one output
-        and labels 0 and 1; "softmax", labels 0, 1, ... None: the softmax for whole numbers and several outputs, else Gaussian.
-    prior_precision : of all weights, or one number for each layer.
-    dtype : float32 for layers in single precision; log density and prior stay in double.
-    batch : rows of data that are in memory at a time, 1,000 by default; ``model.split(M)`` is another matter.
+    The model is ::
 
-    Variables: ``W1`` (outputs, inputs), ``b1``, ``W2``, ... All derivatives to third order. A derivative with an array of more
-    than 2^27 numbers (1 GiB) is absent: matrices above 11,585 weights, third-order tensors above 512. Asking for it raises
-    MissingDerivativeError with its memory. Raises ShapeError and ValueError for data that do not fit.
+        y_n ~ p(y | f(x_n; w)),   w ~ N(0, I / prior_precision)
+        a_0 = x        z_l = W_l a_(l-1) + b_l        a_l = s(z_l)        f = z_L
+
+    with an activation s. The variables are ``W1`` of shape (outputs, inputs), ``b1``, ``W2``, and so on. The model has all
+    derivatives to third order and the Fisher metric. A derivative whose array would exceed 2^27 numbers (1 GiB) is missing:
+    matrices for more than 11,585 weights, third-order tensors for more than 512.
+
+    Parameters
+    ----------
+    widths : sequence of int
+        Widths of the layers, from inputs to outputs.
+    X : array_like of shape (n, inputs)
+        Inputs.
+    y : array_like of shape (n,) or (n, outputs)
+        Observations.
+    activation : {"tanh", "relu", "selu"}, default "tanh"
+        Activation s between the layers.
+    likelihood : {"gaussian", "bernoulli", "softmax"}, optional
+        "gaussian" with precision `output_precision`; "bernoulli" for one output and labels 0 and 1; "softmax" for labels
+        0, 1, .... Defaults to "softmax" for integers and several outputs, otherwise to "gaussian".
+    prior_precision : float or array_like, default 1.0
+        Precision of the prior of all weights, or one number per layer.
+    output_precision : float, default 1.0
+        Precision of the observations with a Gaussian likelihood.
+    dtype : dtype, default float64
+        With float32 the layers use single precision; log density and prior stay in double precision.
+    batch : int, optional
+        Rows of data that are processed at a time. Defaults to 1,000. It does not split the model.
+    name : str, default "mlp"
+        Name in messages and results.
+
+    Returns
+    -------
+    Model
+        The model. :func:`refhmc.predict` gives predictions for new inputs.
+
+    Raises
+    ------
+    refhmc.errors.ShapeError
+        If shapes do not fit.
+    ValueError
+        If values are out of range, or labels are not those of the likelihood.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import refhmc
+    >>> X = np.linspace(-1, 1, 20)[:, None]
+    >>> model = refhmc.models.MLP([1, 5, 1], X, np.sin(3 * X), output_precision=100.0)
+    >>> model.dim, {name: value.shape for name, value in model.constrain(np.zeros(16)).items()}
+    (16, {'W1': (5, 1), 'b1': (5,), 'W2': (1, 5), 'b2': (1,)})
     """
     if len(widths) < 2:
         raise ValueError(f"widths must have two or more numbers, from inputs to outputs; got {widths!r}.")
@@ -71,7 +117,48 @@ def SoftmaxRegression(
     name: str = "softmax regression",
     **options: Any,
 ) -> Model:
-    """P(y = j) proportional to exp(W_j . x + b_j), labels y (n,) 0, ..., n_classes - 1; by default up to the largest one."""
+    """Return a Bayesian softmax regression, a network without hidden layers.
+
+    The model is ::
+
+        P(y = j | x) ~ exp(W_j . x + b_j),      W, b ~ N(0, I / prior_precision)
+
+    The variables are ``W1`` of shape (n_classes, inputs) and ``b1``. The log density is concave, and the Fisher metric is minus
+    the Hessian.
+
+    Parameters
+    ----------
+    X : array_like of shape (n, inputs)
+        Inputs.
+    y : array_like of shape (n,)
+        Labels 0, ..., n_classes - 1.
+    n_classes : int, optional
+        Number of classes. Defaults to one more than the largest label.
+    prior_precision : float or array_like, default 1.0
+        Precision of the prior of all weights.
+    name : str, default "softmax regression"
+        Name in messages and results.
+    **options : dict
+        Further arguments of :func:`MLP`, such as `dtype` and `batch`.
+
+    Returns
+    -------
+    Model
+        The model.
+
+    Raises
+    ------
+    refhmc.errors.ShapeError
+        If shapes do not fit.
+    ValueError
+        If labels or values are out of range.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> refhmc.models.SoftmaxRegression([[0.1, 0.2], [1.0, -1.0], [0.3, 2.0]], [0, 1, 2]).dim
+    9
+    """
     X = rows_of(X, np.shape(X)[-1] if np.ndim(X) == 2 else 0)
     n_classes = number_of_classes(y, n_classes)
     return MLP(
@@ -81,9 +168,31 @@ def SoftmaxRegression(
 
 @recreatable
 def RegressionNetwork(widths: Sequence[int] = (100, 100)) -> Model:
-    """The 400 points of :func:`refhmc.datasets.regression_1d`, a ReLU network on them (Cobb and Jalaian 2021, table 2).
+    """Return a ReLU network on the synthetic regression data.
 
-    widths : of the hidden layers. Prior precision 1; the output precision is that of the paper's published program.
+    The model is that of :func:`MLP` on the 400 points of :func:`refhmc.datasets.regression_1d`, with prior precision 1. The
+    output precision is that of the published program of the reference.
+
+    Parameters
+    ----------
+    widths : sequence of int, default (100, 100)
+        Widths of the hidden layers.
+
+    Returns
+    -------
+    Model
+        The model.
+
+    References
+    ----------
+    A. D. Cobb and B. Jalaian (2021), Scaling Hamiltonian Monte Carlo inference for Bayesian neural networks with symmetric
+    splitting, table 2.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> refhmc.models.RegressionNetwork().dim
+    10401
     """
     X, y, _ = datasets.regression_1d()
     name = "regression network"
@@ -91,7 +200,7 @@ def RegressionNetwork(widths: Sequence[int] = (100, 100)) -> Model:
 
 
 def layers_of(widths: Sequence[int], s: str) -> list[Layer]:
-    """Dense layers with activations between them."""
+    """Return dense layers with activations between them."""
     layers: list[Layer] = []
     for inputs, outputs in itertools.pairwise(widths):
         layers += [Dense(inputs, outputs), activation(s)]
@@ -109,7 +218,7 @@ def on_data(
     batch: int | None,
     name: str,
 ) -> tuple:
-    """Design, inputs and observations of :func:`refhmc.models.networks.model.network_model`."""
+    """Return design, inputs and observations for :func:`refhmc.models.networks.model.network_model`."""
     n_outputs = layers[-1].outputs  # type: ignore[attr-defined]
     p = chosen_likelihood(likelihood, n_outputs, y, output_precision)
     of = design(layers, X.shape[1:], p, prior_precision, dtype, batch, name)

@@ -1,9 +1,9 @@
-"""The posterior of an ODE's parameters: dx/dt = f(t, x, theta), its states observed with Gaussian noise.
+"""The posterior of the parameters of an ODE dx/dt = f(t, x, theta), whose states are observed with Gaussian noise.
 
-    y_tj ~ N(x_j(t), sigma_tj),    theta_a ~ N(m_a, s_a);      S, W: the sensitivities of x (:mod:`refhmc.models.sensitivities`)
+With the sensitivities S and W of x (:mod:`refhmc.models.sensitivities`), the third sensitivities V, r = y - x,
+w = 1/sigma^2 (0 for a missing observation), P = diag(1 / s^2) and sums over all observations, ::
 
-With V the third sensitivities, r = y - x, w = 1/sigma^2 (0 where there is no observation) and P = diag(1 / s^2), sums over all
-observations,
+    y_tj ~ N(x_j(t), sigma_tj),    theta_a ~ N(m_a, s_a)
 
     L        = -1/2 sum w r^2 - 1/2 (theta - m)' P (theta - m)
     gradient = sum w r S - P (theta - m)
@@ -12,8 +12,8 @@ observations,
     d Fisher_ab / dtheta_c = sum w (W_ac S_b + S_a W_bc)            Girolami and Calderhead (2011), sec. 10
     third_abc = sum w (r V_abc - W_ab S_c - W_ac S_b - W_bc S_a)
 
-All come out of one solution of the equations for x, S, W and V at the position. V is there where the third derivatives of f
-are. The gradient needs x and S only, and the log density alone needs x only: then no more is integrated.
+One solution of the equations for x, S, W and V at the position gives all of them. V requires the third derivatives of f. The
+gradient needs x and S only, and the log density needs x only. In these cases no more is integrated.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ IN_PYTHON = "its ODE may need SciPy's solver"
 
 
 class Evaluation(NamedTuple):
-    """Everything about one position, arrays as far as ``order`` and None beyond; ``error`` says why there is nothing."""
+    """The results at one position, arrays up to ``order`` and None beyond; ``error`` is the reason if there are none."""
 
     theta: np.ndarray
     order: int
@@ -53,7 +53,7 @@ class Evaluation(NamedTuple):
 
 
 def places_of(p: int) -> tuple[np.ndarray, np.ndarray]:
-    """``pair[a, b]`` and ``triple[a, b, c]``: where W and V hold them."""
+    """Return ``pair[a, b]`` and ``triple[a, b, c]``, the places of pairs and triples in W and V."""
     found = []
     for order in (2, 3):
         place = {each: k for k, each in enumerate(itertools.combinations_with_replacement(range(p), order))}
@@ -63,7 +63,7 @@ def places_of(p: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Problem:
-    """An ODE, its observations and the prior; see :func:`ODE` for the arguments. It is a model's ``data``."""
+    """An ODE, its observations and the prior: the ``data`` of a model. See :func:`ODE` for the arguments."""
 
     def __init__(
         self, solution: ODESolution, y: np.ndarray, sigma: np.ndarray, prior_mean: np.ndarray, prior_scale: np.ndarray
@@ -76,7 +76,7 @@ class Problem:
         self.weights = np.where(seen, 1 / np.square(sigma), 0.0)
         self.seen_y = np.where(seen, y, 0.0)
         self.pair, self.triple = places_of(self.p)
-        self._last = threading.local()  # of each thread: the last position, which is asked for more than once
+        self._last = threading.local()  # for each thread: the last position, which is needed more than once
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_last"}
@@ -103,14 +103,14 @@ class Problem:
         )
 
     def solve(self, theta: np.ndarray, order: int = 2) -> Solution:
-        """The states, and the sensitivities up to ``order`` (0 to 3), at the times: :meth:`ODESolution.solve`."""
+        """Return the states and the sensitivities up to ``order`` (0 to 3) at the times: :meth:`ODESolution.solve`."""
         return self.solution.solve(theta, order)
 
     def evaluate(self, theta: np.ndarray, order: int) -> Evaluation:
-        """What is known at ``theta``, from the last call where that was at the same place; raises EvaluationError.
+        """Return the results at ``theta``, those of the last call if the position is the same. Raises EvaluationError.
 
-        A solution to third order, whose numbers differ in their last digits, stands beside the others': asking for the third
-        derivative leaves the log density as it is.
+        A solution to third order differs in its last digits. It is stored separately, so that a call for the third derivative
+        does not change the log density.
         """
         kept = "third" if order > 2 else "evaluation"
         last = getattr(self._last, kept, None)
@@ -126,7 +126,7 @@ class Problem:
         return last
 
     def evaluation(self, theta: np.ndarray, order: int) -> Evaluation:
-        """The formulas at the head of this file."""
+        """Evaluate the formulas in the docstring of the module."""
         states, S, W, V = self.solve(theta, order)
         p, P = self.p, self.precision
         from_mean = theta - self.prior_mean
@@ -172,7 +172,7 @@ def hessian_contraction(q: np.ndarray, problem: Problem, M: np.ndarray) -> np.nd
     return np.einsum("ab,abc->c", M, problem.evaluate(q, 3).third_derivative)
 
 
-# Whoever asks for the Fisher metric asks for its derivative next, nearly always: one solution for both.
+# The Fisher metric and its derivative are nearly always needed together, so one solution serves both.
 def fisher(q: np.ndarray, problem: Problem) -> np.ndarray:
     return problem.evaluate(q, 2).fisher
 
@@ -213,51 +213,120 @@ def ODE(
     name: str = "ode",
     reference: Reference | None = None,
 ) -> Model:
-    """The posterior of the parameters of your own ODE, for every kernel and for the Fisher metric.
+    """Return the posterior of the parameters of a user-defined ODE.
 
-    Give ``parameters``, ``errors`` and ``prior``; or ``sigma``, ``prior_mean`` and ``prior_scale`` for errors that are normal
-    with known standard deviation and parameters that are normal.
+    The model is dx/dt = f(t, x, theta) with observations y at given times. It works with every kernel and has the Fisher
+    metric. There are two forms. Give `parameters`, `errors` and `prior` for named parameters. Or give `sigma`, `prior_mean` and
+    `prior_scale` for normal errors with known standard deviation and normal priors::
+
+        y_tj ~ N(x_j(t), sigma_tj),    theta_a ~ N(prior_mean_a, prior_scale_a)
+
+    The functions `rhs`, `jacobian`, `hessian` and `third` are plain functions that return an array, or write into a fourth
+    argument ``out``, which holds zeros. Numba compiles them if it can. Their derivatives are compared with differences at
+    `initial`, at the mean of the prior, or at a draw from it. Below, z = (x, theta), n is the number of states and p the number
+    of parameters.
 
     Parameters
     ----------
-    rhs, jacobian, hessian : f(t, x, theta), (n,); its derivatives with respect to z = (x, theta), (n, n + p); its second
-        derivatives, (n, n + p, n + p), both triangles, which NUTS and HMC on a constant metric do not need. Plain functions
-        that return an array, or, with a fourth argument ``out`` (which holds zeros), write into it. Numba compiles them if it
-        can. They are compared with differences here, at ``initial``, at the prior's mean or at a draw from it.
-    third : its third derivatives, (n, n + p, n + p, n + p), all orders of the indices; SoftAbs needs them.
-    initial_state : (n,), each a number or the name of the parameter that it is; or a function of theta that returns the state
-        at ``start_time``, its derivative (n, p), its second derivative (n, p, p) and, with ``third``, its third one.
-    times : (T,), ascending. start_time : default the first of them. y : (T, K) observations, NaN where there is none.
-    parameters : :class:`refhmc.Parameters`. theta (p,) are their values in one row, those that ``errors`` names left out.
-    errors : a law of :mod:`refhmc.models.error_laws` around what is predicted, such as ``LogNormal("sigma")``; its parameter by
-        name, a number for all columns of y or one for each, or as numbers.
-    prior : a dictionary, parameter -> law of :mod:`refhmc.models.priors`, of the values (entries of an array are independent);
-        or :class:`refhmc.models.priors.Own`.
-    observe : what is observed, g(t, x, theta) (K,), with its derivatives as for ``rhs``: a tuple of functions. Default: x.
-    events : times at which the state jumps, and how: see :class:`refhmc.models.ODESolution`.
-    states : names of the columns of y in the result.
-    sigma : standard deviation of y, (T, n) or what broadcasts to it.
-    prior_mean, prior_scale : of the independent normal priors, (p,), or a number for the scale; inf for a flat prior. Use
-        logarithms as theta for what must be positive; ``constrain`` (see :class:`refhmc.Model`) turns them back.
-    tolerance : relative and absolute error of each integration step, for states and sensitivities alike; default 1e-8 with
-        ``parameters``, else 1e-10.
-    max_steps : of the solver from one time to the next; more count as a failure.
-    solver : "runge_kutta", compiled; "lsoda", SciPy's, for stiff equations; "auto", the second where the first finds no
-        solution (:mod:`refhmc.models.ode_solution`). Default "runge_kutta" with ``parameters``, else "auto".
-    names, constrain, initial, name, reference : as for :class:`refhmc.Model`; with ``parameters``, the first two follow from
-        them, and ``initial`` may be values by name, by default for each chain the best of six ascents from prior draws.
+    rhs : callable
+        The right-hand side f(t, x, theta), of shape (n,).
+    jacobian : callable
+        Derivatives of f by z, of shape (n, n + p).
+    hessian : callable, optional
+        Second derivatives of f by z, of shape (n, n + p, n + p), both triangles. With `parameters`, NUTS and HMC on a constant
+        metric do not need them.
+    third : callable, optional
+        Third derivatives of f by z, of shape (n, n + p, n + p, n + p), in all orders of the indices. SoftAbs needs them.
+    initial_state : array_like of shape (n,) or callable
+        State at `start_time`: for each entry a number or the name of a parameter. A function of theta returns the state, its
+        derivative (n, p), its second derivative (n, p, p) and, with `third`, its third one.
+    times : array_like of shape (T,)
+        Times of the observations, ascending.
+    y : array_like of shape (T, K)
+        Observations, NaN if missing. K is n unless `observe` is given.
+    parameters : Parameters, optional
+        The parameters, a :class:`refhmc.Parameters`. theta holds their values in one row, without those that `errors` names.
+    errors : ErrorLaw, optional
+        Distribution of observations around the prediction, from ``refhmc.models.error_laws``, such as ``LogNormal("sigma")``.
+        Its parameter is a name (one number, or one per column of y) or numbers.
+    prior : dict or Own, optional
+        For each parameter a distribution of ``refhmc.models.priors``; entries of an array are independent. Or a
+        ``refhmc.models.priors.Own``.
+    observe : tuple of callable, optional
+        The prediction g(t, x, theta), of shape (K,), and its derivatives, as for `rhs`. Defaults to the states x.
+    events : sequence of (float, object), default ()
+        Times at which the state jumps, and how: see :class:`refhmc.models.ODESolution`.
+    states : sequence of str, optional
+        Names of the columns of y in the result.
+    sigma : array_like of shape (T, n), optional
+        Standard deviation of y, or numbers that broadcast to its shape.
+    prior_mean : array_like of shape (p,), optional
+        Means of the independent normal priors. For positive quantities use logarithms as theta, and `constrain` to convert
+        them.
+    prior_scale : array_like of shape (p,) or float, default 1.0
+        Standard deviations of the priors; inf for a flat prior.
+    start_time : float, optional
+        Time of the initial state. Defaults to the first of `times`.
+    tolerance : float, optional
+        Relative and absolute error of each step of the solver, for states and sensitivities. Defaults to 1e-8 with
+        `parameters`, otherwise to 1e-10.
+    max_steps : int, default 5000
+        Limit of the steps from one time to the next. More steps count as a failure.
+    solver : {"runge_kutta", "lsoda", "auto"}, optional
+        "runge_kutta" is compiled; "lsoda" is that of SciPy, for stiff equations; "auto" uses the second if the first finds no
+        solution. Defaults to "runge_kutta" with `parameters`, otherwise to "auto".
+    names : sequence of str, optional
+        Names of the coordinates, as for :class:`refhmc.Model`; not with `parameters`.
+    constrain : callable, optional
+        Named values of a position, as for :class:`refhmc.Model`; not with `parameters`.
+    initial : array_like, dict or callable, optional
+        Starting point, as for :class:`refhmc.Model`; with `parameters` also values by name. The default with `parameters` is,
+        for each chain, the best of six ascents from draws of the prior.
+    name : str, default "ode"
+        Name in messages and results.
+    reference : Reference, optional
+        Known moments of the posterior.
 
     Returns
     -------
-    A :class:`refhmc.Model` with the derivatives that follow from those given. With ``parameters`` all of it is compiled, its
-    results have the groups ``log_likelihood``, ``posterior_predictive`` and ``prior``, and ``model.solution`` is the ODE's
-    :class:`refhmc.models.ODESolution`; else ``model.data.solve(theta, order)`` gives states and sensitivities. Without a
-    solution the log density is -inf; ``solve``, and the warnings of ``sample`` where the model runs as Python, have the
-    solver's words (:class:`refhmc.errors.EvaluationError`).
+    Model
+        The model, with the derivatives that follow from those given. If the ODE has no solution, the log density is -inf. With
+        `parameters` everything is compiled, results have the groups ``log_likelihood``, ``posterior_predictive`` and ``prior``,
+        and ``model.solution`` is the :class:`refhmc.models.ODESolution`. Otherwise ``model.data.solve(theta, order)`` returns
+        states and sensitivities, and reports the message of the solver as an :class:`refhmc.errors.EvaluationError`.
 
     Raises
     ------
-    ModelError, ShapeError, ValueError : for arguments that do not fit. GradientError : a derivative is wrong.
+    refhmc.errors.ModelError
+        If arguments of both forms are mixed, or some are missing.
+    refhmc.errors.ShapeError
+        If shapes do not fit.
+    ValueError
+        If values are out of range.
+    refhmc.errors.GradientError
+        If a derivative is wrong.
+
+    References
+    ----------
+    J. A. Brofos and R. R. Lederman (2021), Evaluating the implicit midpoint integrator for Riemannian manifold Hamiltonian
+    Monte Carlo, eq. 20.
+    M. Girolami and B. Calderhead (2011), Riemann manifold Langevin and Hamiltonian Monte Carlo methods, sec. 10.
+
+    Examples
+    --------
+    Exponential decay with rate theta, observed with standard deviation 0.1:
+
+    >>> import numpy as np
+    >>> import refhmc
+    >>> model = refhmc.models.ODE(
+    ...     lambda t, x, theta: -theta * x,
+    ...     lambda t, x, theta: np.array([[-theta[0], -x[0]]]),
+    ...     lambda t, x, theta: np.array([[[0.0, -1.0], [-1.0, 0.0]]]),
+    ...     initial_state=[1.0], times=[0.0, 1.0, 2.0], y=[[1.0], [0.4], [0.1]],
+    ...     sigma=0.1, prior_mean=[1.0],
+    ... )
+    >>> model.dim, round(float(model.data.solve([1.0]).states[1, 0]), 6)
+    (1, 0.367879)
     """
     if parameters is not None:
         if sigma is not None or prior_mean is not None or names is not None or constrain is not None:
@@ -272,7 +341,7 @@ def ODE(
             raise ModelError(
                 "solver must be 'runge_kutta' (compiled) or 'lsoda' (Python) if parameters is given; got 'auto'."
             )
-        if not hasattr(parameters, "ode"):  # which knows models, and is not known by them
+        if not hasattr(parameters, "ode"):  # models do not import refhmc.Parameters
             raise ModelError(f"parameters must be refhmc.Parameters(...); got {type(parameters).__name__}.")
         return parameters.ode(
             (rhs, jacobian, hessian, third),
@@ -329,7 +398,7 @@ def make_model(
     recommended: Recommended | None = None,
     at: np.ndarray | None = None,
 ) -> Model:
-    """The model of a problem, whose observations are at the times ``at``, by default all."""
+    """Return the model of a problem, with observations at the times ``at``, by default all."""
     whole = problem.solution.highest == 3
     at = np.arange(len(problem.times)) if at is None else at
     return Model(
@@ -349,7 +418,7 @@ def make_model(
         name=name,
         reference=reference,
         in_python=IN_PYTHON,
-        # residuals of one sigma, and a hundred times the tolerance as the error of a state: found to be ample
+        # for residuals of one sigma, with a hundred times the tolerance as an upper limit of the error of a state
         noise=100 * problem.solution.tolerance * float(np.sum(np.sqrt(problem.weights))),
         absent={"third_derivative": NO_THIRD, "hessian_contraction": NO_THIRD},
         recommended=recommended,
@@ -368,7 +437,7 @@ def share_of(
     rows: np.ndarray,
     share: float,
 ) -> Model:
-    """The model of what was observed at some of the times ``at``, with a ``share`` of the problem's log prior.
+    """Return the model of the observations at some of the times ``at``, with a ``share`` of the log prior of the problem.
 
     The solution is that at all times, so a part costs as much as the whole.
     """
@@ -395,9 +464,9 @@ def make_problem(
     solver: str,
     name: str,
 ) -> Problem:
-    """A :class:`Problem` of arguments that fit each other; ShapeError or ValueError.
+    """Return a :class:`Problem` from arguments that fit each other. Raises ShapeError or ValueError.
 
-    ``equations``: refhmc's own, compiled and cached; None: made of the functions.
+    ``equations`` are compiled, cached equations of refhmc; None compiles them from the functions.
     """
     times, y = times_of(times, start_time)[0], np.array(array_of_numbers("y", y))
     if y.ndim != 2 or len(y) != len(times):
@@ -444,10 +513,10 @@ KEYS = ("", "jacobian", "hessian", "third")
 
 
 def check_derivatives(of: ODESolution, theta: np.ndarray) -> None:
-    """Raise GradientError, naming the entry, if ``jacobian``, ``hessian`` or ``third`` is not the derivative of the one before.
+    """Raise GradientError if ``jacobian``, ``hessian`` or ``third`` is not the derivative of the function before it.
 
-    Central differences at the start of the ODE, at three places near ``theta``; places where something is not finite are
-    left out.
+    Central differences are taken at the start of the ODE, at three places near ``theta``. Places with values that are not
+    finite are skipped.
     """
     for shift in (0.0, 0.05, -0.08):
         moved = theta + shift * (1 + np.arange(of.p) / of.p)
@@ -458,7 +527,7 @@ def check_derivatives(of: ODESolution, theta: np.ndarray) -> None:
 def check_function(
     functions: tuple[Callable, ...], t: float, z: np.ndarray, k: int, n: int, name: str, what: tuple[str, ...] = KEYS
 ) -> None:
-    """The same for a function of (t, x, theta) with k values and its derivatives, at one place z = (x, theta)."""
+    """Check a function of (t, x, theta) with k values and its derivatives at one place z = (x, theta). Raises GradientError."""
     m, functions = len(z), tuple(in_place(function, False) for function in functions)
 
     def call(function: Any, z: np.ndarray, shape: Any) -> Any:

@@ -1,17 +1,19 @@
-"""The solution of an ODE at given times, with its derivatives by the parameters: for a likelihood of one's own.
+"""The solution of an ODE at given times, with its derivatives by the parameters, for user-defined likelihoods.
+
+The equations are ::
 
     dx/dt = f(t, x, theta),   x(start) = x_0(theta),   x(t_e+) = e(t_e, x(t_e-), theta) at the fixed times t_e of events
 
-States and sensitivities (:mod:`refhmc.models.sensitivities`) are one system of equations, whose solver keeps the error of each
-step below the tolerance in all of them:
+States and sensitivities (:mod:`refhmc.models.sensitivities`) form one system of equations. The solver keeps the error of
+each step below the tolerance in all of them::
 
     solver          method                                                                        threads
-    "runge_kutta"   explicit, order 8(5, 3), compiled (:mod:`refhmc.numerics.runge_kutta`)        side by side
-    "lsoda"         SciPy's ``odeint``, Adams or BDF as the equations need: for stiff ones        one at a time, under a lock
-    "auto"          the first, and where it finds no solution the second
+    "runge_kutta"   explicit, order 8(5, 3), compiled (:mod:`refhmc.numerics.runge_kutta`)        in parallel
+    "lsoda"         SciPy's ``odeint``, Adams or BDF as the equations need: for stiff equations   one at a time, under a lock
+    "auto"          the first; the second if the first finds no solution
 
-Equations that Numba cannot compile are solved by "lsoda". A user's compiled density calls ``solution.states``, ``.first`` and
-``.second``, compiled functions of theta.
+Equations that Numba cannot compile are solved by "lsoda". A compiled density of a user calls ``solution.states``, ``.first``
+and ``.second``, which are compiled functions of theta.
 """
 
 from __future__ import annotations
@@ -59,10 +61,10 @@ _odeint_lock = threading.RLock()  # SciPy's Fortran keeps the state of an integr
 
 
 class Solution(NamedTuple):
-    """States and sensitivities at the times of observation: (T, n), (T, n, p), for the pairs a <= b (T, n, p(p+1)/2), and for
-    the triples a <= b <= c (T, n, p(p+1)(p+2)/6).
+    """States and sensitivities at the times of observation; None for orders that were not requested.
 
-    None for what was not asked for.
+    States are (T, n), first sensitivities (T, n, p), second ones (T, n, p(p+1)/2) for the pairs a <= b, and third ones
+    (T, n, p(p+1)(p+2)/6) for the triples a <= b <= c.
     """
 
     states: np.ndarray
@@ -76,16 +78,16 @@ class Solution(NamedTuple):
 
 @jit
 def not_given(t: float, x: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
-    """In the place of derivatives that a user has not given: it is never called."""
+    """Stand in for derivatives that a user has not given; it is never called."""
 
 
 @jit
 def no_change(u: np.ndarray, t: float, work: np.ndarray) -> None:
-    """In the place of events: it is never called."""
+    """Stand in for events; it is never called."""
 
 
 def in_place(function: Callable, compiled: bool) -> Callable:
-    """A user's ``f(t, x, theta)`` or ``f(t, x, theta, out)`` as the latter, to be compiled or as Python."""
+    """Return ``f(t, x, theta)`` or ``f(t, x, theta, out)`` of a user in the second form, for compilation or as Python."""
     f: Any = plain(function)
     if compiled:
         f = compilable(function)
@@ -102,8 +104,7 @@ def in_place(function: Callable, compiled: bool) -> Callable:
 
 
 def make_along(functions: Sequence[Callable], k: int, n: int, p: int, compiled: bool = True) -> Callable:
-    """``(u, t, work)``, :func:`refhmc.models.sensitivities.along_path` of a function with k values and its derivatives; to be
-    compiled, or as Python."""
+    """Return ``(u, t, work)``, :func:`~refhmc.models.sensitivities.along_path` of a function with k values and its derivatives."""
     whole = (*functions, *[not_given] * (4 - len(functions)))
     f, jacobian, hessian, third = (in_place(function, compiled) for function in whole)
     text: Any = along_path if compiled else plain(along_path)
@@ -115,9 +116,9 @@ def make_along(functions: Sequence[Callable], k: int, n: int, p: int, compiled: 
 
 
 def as_pointer(text: Callable, title: str) -> Any:
-    """``text(u, t, work)``, which closes over compiled functions, compiled for the solver.
+    """Return ``text(u, t, work)``, which closes over compiled functions, compiled for the solver.
 
-    It owns no array, so that references to its views are not counted, which would take several times as long as the rest.
+    It does not own arrays, so that references to its views are not counted, which would take several times as long as the rest.
     """
     known = [cell.cell_contents for cell in text.__closure__ or () if callable(cell.cell_contents)]
     made = jit_bound(text, known, identity_of((text,)))
@@ -126,12 +127,12 @@ def as_pointer(text: Callable, title: str) -> Any:
 
 
 def kept(text: Any, path: Any) -> Any:
-    """``text``, which closes over a solution's compiled ``path``, for a user's density and for Python."""
+    """Return ``text``, which closes over the compiled ``path`` of a solution, for the density of a user and for Python."""
     return jit_of_user(text, (path,), identity_of((text,)))
 
 
 def fast(equations: Any) -> Callable:
-    """The compiled equations without Numba's look at the types of the arguments, which takes longer than they do."""
+    """Return the compiled equations without the type check of Numba, which takes longer than the equations."""
     if numba.config.DISABLE_JIT:
         return equations
     compile_pointer(equations, EQUATIONS, "the equations of an ODE")
@@ -160,10 +161,10 @@ def solve(
     work: np.ndarray,
     room: np.ndarray,
 ) -> int:
-    """``u`` from ``start`` through all events and times, its values at the times as rows of ``path``; the outcome.
+    """Integrate ``u`` from ``start`` through all events and times, write its values as rows of ``path``; return the outcome.
 
-    A row of ``events``: the time, whether ``change`` makes the new state, what is added to it. ``room``: ROOM numbers for each
-    of ``u`` and one more, the time where the solver was at the end.
+    A row of ``events`` is the time, whether ``change`` computes the new state, and what is added to it. ``room`` has ROOM
+    numbers for each entry of ``u`` and one more, the last time that the solver reached.
     """
     seen, reached = 0, room[-1:]
     for j in range(events.shape[0] + 1):
@@ -196,29 +197,78 @@ def solve(
 
 
 class ODESolution:
-    """The states of an ODE at given times and their derivatives by the parameters, for a likelihood of your own.
+    """The states of an ODE at given times and their derivatives by the parameters, for user-defined likelihoods.
+
+    The equations are ::
+
+        dx/dt = f(t, x, theta),   x(start) = x_0(theta),   x(t_e+) = e(t_e, x(t_e-), theta) at the fixed times t_e of events
+
+    The attributes `states`, `first` and `second` are compiled functions of theta, for a compiled density and for Python. They
+    need the compiled solver, and return NaN if there is no solution. The method :meth:`solve` is for Python only.
 
     Parameters
     ----------
-    rhs, jacobian, hessian, third : as for :func:`refhmc.models.ODE`; derivatives as far as sensitivities are wanted.
-    parameters : how many there are, or their names.
-    initial_state : (n,), each a number or the name of the parameter that it is; or a function of theta that returns the state
-        at ``start_time``, its derivative (n, p), its second derivative (n, p, p) and so on, as many as of ``rhs`` are given.
-    times : (T,), ascending. start_time : default the first of them.
-    events : (time, change) for each, in the order of time. ``change`` is what is added to the state, (n,), such as a dose, or
-        a tuple of functions: the new state e(t, x, theta) and its derivatives, as for ``rhs``. Times are numbers. What is
-        observed at the time of an event is the state before it.
-    tolerance : relative and absolute error of each integration step, for states and sensitivities alike.
-    max_steps : of the solver from one time to the next; more count as a failure.
-    solver : "runge_kutta", "lsoda" or "auto" (see the module's text).
+    rhs : callable
+        The right-hand side f(t, x, theta), of shape (n,), as for :func:`refhmc.models.ODE`.
+    jacobian : callable
+        Derivatives of f by (x, theta), of shape (n, n + p).
+    hessian : callable, optional
+        Second derivatives of f, of shape (n, n + p, n + p), for second sensitivities.
+    third : callable, optional
+        Third derivatives of f, of shape (n, n + p, n + p, n + p), for third sensitivities.
+    parameters : int or sequence of str
+        Number of parameters, or their names.
+    initial_state : array_like of shape (n,) or callable
+        State at `start_time`: for each entry a number or the name of a parameter. A function of theta returns the state, its
+        derivative (n, p), its second derivative (n, p, p) and so on, as many as of `rhs` are given.
+    times : array_like of shape (T,)
+        Times of the solution, ascending.
+    start_time : float, optional
+        Time of the initial state. Defaults to the first of `times`.
+    events : sequence of (float, object), default ()
+        Times and changes, in the order of time. A change is added to the state, such as a dose of shape (n,), or is a tuple of
+        functions: the new state e(t, x, theta) and its derivatives, as for `rhs`. An observation at the time of an event is of
+        the state before it.
+    tolerance : float, default 1e-10
+        Relative and absolute error of each step, for states and sensitivities.
+    max_steps : int, default 5000
+        Limit of the steps from one time to the next. More steps count as a failure.
+    solver : {"runge_kutta", "lsoda", "auto"}, default "runge_kutta"
+        "runge_kutta" is compiled; "lsoda" is that of SciPy, for stiff equations; "auto" uses the second if the first finds no
+        solution.
+    name : str, default "ode"
+        Name in messages.
+    equations : callable, optional
+        For built-in models: the compiled system of equations.
 
-    ``states(theta)`` is x (T, n), ``first(theta)`` is (x, S) with S (T, n, p), ``second(theta)`` is (x, S, W) with W
-    (T, n, p, p): compiled functions by the compiled solver, for a user's compiled density, and for Python. NaN where there is
-    no solution. ``solve(theta, order)`` is for Python alone.
+    Attributes
+    ----------
+    n : int
+        Number of states.
+    p : int
+        Number of parameters.
+    highest : int
+        Highest order of the sensitivities.
 
     Raises
     ------
-    ShapeError, ValueError : for arguments that do not fit.
+    refhmc.errors.ShapeError
+        If shapes do not fit.
+    ValueError
+        If values are out of range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import refhmc
+    >>> solution = refhmc.models.ODESolution(
+    ...     lambda t, x, theta: -theta * x,
+    ...     lambda t, x, theta: np.array([[-theta[0], -x[0]]]),
+    ...     parameters=["rate"], initial_state=[1.0], times=[0.0, 1.0],
+    ... )
+    >>> found = solution.solve([1.0], order=1)
+    >>> found.states.shape, round(float(found.first[1, 0, 0]), 6)
+    ((2, 1), -0.367879)
     """
 
     def __init__(
@@ -241,7 +291,7 @@ class ODESolution:
     ) -> None:
         self.functions = tuple(f for f in (rhs, jacobian, hessian, third) if f is not None)
         self.highest = len(self.functions) - 1  # order of the sensitivities
-        self.name, self.own_equations = name, equations  # refhmc's own, compiled and kept
+        self.name, self.own_equations = name, equations  # compiled and cached equations of refhmc
         names = () if isinstance(parameters, int | np.integer) else tuple(parameters)
         self.p = len(names) or int(parameters)  # type: ignore[arg-type]
         self.times, self.start_time = times_of(times, start_time)
@@ -265,7 +315,7 @@ class ODESolution:
                 text = make_along(self.functions, self.n, self.n, self.p)
                 along = as_pointer(text, f"the equations of {self.name}")
             change = self._make_change(True)
-        except (*CANNOT_COMPILE, ValueError) as error:  # Numba's ValueError, of some texts
+        except (*CANNOT_COMPILE, ValueError) as error:  # Numba raises ValueError for some functions
             warnings.warn(
                 f"The ODE of {self.name!r} runs as Python, because Numba could not compile it: {first_words(error)}. "
                 "Each solution takes about fifty times as long. "
@@ -278,7 +328,7 @@ class ODESolution:
         self._along, self._change = along, change
 
     def _make_change(self, compiled: bool) -> Any:
-        """``(u, t, work)`` of all events that are functions, told apart by their times."""
+        """Return ``(u, t, work)`` for all events that are functions, distinguished by their times."""
         change: Any = no_change
         for time, functions in reversed(self.changes):
             change = either(time, make_along(functions, self.n, self.n, self.p, compiled), change, compiled)
@@ -288,12 +338,12 @@ class ODESolution:
 
     @property
     def in_python(self) -> bool:
-        """Whether SciPy solves it."""
+        """Whether SciPy solves the equations."""
         return self.solver == "lsoda" or self.python_equations is not None
 
     @functools.cached_property
     def _equations(self) -> Callable:
-        """For LSODA."""
+        """The equations for LSODA."""
         return self.python_equations or fast(self._along)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -317,7 +367,20 @@ class ODESolution:
     # -- for Python ---------------------------------------------------------------------------------------------
 
     def initial_unknowns(self, theta: np.ndarray, order: int) -> np.ndarray:
-        """``u`` at the start: the initial state and its derivatives with respect to theta."""
+        """Return the initial state and its derivatives by theta, in one row.
+
+        Parameters
+        ----------
+        theta : array_like of shape (p,)
+            Parameters.
+        order : int
+            Highest order of the sensitivities.
+
+        Returns
+        -------
+        ndarray
+            State, then the sensitivities row by row.
+        """
         n, p = self.n, self.p
         u = np.zeros(n_unknowns(n, p, order), dtype=np.result_type(theta, float))
         if not callable(self.start):
@@ -335,13 +398,33 @@ class ODESolution:
         return u
 
     def solve(self, theta: np.ndarray, order: int = 1) -> Solution:
-        """The states, and the sensitivities up to ``order`` (0 to 3), at the times.
+        """Return the states and the sensitivities at the times.
 
-        Raises EvaluationError, with the solver's message, where there is no solution; ValueError for an order beyond the
-        derivatives of the right-hand side.
+        Parameters
+        ----------
+        theta : array_like of shape (p,)
+            Parameters.
+        order : int, default 1
+            Highest order of the sensitivities, 0 to 3.
+
+        Returns
+        -------
+        Solution
+            ``states`` of shape (T, n), ``first`` of shape (T, n, p), ``second`` of shape (T, n, p (p + 1) / 2) for the pairs
+            a <= b, and ``third`` of shape (T, n, p (p + 1) (p + 2) / 6) for the triples. Orders above `order` are None.
+
+        Raises
+        ------
+        refhmc.errors.EvaluationError
+            If there is no solution, with the message of the solver.
+        ValueError
+            If `order` exceeds that of the derivatives of the right-hand side.
         """
         if order > self.highest:
-            raise ValueError(f"order must be at most 2 for {self.name!r}; got {order}: {NO_THIRD}.")
+            raise ValueError(
+                f"order must be at most {self.highest} for {self.name!r}; got {order}. "
+                "Give ODE(..., hessian=..., third=...), the derivatives of the right-hand side up to this order."
+            )
         theta = np.ascontiguousarray(theta, dtype=float)
         if not np.isfinite(theta).all():
             raise EvaluationError("the parameters of the ODE are not finite")
@@ -351,7 +434,20 @@ class ODESolution:
         return Solution(path[:, : self.n], *parts)
 
     def path(self, theta: np.ndarray, order: int) -> np.ndarray:
-        """``u`` at the times, (T, length of u)."""
+        """Return states and sensitivities at the times, in rows.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (p,)
+            Parameters.
+        order : int
+            Highest order of the sensitivities.
+
+        Returns
+        -------
+        ndarray
+            One row per time: the state, then the sensitivities.
+        """
         u = self.initial_unknowns(theta, order)
         work = work_for(u, theta, self.n)
         if self.in_python:
@@ -369,7 +465,7 @@ class ODESolution:
         return self.start_time, self.tolerance, self.max_steps
 
     def _by_lsoda(self, u: np.ndarray, work: np.ndarray) -> np.ndarray:
-        """The same by SciPy, from event to event."""
+        """Return the path from SciPy, from event to event."""
         slopes, equations = work[: len(u)], self._equations
 
         def derivative(u: np.ndarray, t: float) -> np.ndarray:
@@ -395,11 +491,11 @@ class ODESolution:
             return u[None, :]
         options = {"rtol": self.tolerance, "atol": self.tolerance, "mxstep": self.max_steps, "full_output": True}
         with _odeint_lock:
-            # What SciPy warns of is raised below. (A context that restores the filters would not be safe in threads.)
+            # Failures raise an error below. (A context that restores the filters would not be safe in threads.)
             warnings.filterwarnings("ignore", category=ODEintWarning, module=r"refhmc\.models\.ode_solution")
             try:
                 path, info = odeint(derivative, u, times, **options)
-            except ODEintWarning as warning:  # where warnings are errors
+            except ODEintWarning as warning:  # if warnings are errors
                 raise EvaluationError(f"odeint: {warning}") from None
             except ZeroDivisionError as error:  # a right-hand side that runs as Python
                 raise EvaluationError(f"the right-hand side of the ODE: {error}") from None
@@ -413,7 +509,7 @@ class ODESolution:
 
     @functools.cached_property
     def _path(self) -> Any:
-        """``(theta, order) -> u`` at the times, (T, length of u), compiled."""
+        """The compiled function ``(theta, order)`` to states and sensitivities at the times, in rows."""
         silence_experimental()
         n, p, times, events = self.n, self.p, self.times, self.events
         equations, change = (by_address(each, EQUATIONS) for each in (self._along, self._change))
@@ -429,7 +525,7 @@ class ODESolution:
             begin(theta, u)
             for a in range(p):
                 work[length + a] = theta[a]
-            # Copies, since what a compiled function closes over cannot be written to, by its type.
+            # Copies, because arrays that a compiled function closes over are read-only by their type.
             at, stops = times.copy(), events.copy()
             outcome = solver()(
                 *(equations(), change(), borrowed(u), borrowed(at), borrowed(stops), start, tolerance, max_steps),
@@ -443,7 +539,7 @@ class ODESolution:
         return path
 
     def _make_begin(self) -> Any:
-        """``(theta, u)``: :meth:`initial_unknowns`, compiled."""
+        """Return ``(theta, u)``, the compiled form of :meth:`initial_unknowns`."""
         n, p = self.n, self.p
         if callable(self.start):
             f = compilable(self.start)
@@ -464,13 +560,13 @@ class ODESolution:
 
     @functools.cached_property
     def states(self) -> Any:
-        """Compiled: theta -> x, (T, n)."""
+        """The compiled function of theta that returns x, of shape (T, n)."""
         path = self._path
         return kept(lambda theta: path(theta, 0), path)
 
     @functools.cached_property
     def first(self) -> Any:
-        """Compiled: theta -> (x, S), (T, n) and (T, n, p)."""
+        """The compiled function of theta that returns (x, S), of shapes (T, n) and (T, n, p)."""
         path, n, p = self._path, self.n, self.p
 
         def first(theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -481,7 +577,7 @@ class ODESolution:
 
     @functools.cached_property
     def second(self) -> Any:
-        """Compiled: theta -> (x, S, W), (T, n), (T, n, p) and (T, n, p, p)."""
+        """The compiled function of theta that returns (x, S, W), of shapes (T, n), (T, n, p) and (T, n, p, p)."""
         if self.highest < 2:
             raise ValueError(f"hessian must be given for second sensitivities of {self.name!r}.")
         path, n, p = self._path, self.n, self.p
@@ -503,11 +599,11 @@ class ODESolution:
 
 @jit_anew
 def in_use(*arrays: np.ndarray) -> None:
-    """Arrays that were borrowed are still there."""
+    """Keep borrowed arrays alive."""
 
 
 def either(time: float, here: Callable, elsewhere: Any, compiled: bool) -> Any:
-    """``here`` at that time, else ``elsewhere``."""
+    """Return the function that calls ``here`` at that time and ``elsewhere`` otherwise."""
     there: Any = jit_anew(here) if compiled else here
 
     def change(u: np.ndarray, t: float, work: np.ndarray) -> None:
@@ -520,7 +616,7 @@ def either(time: float, here: Callable, elsewhere: Any, compiled: bool) -> Any:
 
 
 def fill_from(count: int, n: int, p: int) -> Any:
-    """Compiled: what an initial state's function returns, ``count`` arrays, to its places in u."""
+    """Return the compiled function that writes ``count`` arrays from the function of an initial state to their places in u."""
 
     def states(values: tuple, u: np.ndarray) -> None:
         copy_row(u, values[0])
@@ -562,7 +658,7 @@ def fill_from(count: int, n: int, p: int) -> Any:
 
 
 def times_of(times: Any, start_time: float | None) -> tuple[np.ndarray, float]:
-    """Both as numbers; ValueError."""
+    """Return both as numbers. Raises ValueError."""
     times = np.array(array_of_numbers("times", times))
     if times.ndim != 1 or len(times) < 1 or not np.isfinite(times).all() or (np.diff(times) <= 0).any():
         raise ValueError("times must be finite and ascending, of shape (T,).")
@@ -573,7 +669,7 @@ def times_of(times: Any, start_time: float | None) -> tuple[np.ndarray, float]:
 
 
 def initial_of(initial_state: Any, names: Sequence[str]) -> tuple[Any, np.ndarray]:
-    """Numbers (n,), and of which parameter each is, -1 for none; or the function as it is."""
+    """Return numbers (n,) and the index of the parameter of each, -1 for none; or the function unchanged."""
     if callable(initial_state):
         return initial_state, np.zeros(0, dtype=np.int64)
     each = list(initial_state)
@@ -590,7 +686,7 @@ def initial_of(initial_state: Any, names: Sequence[str]) -> tuple[Any, np.ndarra
 
 
 def events_of(events: Sequence, n: int, start: float, end: float, highest: int) -> tuple[np.ndarray, tuple]:
-    """The rows of ``events`` for :func:`solve`, and (time, functions) of those that are functions; ShapeError, ValueError."""
+    """Return the rows of ``events`` for :func:`solve`, and (time, functions) of events that are functions. Raises an error."""
     rows: list[list[float]] = []
     changes = []
     for time, change in events:

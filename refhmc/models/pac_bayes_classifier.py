@@ -1,20 +1,22 @@
-"""A linear classifier weighed by its errors: the Gibbs posterior of PAC-Bayes theory with the 0-1 loss.
+"""A linear classifier weighted by its errors: the Gibbs posterior of PAC-Bayes theory with the 0-1 loss.
 
-    pi(beta) prop. to exp(-n lambda r_n(beta)) N(beta; 0, s^2 I),     n r_n(beta) = sum_i 1{y_i x_i'beta <= 0},  y_i = -1 or 1
+The density is ::
+
+    pi(beta) ~ exp(-n lambda r_n(beta)) N(beta; 0, s^2 I),     n r_n(beta) = sum_i 1{y_i x_i'beta <= 0},  y_i = -1 or 1
 
 A Gibbs posterior minimises the PAC-Bayes bound on the risk, of the form  mean empirical risk + KL(posterior, prior) /
-(n lambda)  (Catoni 2007). Its density is constant but for the prior on each cell of the arrangement of the n hyperplanes
-x_i'beta = 0, and has no gradient worth following: all coordinates are discontinuous. With lambda = 1 it is the form of
-Nishimura, Dunson and Lu (2017), whom the Gram-Hansen notes follow.
+(n lambda)  (Catoni 2007). Apart from the prior, its density is constant on each cell of the arrangement of the n hyperplanes
+x_i'beta = 0. Its gradient carries no information, so all coordinates are discontinuous. With lambda = 1 it is the form of
+Nishimura, Dunson and Lu (2017), on which the Gram-Hansen notes are based.
 
-The margins g_i = y_i x_i'beta move by y_i x_ij (t - beta_j) when beta_j becomes t: one pass over the data gives the
-errors before and after, where two densities would take two passes.
+The margins g_i = y_i x_i'beta change by y_i x_ij (t - beta_j) if beta_j becomes t. One pass over the data gives the errors
+before and after. Two densities would take two passes.
 
-**Truth.** The errors depend on the direction of beta alone, so |beta|^2 / s^2 is chi-square with d degrees of freedom and
-independent of the direction, for any data. For d = 2 the direction's density is constant on each of the arcs between the 2 n
-angles at which a margin changes its sign: all is exact.
+Exact results: the errors depend only on the direction of beta. Therefore |beta|^2 / s^2 is chi-square with d degrees of
+freedom and independent of the direction, for any data. For d = 2 the density of the direction is constant on each of the
+arcs between the 2 n angles at which a margin changes its sign, and everything is known exactly.
 
-``data``: one row for each column of the y_i x_i, then one that begins with lambda, then one that begins with 1/s^2.
+The data are one row for each column of the y_i x_i, a row that begins with lambda, and a row that begins with 1/s^2.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from refhmc.numerics.linalg import dot
 
 @jit_sum
 def margins(q: np.ndarray, data: np.ndarray, g: np.ndarray) -> None:
-    """g_i = y_i x_i'beta, four coordinates for each pass over the observations."""
+    """Write g_i = y_i x_i'beta, four coordinates per pass over the observations."""
     d, n = q.shape[0], g.shape[0]
     g[:] = 0.0
     for k in range(0, d - 3, 4):
@@ -87,7 +89,7 @@ def log_density_change(q: np.ndarray, data: np.ndarray, j: int, new_value: float
 
 
 class Arcs:
-    """The law of the direction of beta in two dimensions: arcs of constant density, from ``start`` to ``stop``."""
+    """The distribution of the direction of beta in two dimensions: arcs of constant density, from ``start`` to ``stop``."""
 
     def __init__(self, signed_rows: np.ndarray, inverse_temperature: float, prior_scale: float) -> None:
         normals = np.arctan2(signed_rows[:, 1], signed_rows[:, 0])
@@ -99,7 +101,7 @@ class Arcs:
         self.chance, self.errors, self.scale = weight / weight.sum(), errors, prior_scale
 
     def reference(self) -> Reference:
-        """Means and variances of the coefficients, with exact draws."""
+        """Return means and variances of the coefficients, with exact draws."""
         a, b = self.start, self.stop
         density = np.where(b > a, self.chance / np.where(b > a, b - a, 1.0), 0.0)
         mean = np.array([density @ (np.sin(b) - np.sin(a)), density @ (np.cos(a) - np.cos(b))])
@@ -108,7 +110,7 @@ class Arcs:
         return Reference("exact sum over the arcs", mean, 2 * self.scale**2 * second - mean**2, draw=self.draw)
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        """(n, 2) independent exact draws."""
+        """Return (n, 2) independent exact draws."""
         arc = rng.choice(len(self.chance), n, p=self.chance)
         angle = self.start[arc] + rng.random(n) * (self.stop - self.start)[arc]
         radius = self.scale * np.sqrt(rng.chisquare(2, n))
@@ -119,10 +121,48 @@ class Arcs:
 def PACBayesClassifier(
     X: Any = None, y: Any = None, inverse_temperature: float = 1.0, prior_scale: float = 1.0
 ) -> Model:
-    """Gibbs posterior of a linear classifier of ``y`` (n,), zeros and ones, on ``X`` (n, d), used as it is: ``beta``.
+    """Return the Gibbs posterior of a linear classifier with the 0-1 loss.
 
-    The heart disease data, n = 170 and d = 14, if nothing is given. Each error costs ``inverse_temperature``, lambda. All
-    coordinates are discontinuous. For d = 2 ``reference`` is exact. Raises ShapeError, ValueError.
+    The density is ::
+
+        pi(beta) ~ exp(-lambda sum_i 1{y_i x_i'beta <= 0}) N(beta; 0, s^2 I),      y_i = -1 or 1
+
+    The variable is ``beta``, of shape (d,). All coordinates are discontinuous.
+
+    Parameters
+    ----------
+    X : array_like of shape (n, d), optional
+        Inputs, used without change. Defaults to the heart disease data, with n = 170 and d = 14.
+    y : array_like of shape (n,), optional
+        Labels, zeros and ones, to be given together with `X`.
+    inverse_temperature : float, default 1.0
+        Cost lambda of each error.
+    prior_scale : float, default 1.0
+        Standard deviation s of the prior of each coefficient.
+
+    Returns
+    -------
+    Model
+        The model. For d = 2, ``reference`` has exact moments and draws.
+
+    Raises
+    ------
+    refhmc.errors.ShapeError
+        If the shapes do not fit.
+    ValueError
+        If only one of `X` and `y` is given, or a value is out of range.
+
+    References
+    ----------
+    O. Catoni (2007), PAC-Bayesian supervised classification.
+    A. Nishimura, D. B. Dunson and J. Lu (2017), Discontinuous Hamiltonian Monte Carlo for sampling discrete parameters.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> model = refhmc.models.PACBayesClassifier([[1.0, 0.2], [1.0, -1.0]], [1, 0])
+    >>> model.dim, model.discontinuous.tolist()
+    (2, [0, 1])
     """
     if (X is None) != (y is None):
         raise ValueError("X and y must be given together; give both, or neither for the default data.")
@@ -146,6 +186,6 @@ def PACBayesClassifier(
         discontinuous=["beta"],
         log_density_change=log_density_change,
         name="pac-bayes classifier",
-        recommended=Recommended("dhmc", "", "20 steps a draw, its default, move too little", (("n_steps", 40),)),
+        recommended=Recommended("dhmc", "", "its default of 20 steps per draw moves too little", (("n_steps", 40),)),
         reference=reference,
     )

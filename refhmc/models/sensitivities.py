@@ -1,23 +1,22 @@
-"""Forward sensitivities: the derivatives of an ODE's solution with respect to its parameters, to third order.
+"""Forward sensitivities: the derivatives of the solution of an ODE by its parameters, to third order.
 
-    dx/dt = f(t, x, theta)       x (n,),  theta (p,)
-
-Write J (n, n + p) for the derivatives of f with respect to z = (x, theta), H (n, n + p, n + p) and K (n, n + p, n + p, n + p)
-for its second and third ones, and
+The equation is dx/dt = f(t, x, theta) with x (n,) and theta (p,). Write J (n, n + p) for the derivatives of f by
+z = (x, theta), H (n, n + p, n + p) and K (n, n + p, n + p, n + p) for the second and third ones, and ::
 
     S_ia = dx_i / dtheta_a      W_iab = d^2 x_i / dtheta_a dtheta_b      V_iabc = d^3 x_i / dtheta_a dtheta_b dtheta_c
 
-Differentiating the equation along theta_a moves z by Z_a = (S_a, e_a), once more along theta_b Z_a by (W_ab, 0), and so on:
+Differentiation along theta_a moves z by Z_a = (S_a, e_a), a second one along theta_b moves Z_a by (W_ab, 0), and so on::
 
     dS_ia/dt   = sum_j J_ij Z_ja                                  = sum_k J_ik S_ka + J_i,n+a
     dW_iab/dt  = sum_jl H_ijl Z_ja Z_lb + sum_k J_ik W_kab,       j, l, m over z, k over x
     dV_iabc/dt = sum_jlm K_ijlm Z_ja Z_lb Z_mc + sum_jk H_ijk (Z_ja W_kbc + Z_jb W_kac + Z_jc W_kab) + sum_k J_ik V_kabc
 
-which are linear in the highest order, and integrated with the state (Girolami and Calderhead 2011, sec. 10). W and V are
-symmetric in the parameters: only the pairs a <= b and the triples a <= b <= c are carried. ``u`` holds x, then S, W and V row
-by row; orders 0 to 3 are its first n, n (1 + p), n (1 + p + p(p+1)/2) and n (1 + p + p(p+1)/2 + p(p+1)(p+2)/6) numbers.
+These equations are linear in the highest order. They are integrated together with the state (Girolami and Calderhead 2011,
+sec. 10). W and V are symmetric in the parameters, so only the pairs a <= b and the triples a <= b <= c are stored. ``u``
+holds x, then S, W and V row by row. Orders 0 to 3 are its first n, n (1 + p), n (1 + p + p(p+1)/2) and
+n (1 + p + p(p+1)/2 + p(p+1)(p+2)/6) numbers.
 
-The same sums are the derivatives of any function of (t, x(theta), theta) by theta: of what is observed of x, and of the state
+The same sums are the derivatives by theta of any function of (t, x(theta), theta): of the observed quantity, and of the state
 after an event x -> e(t, x, theta) at a fixed time.
 """
 
@@ -32,20 +31,20 @@ from refhmc.core.compiled import jit_inline, jit_part, shaped
 
 @jit_part
 def work_length(k: int, n: int, p: int, length: int) -> int:
-    """The length of ``work`` for k numbers, where ``u`` has that length."""
+    """Return the length of ``work`` for k numbers, given the length of ``u``."""
     m = n + p
     third = k * m**3 if length > n * (1 + p + p * (p + 1) // 2) else 0
     return length // n * k + p + k * m + k * m * m + third
 
 
 def n_unknowns(n: int, p: int, order: int) -> int:
-    """The length of ``u``."""
+    """Return the length of ``u``."""
     return n * sum((1, p, p * (p + 1) // 2, p * (p + 1) * (p + 2) // 6)[: order + 1])
 
 
 @jit_part
 def first_order(n: int, p: int, J: np.ndarray, S: np.ndarray, dS: np.ndarray) -> None:
-    """dS/dt: J (n, n + p), S and dS (n, p)."""
+    """Write dS/dt, with J (n, n + p), S and dS (n, p)."""
     for i in range(dS.shape[0]):
         for a in range(p):
             total = J[i, n + a]
@@ -56,7 +55,7 @@ def first_order(n: int, p: int, J: np.ndarray, S: np.ndarray, dS: np.ndarray) ->
 
 @jit_part
 def second_order(n: int, p: int, J: np.ndarray, H: np.ndarray, S: np.ndarray, W: np.ndarray, dW: np.ndarray) -> None:
-    """dW/dt of the pairs a <= b: H (n, n + p, n + p), W and dW (n, p(p+1)/2)."""
+    """Write dW/dt for the pairs a <= b, with H (n, n + p, n + p), W and dW (n, p(p+1)/2)."""
     for i in range(dW.shape[0]):
         pair = 0
         for a in range(p):
@@ -73,14 +72,14 @@ def second_order(n: int, p: int, J: np.ndarray, H: np.ndarray, S: np.ndarray, W:
 
 @jit_part
 def pair_of(p: int, a: int, b: int) -> int:
-    """Where W holds the pair of two parameters."""
+    """Return the place in W of a pair of parameters."""
     low, high = min(a, b), max(a, b)
     return low * p - low * (low - 1) // 2 + high - low
 
 
 @jit_part
 def along(n: int, S: np.ndarray, j: int, a: int) -> float:
-    """Z_ja"""
+    """Return Z_ja."""
     return S[j, a] if j < n else 1.0 * (j - n == a) + 0.0 * S[0, 0]
 
 
@@ -96,7 +95,7 @@ def third_order(
     V: np.ndarray,
     dV: np.ndarray,
 ) -> None:
-    """dV/dt of the triples a <= b <= c: K (n, n + p, n + p, n + p), V and dV (n, p(p+1)(p+2)/6)."""
+    """Write dV/dt for the triples a <= b <= c, with K (n, n + p, n + p, n + p), V and dV (n, p(p+1)(p+2)/6)."""
     m = n + p
     for i in range(dV.shape[0]):
         triple = 0
@@ -134,11 +133,11 @@ def along_path(
     t: float,
     work: np.ndarray,
 ) -> None:
-    """f(t, x, theta) (k,) and its derivatives by theta along x(theta) into the head of ``work``, to the order of ``u``.
+    """Write f(t, x, theta) (k,) and its derivatives by theta along x(theta) into the head of ``work``, to the order of ``u``.
 
     The functions write into their last argument: ``f(t, x, theta, out)``, ``jacobian(t, x, theta, J)``,
-    ``hessian(t, x, theta, H)``, ``third(t, x, theta, K)``. ``work`` holds the result, theta, J, H and K one after the other (a
-    call from Python pays for every array).
+    ``hessian(t, x, theta, H)``, ``third(t, x, theta, K)``. ``work`` is one array, because a call from Python pays for each
+    argument. It holds the result, theta, J, H and K.
     """
     length, m = u.shape[0], n + p
     at = length // n * k
@@ -179,12 +178,12 @@ def augmented(
     t: float,
     work: np.ndarray,
 ) -> None:
-    """du/dt into the head of ``work``, for as many orders as ``u`` is long: :func:`along_path` of the right-hand side."""
+    """Write du/dt into the head of ``work``, to the order of ``u``: :func:`along_path` of the right-hand side."""
     along_path(rhs, jacobian, hessian, third, n, n, p, u, t, work)
 
 
 def work_for(u: np.ndarray, theta: np.ndarray, n: int, k: int | None = None) -> np.ndarray:
-    """The argument ``work``, with theta in its place, for a function of ``k`` numbers, None: as many as there are states."""
+    """Return the argument ``work``, including theta, for a function of ``k`` numbers, by default the number of states."""
     p, k = len(theta), n if k is None else k
     at = len(u) // n * k
     work = np.zeros(work_length(k, n, p, len(u)), dtype=u.dtype)

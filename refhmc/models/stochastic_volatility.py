@@ -1,21 +1,24 @@
 """Stochastic volatility: a series whose log variance is a hidden autoregression.
 
+The model is ::
+
     y_t ~ N(0, beta^2 e^{x_t}),   x_t ~ N(phi x_{t-1}, sigma^2),   x_1 ~ N(0, sigma^2 / (1 - phi^2)),      t = 1 ... T
     p(beta) ~ 1/beta,   sigma^2 ~ Inv-chi^2(nu, s^2) with nu = 10, s^2 = 0.05,   (phi + 1)/2 ~ Beta(20, 1.5)
 
-Brofos and Lederman (2021), eqs. 16-17, after Girolami and Calderhead (2011). Coordinates, Jacobians included:
+(Brofos and Lederman 2021, eqs. 16-17, after Girolami and Calderhead 2011). The coordinates are ::
 
     q = (x_1, ..., x_T, u, g, a),     u = log beta,   g = log sigma,   a = atanh phi
 
-(In them the prior of u is flat, that of g is -nu g - nu s^2 e^{-2g}/2, that of a is 20 log(1 + phi) + 1.5 log(1 - phi).)
-Write w_t = y_t^2 e^{-x_t - 2u}, W their sum, s = 1 - phi^2 = dphi/da, and sigma^-2 K for the precision of x: K is tridiagonal
-with 1 at both ends of the diagonal and 1 + phi^2 between, -phi beside it. K' and K'' are its derivatives in phi. Then
+Including Jacobians, the log prior of u is flat, that of g is -nu g - nu s^2 e^{-2g}/2, and that of a is
+20 log(1 + phi) + 1.5 log(1 - phi). Write w_t = y_t^2 e^{-x_t - 2u}, W for their sum, s = 1 - phi^2 = dphi/da, and sigma^-2 K
+for the precision of x. K is tridiagonal, with 1 at both ends of the diagonal, 1 + phi^2 between, and -phi off the diagonal.
+K' and K'' are its derivatives in phi. Then ::
 
     Q = x'K x = A - 2 phi B + phi^2 C,     A = sum_1^T x_t^2,   B = sum_2^T x_t x_{t-1},   C = sum_2^{T-1} x_t^2
 
     L = -T u - sum x_t / 2 - W/2 - (T + nu) g - e^{-2g} (Q + nu s^2) / 2 + 20.5 log(1 + phi) + 2 log(1 - phi)
 
-With D = B - phi C, R = Q + nu s^2 and e = e^{-2g}:
+With D = B - phi C, R = Q + nu s^2 and e = e^{-2g}, ::
 
     gradient    x: w/2 - 1/2 - e K x      u: W - T      g: e R - T - nu      a: 20.5 (1 - phi) - 2 (1 + phi) + e s D
     hessian     xx: -w/2 - e K   xu: -w   xg: 2 e K x   xa: -e s K'x
@@ -25,17 +28,18 @@ With D = B - phi C, R = Q + nu s^2 and e = e^{-2g}:
                 ggg: 4 e R   gga: 4 e s D   gaa: 2 e (2 phi s D + s^2 C)
                 aaa: 45 phi s + e (6 phi s^2 C - 2 s (1 - 3 phi^2) D)
 
-(w on its diagonal where it stands for a matrix). Both conditionals that Gibbs sampling needs are written by hand too:
+(w stands for a diagonal matrix where a matrix is needed). Both conditionals for Gibbs sampling are hand-written, too:
 
-**x given (u, g, a)** has the constant metric e K + I/2 (prior precision, and the information of one y_t on its x_t),
-tridiagonal: :class:`refhmc.metrics.Tridiagonal` reads it.
+**x given (u, g, a)** has the constant metric e K + I/2 (prior precision, and the information of one y_t about its x_t). It is
+tridiagonal, and :class:`refhmc.metrics.Tridiagonal` uses it.
 
-**(u, g, a) given x** needs x only through W e^{2u}, A, B, C. Its Fisher metric, over y and x, with the prior's Hessian:
+**(u, g, a) given x** needs x only through W e^{2u}, A, B, C. Its Fisher metric, over y and x, with the Hessian of the prior::
 
     G = [2T, 0, 0;   0, 2T + 2 nu s^2 e, 2 phi;   0, 2 phi, 2 phi^2 + (T - 1) s + 21.5 s]
 
-``data`` of the joint model: row 0 holds y^2. Of x's conditional: rows y^2, y^2 e^{-2u}, (phi, e). Of the parameters': rows
-(W e^{2u}, A, B, C, T), y^2. Of a part on some of the times: rows y^2, 1 where y_t is one of them, (share of the prior).
+Row 0 of the data of the joint model holds y^2. The rows of the conditional of x are y^2, y^2 e^{-2u}, (phi, e). Those of the
+parameters are (W e^{2u}, A, B, C, T), y^2. Those of a part on some of the times are y^2, 1 at these times and 0 elsewhere,
+(share of the prior).
 """
 
 from __future__ import annotations
@@ -60,10 +64,13 @@ from refhmc.numerics import batched
 from refhmc.numerics.batched import Array, namespace
 from refhmc.numerics.transforms import expit, softplus
 
-PATH = "its path and its parameters hold each other: refhmc.Gibbs with both conditionals, as in the guide, moves them apart"
+PATH = "path and parameters depend strongly on each other: use refhmc.Gibbs with both conditionals, as in the guide"
 
 NU, SCALE = 10.0, 0.05
-PRIOR_UP, PRIOR_DOWN = 20.5, 2.0  # of log(1 + phi), log(1 - phi), with the root of 1 - phi^2 from x_1
+PRIOR_UP, PRIOR_DOWN = (
+    20.5,
+    2.0,
+)  # coefficients of log(1 + phi) and log(1 - phi), including the root of 1 - phi^2 from x_1
 TRUTH = {"beta": 0.65, "sigma": 0.15, "phi": 0.98}
 DATA_SEED = 20211
 
@@ -71,9 +78,9 @@ DATA_SEED = 20211
 
 
 class StochasticVolatilityOnArrays(TextOnArrays):
-    """``y_squared`` (T,); positions (x_1, ..., x_T, u, g, a), (..., T + 3).
+    """The array implementation. ``y_squared`` is (T,); positions (x_1, ..., x_T, u, g, a) have shape (..., T + 3).
 
-    In the gradient, K x comes from the innovations d_1 = s x_1, d_t = x_t - phi x_{t-1}, without a loop over time:
+    In the gradient, K x comes from the innovations d_1 = s x_1, d_t = x_t - phi x_{t-1}, without a loop over time::
 
         (K x)_t = d_t - phi d_{t+1},  d_{T+1} = 0     Q = x_1 d_1 + sum_2^T d_t^2     D = phi x_1^2 + sum_2^T x_{t-1} d_t
     """
@@ -84,12 +91,12 @@ class StochasticVolatilityOnArrays(TextOnArrays):
         self.T, self.dim, self.y_squared = len(y_squared), len(y_squared) + 3, xp.asarray(y_squared)
 
     def read(self, q: Array) -> tuple:
-        """y^2 and x, (..., T); u, g, a, (..., 1)"""
+        """Return y^2 and x, (..., T), and u, g, a, (..., 1)."""
         T = self.T
         return *in_dtype_of(q, self.y_squared), q[..., :T], q[..., T : T + 1], q[..., T + 1 : T + 2], q[..., T + 2 :]
 
     def map_of_phi(self, a: Array) -> tuple:
-        """phi, s = 1 - phi^2, the terms of L in a alone, and their slope 41 / (1 + e^2a) - 4 / (1 + e^-2a)"""
+        """Return phi, s = 1 - phi^2, the terms of L in a alone, and their slope 41 / (1 + e^2a) - 4 / (1 + e^-2a)."""
         xp = namespace(a)
         b, up = xp.exp(-2 * xp.abs(a)), xp.astype(a > 0, a.dtype)
         prior = -(PRIOR_UP + PRIOR_DOWN) * xp.log1p(b) - 2 * xp.abs(a) * (PRIOR_UP + (PRIOR_DOWN - PRIOR_UP) * up)
@@ -111,23 +118,23 @@ class StochasticVolatilityOnArrays(TextOnArrays):
         return terms[..., 0], xp.concat([along_x, W - T, e * R - T - NU, slope + e * s * D], axis=-1)
 
     def inner(self, x: Array) -> Array:
-        """1 for t = 2 ... T - 1, else 0"""
+        """Return 1 for t = 2 ... T - 1, else 0."""
         xp = namespace(x)
         t = xp.arange(self.T)
         return xp.astype((t > 0) & (t < self.T - 1), x.dtype)
 
     def neighbours(self, x: Array) -> Array:
-        """x_{t-1} + x_{t+1}, of those there are"""
+        """Return x_{t-1} + x_{t+1}, without the terms outside 1 ... T."""
         xp, none = namespace(x), namespace(x).zeros_like(x[..., :1])
         return xp.concat([none, x[..., :-1]], axis=-1) + xp.concat([x[..., 1:], none], axis=-1)
 
     def products(self, x: Array, phi: Array) -> tuple:
-        """K x, K'x and K''x"""
+        """Return K x, K'x and K''x."""
         inner, beside = self.inner(x) * x, self.neighbours(x)
         return x + phi * (phi * inner - beside), 2 * phi * inner - beside, 2 * inner
 
     def shared(self, q: Array) -> tuple:
-        """w, K x, K'x, K''x; phi, s and e; W, R, D and C"""
+        """Return w, K x, K'x, K''x; phi, s and e; W, R, D and C."""
         xp, (y_squared, x, u, g, a) = namespace(q), self.read(q)
         phi, s, _, _ = self.map_of_phi(a)
         w = y_squared * xp.exp(-2 * u - x)
@@ -188,13 +195,13 @@ def map_of_phi(a: float) -> tuple[float, float, float]:
 
 @jit
 def prior_slope(a: float) -> float:
-    """d/da of 20.5 log(1 + phi) + 2 log(1 - phi)"""
+    """Return d/da of 20.5 log(1 + phi) + 2 log(1 - phi)."""
     return 2 * PRIOR_UP * expit(-2 * a) - 2 * PRIOR_DOWN * expit(2 * a)
 
 
 @jit_sum
 def quadratics(x: np.ndarray) -> tuple[float, float, float]:
-    """A, B, C"""
+    """Return A, B and C."""
     T = x.shape[0]
     A = x[0] * x[0]
     B = C = 0.0 * x[0]
@@ -208,7 +215,7 @@ def quadratics(x: np.ndarray) -> tuple[float, float, float]:
 
 @jit
 def precision_times(x: np.ndarray, t: int, phi: float) -> float:
-    """(K x)_t"""
+    """Write (K x)_t."""
     T = x.shape[0]
     total = x[t] if t == 0 or t == T - 1 else (1 + phi * phi) * x[t]
     if t > 0:
@@ -220,7 +227,7 @@ def precision_times(x: np.ndarray, t: int, phi: float) -> float:
 
 @jit
 def slope_times(x: np.ndarray, t: int, phi: float) -> float:
-    """(K'x)_t"""
+    """Write (K'x)_t."""
     T = x.shape[0]
     total = 0.0 * x[t] if t == 0 or t == T - 1 else 2 * phi * x[t]
     if t > 0:
@@ -232,7 +239,7 @@ def slope_times(x: np.ndarray, t: int, phi: float) -> float:
 
 @jit
 def curvature_times(x: np.ndarray, t: int) -> float:
-    """(K''x)_t"""
+    """Write (K''x)_t."""
     return 0.0 * x[t] if t == 0 or t == x.shape[0] - 1 else 2 * x[t]
 
 
@@ -241,7 +248,7 @@ def curvature_times(x: np.ndarray, t: int) -> float:
 
 @jit_sum
 def latent_value_and_gradient(x: np.ndarray, scaled: Any, phi: Any, e: Any, out: np.ndarray) -> Any:
-    """The terms of L that x is part of, and their gradient; ``scaled``: y^2 e^{-2u}. Returns those terms, W and Q."""
+    """Return the terms of L that depend on x, with W and Q, and write their gradient; ``scaled`` is y^2 e^{-2u}."""
     T = x.shape[0]
     W = levels = Q = 0.0 * x[0] + 0.0 * phi + 0.0 * scaled[0]
     inner = 1 + phi * phi
@@ -323,7 +330,7 @@ def x_fisher_contraction(x: np.ndarray, data: np.ndarray, M: np.ndarray, out: np
 
 @jit
 def x_fisher_bands(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    """The same metric as two bands: the diagonal, and what stands beside it."""
+    """Write the same metric as two bands: the diagonal and the off-diagonal."""
     T = x.shape[0]
     phi, e = data[2, 0], data[2, 1]
     for t in range(T):
@@ -370,7 +377,7 @@ def parameter_log_density(p: np.ndarray, data: np.ndarray) -> Any:
 
 @jit
 def parameter_second(p: np.ndarray, data: np.ndarray) -> Any:
-    """uu, gg, ga, aa"""
+    """Return uu, gg, ga and aa."""
     W, A, B, C, _ = data[0, 0], data[0, 1], data[0, 2], data[0, 3], data[0, 4]
     phi, s, _ = map_of_phi(p[2])
     e, D = np.exp(-2 * p[1]), B - phi * C
@@ -381,7 +388,7 @@ def parameter_second(p: np.ndarray, data: np.ndarray) -> Any:
 
 @jit
 def parameter_third(p: np.ndarray, data: np.ndarray) -> tuple:
-    """uuu, ggg, gga, gaa, aaa"""
+    """Return uuu, ggg, gga, gaa and aaa."""
     W, A, B, C, _ = data[0, 0], data[0, 1], data[0, 2], data[0, 3], data[0, 4]
     phi, s, _ = map_of_phi(p[2])
     e, D = np.exp(-2 * p[1]), B - phi * C
@@ -427,7 +434,7 @@ def parameter_fisher(p: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 @jit
 def fisher_slopes(p: np.ndarray, data: np.ndarray) -> Any:
-    """dG_gg/dg, dG_ga/da, dG_aa/da"""
+    """Return dG_gg/dg, dG_ga/da and dG_aa/da."""
     phi, s, _ = map_of_phi(p[2])
     aa = 2 * phi * s * (4 - data[0, 4] - PRIOR_UP - PRIOR_DOWN)
     return -4 * NU * SCALE * np.exp(-2 * p[1]), 2 * s, aa
@@ -505,7 +512,10 @@ def log_density(q: np.ndarray, data: np.ndarray) -> float:
 
 @jit_allocating
 def log_prior(q: np.ndarray, out: np.ndarray) -> float:
-    """The log prior of path and parameters, and its gradient: L with y = 0, less the terms -u - x_t/2 of log p(y_t | x_t)."""
+    """Return the log prior of path and parameters, and write its gradient.
+
+    It is L with y = 0, without the terms -u - x_t/2 of log p(y_t | x_t).
+    """
     T = q.shape[0] - 3
     total = value_and_gradient(q, np.zeros((1, T)), out) + T * q[T]
     out[T] += T
@@ -517,7 +527,7 @@ def log_prior(q: np.ndarray, out: np.ndarray) -> float:
 
 @jit
 def part_value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
-    """A share of the log prior, and -u - x_t/2 - w_t/2 of some of the times."""
+    """Return a share of the log prior, and -u - x_t/2 - w_t/2 of some of the times."""
     T, share = q.shape[0] - 3, data[2, 0]
     total = share * log_prior(q, out)
     for i in range(T + 3):
@@ -543,7 +553,7 @@ def part_log_density(q: np.ndarray, data: np.ndarray) -> float:
 
 @jit_allocating
 def summary(q: np.ndarray, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The parameters, and the row of data that their conditional reads."""
+    """Return the parameters, and write the row of data that their conditional uses."""
     T = q.shape[0] - 3
     row = np.zeros((1, 5), q.dtype)
     for t in range(T):
@@ -574,7 +584,7 @@ def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 @jit
 def put(out: np.ndarray, i: int, j: int, k: Any, value: Any) -> None:
-    """The same value at all orders of three indices."""
+    """Write the same value at all orders of three indices."""
     out[i, j, k] = out[i, k, j] = out[j, i, k] = out[j, k, i] = out[k, i, j] = out[k, j, i] = value
 
 
@@ -606,7 +616,7 @@ def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 @jit_allocating
 def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
-    # The tensor above, contracted entry by entry: nothing larger than M is read, and nothing as large is made.
+    # The tensor above is contracted entry by entry, without arrays as large as M.
     T = q.shape[0] - 3
     x, u, g, a = q[:T], T, T + 1, T + 2
     p, row = summary(q, data)
@@ -645,7 +655,7 @@ def constrain(q: np.ndarray) -> dict:
 
 
 def log_likelihood(values: dict, y: np.ndarray) -> dict:
-    """Of y_t given x_t."""
+    """Return the log density of y_t given x_t."""
     return {"y": log_normal(y, 0.0, values["beta"][..., None] * np.exp(values["x"] / 2))}
 
 
@@ -657,7 +667,7 @@ def posterior_predictive(values: dict, rng: np.random.Generator) -> dict:
 def simulate(
     T: int = 1000, seed: int = DATA_SEED, beta: float = 0.65, sigma: float = 0.15, phi: float = 0.98
 ) -> tuple[np.ndarray, np.ndarray]:
-    """x and y, (T,) each, drawn from the model at the given parameters with ``numpy.random.default_rng(seed)``."""
+    """Return x and y, (T,) each, drawn from the model at the given parameters with ``numpy.random.default_rng(seed)``."""
     rng = np.random.default_rng(seed)
     steps, noise = rng.standard_normal(T), rng.standard_normal(T)
     x = np.empty(T)
@@ -668,12 +678,12 @@ def simulate(
 
 
 def unconstrain(x: np.ndarray, beta: float, sigma: float, phi: float) -> np.ndarray:
-    """The position q, (T + 3,), of the values of x and the parameters."""
+    """Return the position q, (T + 3,), from the values of x and the parameters."""
     return np.concatenate([x, [np.log(beta), np.log(sigma), np.arctanh(phi)]])
 
 
 def share_of(y_squared: np.ndarray, at: np.ndarray, before: float, rows: np.ndarray, share: float) -> Model:
-    """Observed are some of the times ``at``; a ``share`` of what there was of the log prior, that of the whole path."""
+    """Return the model of some of the times ``at``, with a ``share`` of the previous prior share, that of the whole path."""
     at, share, data = at[rows], before * share, np.zeros((2, len(y_squared)))
     data[0, at], data[1, at] = y_squared[at], 1.0
     return Model(
@@ -696,10 +706,47 @@ def names_of(T: int) -> list[str]:
 
 @recreatable
 def StochasticVolatility(y: Any = None, T: int = 1000) -> Model:
-    """Stochastic volatility of the series ``y``, (T,); by default ``T`` values simulated with a fixed seed.
+    """Return a stochastic volatility model.
 
-    Simulated is at beta = 0.65, sigma = 0.15, phi = 0.98 (:func:`simulate`). Variables beta, sigma, phi and x (T,). Raises
-    ShapeError for fewer than two values, ValueError for values that are not finite or all zero.
+    The log variance of the series is a hidden autoregression::
+
+        y_t ~ N(0, beta^2 e^{x_t}),   x_t ~ N(phi x_{t-1}, sigma^2),   x_1 ~ N(0, sigma^2 / (1 - phi^2)),      t = 1 ... T
+        p(beta) ~ 1/beta,   sigma^2 ~ Inv-chi^2(10, 0.05),   (phi + 1)/2 ~ Beta(20, 1.5)
+
+    with variances as second arguments of N. The variables are ``beta``, ``sigma``, ``phi`` and ``x`` of shape (T,). The
+    conditionals of ``x`` and of the parameters are hand-written for :class:`refhmc.Gibbs` and have Fisher metrics.
+
+    Parameters
+    ----------
+    y : array_like of shape (T,), optional
+        The series. Defaults to values simulated with a fixed seed at beta = 0.65, sigma = 0.15, phi = 0.98.
+    T : int, default 1000
+        Length of the simulated series; ignored if `y` is given.
+
+    Returns
+    -------
+    Model
+        The model, with T + 3 coordinates.
+
+    Raises
+    ------
+    refhmc.errors.ShapeError
+        If `y` is not a vector of at least two values.
+    ValueError
+        If values are not finite or all are zero.
+
+    References
+    ----------
+    J. A. Brofos and R. R. Lederman (2021), Evaluating the implicit midpoint integrator for Riemannian manifold Hamiltonian
+    Monte Carlo, eqs. 16-17.
+    M. Girolami and B. Calderhead (2011), Riemann manifold Langevin and Hamiltonian Monte Carlo methods, sec. 8.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> model = refhmc.models.StochasticVolatility(T=50)
+    >>> model.dim, model.names[-3:]
+    (53, ['log_beta', 'log_sigma', 'atanh_phi'])
     """
     y = simulate(T)[1] if y is None else np.array(array_of_numbers("y", y))
     if y.ndim != 1 or len(y) < 2:

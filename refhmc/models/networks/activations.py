@@ -1,5 +1,7 @@
 """Activations of a network: functions of one number with their derivatives up to the third.
 
+They are ::
+
     tanh      f' = 1 - f^2                       f'' = -2 f f'              f''' = (6 f^2 - 2) f'
     relu      f = max(x, 0): f' = 1 for x > 0, 0 for x <= 0; all further derivatives 0
     selu      f = l x for x > 0, l a (e^x - 1) for x <= 0 (Klambauer et al. 2017)
@@ -13,12 +15,12 @@ from collections.abc import Callable
 
 from refhmc.numerics.batched import Array, namespace
 
-SELU_SCALE = 1.0507009873554804934193349852946  # l and a: the fixed point of mean 0 and variance 1
+SELU_SCALE = 1.0507009873554804934193349852946  # l and a, for which mean 0 and variance 1 are a fixed point
 SELU_ALPHA = 1.6732632423543772848170429916717
 
 
 def tanh(x: Array, order: int) -> list[Array | None]:
-    """f, f', ..., the ``order``-th derivative."""
+    """Return f, f', ..., to the ``order``-th derivative."""
     f = namespace(x).tanh(x)
     slope = 1 - f * f
     return [f, slope, *([-2 * f * slope, (6 * f * f - 2) * slope] if order > 1 else [])][: order + 1]

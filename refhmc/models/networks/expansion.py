@@ -1,19 +1,19 @@
 """Derivatives along directions: the rules of Leibniz and of Faà di Bruno.
 
-A quantity x that depends on the weights is carried along with its derivatives in up to two directions u and v of theirs:
+A quantity x that depends on the weights is stored with its derivatives along up to two directions u and v of the weights::
 
     (x,)        (x, x_u)        (x, x_u, x_v, x_uv)
 
-The bits of an entry's number k say along which directions it is differentiated. None stands for zero. Two rules suffice:
+The bits of the number of an entry give the directions of the derivative. None stands for zero. Two rules suffice::
 
     (a b)_k = sum of a_i b_(k - i) over the parts i of k                    Leibniz
     f(x)_u  = f'(x) x_u,    f(x)_uv = f'(x) x_uv + f''(x) x_u x_v           Faà di Bruno
 
-Backpropagation consists of products and functions of one number. Written with these rules, one text gives the gradient of L;
-along u, the product of its Hessian with u; along u and v, its third derivative contracted with both. The first is Pearlmutter's
-R-operator (1994, Fast exact multiplication by the Hessian), the second the R-operator applied twice.
+Backpropagation consists of products and functions of one number. With these rules, one implementation computes the gradient
+of L, the product of its Hessian with u, and its third derivative contracted with u and v. The first is the R-operator of
+Pearlmutter (1994, Fast exact multiplication by the Hessian), the second the R-operator applied twice.
 
-Entries may have leading axes of their own, one for each of many directions; they are broadcast.
+Entries may have leading axes of their own, one entry for each of many directions; they are broadcast.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ Expansion = tuple  # of 1, 2 or 4 arrays or None
 
 
 def constant(x: Array, order: int) -> Expansion:
-    """What does not depend on the weights, with ``order`` directions."""
+    """Return the expansion of a quantity that does not depend on the weights, with ``order`` directions."""
     return (x, *(None,) * (2**order - 1))
 
 
 def linear(f: Callable, x: Expansion) -> Expansion:
-    """A linear f, entry by entry."""
+    """Apply a linear f entry by entry."""
     return tuple(None if each is None else f(each) for each in x)
 
 
 def total(terms: Sequence[Array | None]) -> Array | None:
-    """The sum; None is zero."""
+    """Return the sum; None is zero."""
     if len(terms) == 1:
         return terms[0]
     there = [each for each in terms if each is not None]
@@ -47,12 +47,12 @@ def total(terms: Sequence[Array | None]) -> Array | None:
 
 
 def add(*xs: Expansion) -> Expansion:
-    """The sum, entry by entry."""
+    """Return the sum, entry by entry."""
     return tuple(total(entries) for entries in zip(*xs, strict=True))
 
 
 def product(times: Callable, a: Expansion, b: Expansion) -> Expansion:
-    """Leibniz's rule for a bilinear ``times``."""
+    """Apply the rule of Leibniz to a bilinear ``times``."""
     if len(a) == 1:
         return (times(a[0], b[0]),)
 
@@ -64,7 +64,7 @@ def product(times: Callable, a: Expansion, b: Expansion) -> Expansion:
 
 
 def function(derivatives: Sequence[Array], x: Expansion) -> Expansion:
-    """f(x) of each number: ``derivatives`` are f(x), f'(x) and f''(x), as far as there are directions; None where zero."""
+    """Return f(x) of each number. ``derivatives`` are f(x), f'(x) and f''(x) as needed for the directions; None if zero."""
     f, *slopes = derivatives
     if len(x) == 1:
         return (f,)

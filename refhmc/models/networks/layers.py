@@ -1,21 +1,22 @@
-"""Layers of a network, each with its forward text and beside it the backward one: the chain rule, layer by layer.
+"""Layers of a network, each with a forward and a backward implementation: the chain rule, layer by layer.
 
-A layer makes y from x and its weights w. Let L be what the network's outputs are judged by, x_bar = dL/dx, y_bar = dL/dy and
-w_bar = dL/dw. From y_bar the layer makes x_bar and w_bar:
+A layer computes y from x and its weights w. Let L be a function of the outputs of the network, x_bar = dL/dx, y_bar = dL/dy
+and w_bar = dL/dw. From y_bar the layer computes x_bar and w_bar::
 
                    forward                          backward
     dense          y = x W' + b                     x_bar = y_bar W,   W_bar = y_bar' x,   b_bar = sum_n y_bar
     activation     y = f(x)                         x_bar = f'(x) y_bar
     convolution    y = K patches(x) + b             x_bar = patches'(K' y_bar),   K_bar = y_bar patches(x)'
-    max-pooling    y = the largest of a square      x_bar: y_bar where that was found, 0 elsewhere
-    flattening     y = x in another shape           x_bar = y_bar in the shape of x            (rows last: likewise)
+    max-pooling    y = the largest of a square      x_bar: y_bar at the place of the largest, 0 elsewhere
+    flattening     y = x in another shape           x_bar = y_bar in the shape of x            (rows last: the same)
 
-All of them are products and functions of one number: they are written on expansions (:mod:`refhmc.models.networks.expansion`),
-so that the same two texts give derivatives of every order. ``forward`` returns y and what ``backward`` needs.
+All of them are products and functions of one number. They are implemented for expansions
+(:mod:`refhmc.models.networks.expansion`), so that the same code gives derivatives of every order. ``forward`` returns y and
+the values that ``backward`` needs.
 
-Rows of data are the axis before the last, (..., n, width); of images they are the last, (..., channels, height, width, n): what
-is done to a place in an image is then done to a stretch of memory. The axes in front are free.
-Weights are in PyTorch's order and layout: W (outputs, inputs), K (outputs, channels, height, width), then b.
+Rows of data are the axis before the last, (..., n, width). Rows of images are the last axis, (..., channels, height, width,
+n), so that operations on one place of all images act on contiguous memory. Leading axes are free. Weights are in the order
+and layout of PyTorch: W (outputs, inputs), K (outputs, channels, height, width), then b.
 """
 
 from __future__ import annotations
@@ -33,8 +34,11 @@ from refhmc.numerics.batched import Array, namespace, transpose
 
 
 class Layer(Protocol):
-    """``size``: how many weights it has. ``shape_after``: shape of one row's output from that of its input; of an image it is
-    (height, width, channels)."""
+    """The interface of a layer. ``size`` is its number of weights.
+
+    ``shape_after`` returns the shape of one row of the output from that of the input. The shape of an image is (height,
+    width, channels).
+    """
 
     @property
     def size(self) -> int: ...
@@ -44,7 +48,7 @@ class Layer(Protocol):
 
 
 def rows_times(a: Array, b: Array) -> Array:
-    """a b, (..., i, j)"""
+    """Return a b, of shape (..., i, j)."""
     if a.shape[-1] == 1:  # BLAS takes three times as long for one column
         return a * b
     if a.ndim > 2 or b.ndim == 2:
@@ -56,22 +60,22 @@ def rows_times(a: Array, b: Array) -> Array:
 
 
 def columns_times(a: Array, b: Array) -> Array:
-    """a' b, (..., i, j)"""
+    """Return a' b, of shape (..., i, j)."""
     if a.ndim == 2 or b.ndim > 2:
         return transpose(a) @ b
-    rows = namespace(a).reshape(transpose(a), (-1, a.shape[-2]))  # many matrices with one, likewise
+    rows = namespace(a).reshape(transpose(a), (-1, a.shape[-2]))  # many matrices with one: one product
     return namespace(a).reshape(rows @ b, (*transpose(a).shape[:-1], b.shape[-1]))
 
 
 def stack_times(a: Array, b: Array) -> Array:
-    """a b, (..., i, j); one product where there is one b."""
+    """Return a b, of shape (..., i, j), by one product if there is only one b."""
     if b.ndim > 2:
         return a @ b
     return reshaped(reshaped(a, a.ndim, -1, a.shape[-1]) @ b, 2, *a.shape[:-1], b.shape[-1])
 
 
 def add_to(x: Array, index: tuple, y: Array) -> Array:
-    """x with y added at an index, in place where arrays can be written to: x is of the caller's own making."""
+    """Add y to x at an index, in place if arrays are writable; the caller must own x."""
     if hasattr(x, "at"):
         return x.at[index].add(y)
     there = x[index]
@@ -80,12 +84,12 @@ def add_to(x: Array, index: tuple, y: Array) -> Array:
 
 
 def masked(x: Array, here: Array) -> Array:
-    """x where it is ``here``, else 0: a product, for NumPy's ``where`` takes four times as long on such masks."""
+    """Return x where ``here`` is true, else 0, by a product: ``where`` of NumPy takes four times as long on such masks."""
     return x * namespace(x).astype(here, x.dtype)
 
 
 def put_into(x: Array, index: tuple, y: Array) -> Array:
-    """x with y at an index, likewise."""
+    """Put y into x at an index, in place if arrays are writable; the caller must own x."""
     if hasattr(x, "at"):
         return x.at[index].set(y)
     x[index] = y
@@ -93,24 +97,24 @@ def put_into(x: Array, index: tuple, y: Array) -> Array:
 
 
 def reshaped(x: Array, axes: int, *shape: int) -> Array:
-    """With another shape in the place of the last so many axes."""
+    """Return the array with another shape in place of the last ``axes`` axes."""
     return namespace(x).reshape(x, (*x.shape[: x.ndim - axes], *shape))
 
 
 def plus(y: Expansion, b: Expansion) -> Expansion:
-    """y + b, in place where arrays can be written to: y is of the caller's own making."""
+    """Return y + b, in place if arrays are writable; the caller must own y."""
 
     def added(y: Array | None, b: Array | None) -> Array | None:
         if y is None or b is None:
             return y if b is None else b
-        y += b  # a sum beside it would take as long as the product
+        y += b  # a separate sum would take as long as the product
         return y
 
     return tuple(map(added, y, b))
 
 
 def weights_bar(x: Expansion, y_bar: Expansion) -> tuple[Expansion, Expansion]:
-    """W_bar = y_bar' x and b_bar = sum_n y_bar"""
+    """Return W_bar = y_bar' x and b_bar = sum_n y_bar."""
 
     def summed(y: Array) -> Array:  # as a product: NumPy takes ten times as long to add up such rows
         return namespace(y).ones(y.shape[-2], dtype=y.dtype) @ y
@@ -119,7 +123,7 @@ def weights_bar(x: Expansion, y_bar: Expansion) -> tuple[Expansion, Expansion]:
 
 
 def joined(matrix: Expansion, b: Expansion) -> Expansion:
-    """Return both in one vector, (..., size). An entry of ``b`` may be zero where that of the matrix is not."""
+    """Return both in one vector, (..., size). An entry of ``b`` may be zero if that of the matrix is not."""
     size = b[0].shape[-1]
 
     def join(W: Array | None, b: Array | None) -> Array | None:
@@ -134,7 +138,7 @@ def joined(matrix: Expansion, b: Expansion) -> Expansion:
 
 @dataclass(frozen=True)
 class Dense:
-    """y = x W' + b"""
+    """The dense layer, y = x W' + b."""
 
     inputs: int
     outputs: int
@@ -167,7 +171,7 @@ class Dense:
 
 @dataclass(frozen=True)
 class Activation:
-    """y = f(x); ``f(x, order)`` gives f, f', ... (:mod:`refhmc.models.networks.activations`)."""
+    """The activation, y = f(x); ``f(x, order)`` returns f, f', ... (:mod:`refhmc.models.networks.activations`)."""
 
     f: Callable
     size = 0
@@ -185,7 +189,7 @@ class Activation:
 
 @dataclass(frozen=True)
 class RowsLast:
-    """Images (..., n, height, width, channels), as they are given, as (..., channels, height, width, n)."""
+    """The conversion of images (..., n, height, width, channels), as given, to (..., channels, height, width, n)."""
 
     size = 0
 
@@ -202,18 +206,19 @@ class RowsLast:
         return linear(self.turned, y_bar), None
 
     def turned(self, x: Array) -> Array:
-        """Rows and channels change places: the inverse, too."""
+        """Exchange rows and channels; the operation is its own inverse."""
         k = x.ndim - 4
         return namespace(x).permute_dims(x, (*range(k), k + 3, k + 1, k + 2, k))
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """y[i, j] = sum_ab K[:, :, a, b] x[i + a, j + b] + b, for i and j where the square of side ``side`` lies inside: "valid".
+    """The convolution over squares of side ``side`` that lie inside the image ("valid").
 
-    As matrix products: patches(x) has in its columns, one for each place, what lies there in ``side`` columns of the image and
-    ``rows`` rows of it. With all rows of the square at once that is y = K patches + b. With one row at a time it is a sum over
-    the rows a of the square, y = sum_a K_a patches[a : a + i] + b, in which the patches are ``side`` times fewer numbers.
+    y[i, j] = sum_ab K[:, :, a, b] x[i + a, j + b] + b. As matrix products: patches(x) has one column for each place, with the
+    pixels in ``side`` columns and ``rows`` rows of the image. With all rows of the square at once, y = K patches + b. With one
+    row at a time it is a sum over the rows a of the square, y = sum_a K_a patches[a : a + i] + b, in which the patches have
+    ``side`` times fewer numbers.
     """
 
     channels: int
@@ -226,7 +231,7 @@ class Convolution:
 
     @property
     def rows(self) -> int:
-        """All where one row of a patch has few numbers, for which a matrix product is slow; else one."""
+        """Return the number of rows of a patch: all if one row has few numbers, for which matrix products are slow, else one."""
         return self.side if self.channels * self.side < 32 else 1
 
     def shape_after(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -241,40 +246,40 @@ class Convolution:
         return {"K": (self.outputs, self.channels, self.side, self.side), "b": (self.outputs,)}
 
     def patches(self, x: Array) -> Array:
-        """(..., channels rows side, height - rows + 1, j, n)"""
+        """Return the patches, of shape (..., channels rows side, height - rows + 1, j, n)."""
         height, j = x.shape[-3] - self.rows + 1, x.shape[-2] - self.side + 1
         places = [x[..., a : a + height, b : b + j, :] for a in range(self.rows) for b in range(self.side)]
         return reshaped(namespace(x).stack(places, axis=-4), 5, self.channels * len(places), height, j, x.shape[-1])
 
     def starts(self) -> range:
-        """The first row a of each part of the square."""
+        """Return the first row a of each part of the square."""
         return range(0, self.side, self.rows)
 
     def parts(self, K: Array) -> list[Array]:
-        """K_a for each of them, (..., outputs, channels rows side)."""
+        """Return K_a for each part, of shape (..., outputs, channels rows side)."""
         K = reshaped(K, 1, self.channels, self.side // self.rows, self.rows * self.side)
         return [reshaped(K[..., k, :], 2, self.channels * K.shape[-1]) for k in range(K.shape[-2])]
 
     def within(self, p: Array) -> list[Array]:
-        """patches[a : a + i] for each of them, (..., channels rows side, i j n)."""
+        """Return patches[a : a + i] for each part, of shape (..., channels rows side, i j n)."""
         i = p.shape[-3] + self.rows - self.side
         return [reshaped(p[..., a : a + i, :, :], 3, i * math.prod(p.shape[-2:])) for a in self.starts()]
 
     def applied(self, K: Array, p: Array) -> Array:
-        """sum_a K_a patches[a : a + i], (..., outputs, i j n)"""
+        """Return sum_a K_a patches[a : a + i], of shape (..., outputs, i j n)."""
         y, *more = (stack_times(each, part) for each, part in zip(self.parts(K), self.within(p), strict=True))
         for each in more:
             y += each
         return y
 
     def weights_bar(self, y_bar: Array, p: Array) -> Array:
-        """K_bar, of the parts y_bar patches[a : a + i]', (..., outputs, channels side^2)."""
+        """Return K_bar, of shape (..., outputs, channels side^2), from the parts y_bar patches[a : a + i]'."""
         bars = [stack_times(y_bar, transpose(part)) for part in self.within(p)]
         bars = [reshaped(bar, 1, self.channels, self.rows * self.side) for bar in bars]
         return reshaped(namespace(p).concat(bars, axis=-1), 2, self.channels * self.side**2)
 
     def inputs_bar(self, K: Array, y_bar: Array, shape: tuple[int, ...]) -> Array:
-        """K_a' y_bar, each of its entries added to the place it comes from, ``shape`` (height, width, n)."""
+        """Return K_a' y_bar with each entry added to the place that it comes from; ``shape`` is (height, width, n)."""
         xp, (height, width, n) = namespace(K), shape
         i, j = height - self.side + 1, width - self.side + 1
         lead = np.broadcast_shapes(K.shape[:-2], y_bar.shape[:-2])
@@ -308,7 +313,7 @@ class Convolution:
 
 @dataclass(frozen=True)
 class MaxPooling:
-    """The largest in each square of side ``side``, the first of equal ones; rows and columns left over are not read."""
+    """The largest in each square of side ``side``, the first of equal ones; remaining rows and columns are ignored."""
 
     side: int
     size = 0
@@ -321,7 +326,7 @@ class MaxPooling:
         return (shape[0] // self.side, shape[1] // self.side, shape[2])
 
     def places(self, x: Array) -> list[tuple]:
-        """For each place in a square, the index that takes it out of all squares."""
+        """Return, for each place in a square, the index that takes it from all squares."""
         height, width = (self.side * (n // self.side) for n in x.shape[-3:-1])
         return [
             (..., slice(a, height, self.side), slice(b, width, self.side), slice(None))
@@ -359,7 +364,7 @@ class MaxPooling:
 
 @dataclass(frozen=True)
 class Flattening:
-    """Images (..., channels, height, width, n) as rows (..., n, width), channel by channel as PyTorch does."""
+    """The conversion of images (..., channels, height, width, n) to rows (..., n, width), channel by channel as in PyTorch."""
 
     size = 0
 

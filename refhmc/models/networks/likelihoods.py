@@ -1,16 +1,18 @@
-"""What a network's outputs f, (..., n, k), say of the observations: log p(y | f) and its derivatives in f.
+"""Distributions of observations given the outputs f (..., n, k) of a network: log p(y | f) and its derivatives in f.
+
+They are ::
 
                 log p(y | f), a row           mean of y, m(f)        Fisher information times a, V a
     gaussian    -t/2 |y - f|^2                f                      t a                          (t the precision)
     bernoulli   y f - log(1 + e^f)            s = 1 / (1 + e^-f)     s (1 - s) a                  one output, y 0 or 1
     softmax     f_y - log sum_j e^{f_j}       e^f / sum_j e^{f_j}    m * a - m (m . a)            y 0, ..., k - 1
 
-(Constants of the Gaussian are dropped.) ``predicted`` gives the parameters of p(y | f): mean and sd, or the probabilities of
-the classes. Each is an exponential family in its natural parameter, so that
+Constants of the Gaussian are omitted. ``predicted`` returns the parameters of p(y | f): mean and sd, or the probabilities of
+the classes. Each is an exponential family in its natural parameter, so that ::
 
     d log p / df = t (y - m(f))            E[-d^2 log p / df^2] = t dm/df = V
 
-``means`` gives m(f) on expansions (:mod:`refhmc.models.networks.expansion`). For the softmax, with c_u = f_u - m . f_u,
+``means`` returns m(f) on expansions (:mod:`refhmc.models.networks.expansion`). For the softmax, with c_u = f_u - m . f_u, ::
 
     m_u = m * c_u        m_uv = m * (c_u c_v - m . (c_u c_v) + f_uv - m . f_uv)
 """
@@ -28,7 +30,10 @@ from refhmc.numerics.batched import Array, namespace
 
 
 class Likelihood(Protocol):
-    """``log_density`` (..., n) of y (n, k) or (n,); ``observed``: y in the shape of the mean; ``information``: V a."""
+    """The interface of a likelihood.
+
+    ``log_density`` of y (n, k) or (n,) has shape (..., n); ``observed`` is y in the shape of the mean; ``information`` is V a.
+    """
 
     precision: float
 
@@ -48,7 +53,7 @@ def slope(likelihood: Any, f: Expansion, y: Array) -> Expansion:
 
 @dataclass(frozen=True)
 class Gaussian:
-    """y ~ N(f, I / precision)"""
+    """The Gaussian distribution y ~ N(f, I / precision)."""
 
     precision: float = 1.0
 
@@ -71,7 +76,7 @@ class Gaussian:
 
 @dataclass(frozen=True)
 class Bernoulli:
-    """P(y = 1) = 1 / (1 + e^-f)"""
+    """The Bernoulli distribution P(y = 1) = 1 / (1 + e^-f)."""
 
     precision = 1.0
 
@@ -100,7 +105,7 @@ class Bernoulli:
 
 @dataclass(frozen=True)
 class Softmax:
-    """P(y = j) = e^{f_j} / sum_i e^{f_i}"""
+    """The categorical distribution P(y = j) = e^{f_j} / sum_i e^{f_i}."""
 
     precision = 1.0
 

@@ -1,4 +1,4 @@
-"""A network on data as a :class:`refhmc.Model`: names, starts, shares of the data, and what it says of new inputs."""
+"""A network on data as a :class:`refhmc.Model`: names, starts, shares of the data, and predictions for new inputs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from refhmc.models.networks.layers import Activation
 from refhmc.models.networks.network import NetworkOnArrays, Posterior
 
 IN_PYTHON = "a network is a chain of matrix products, which NumPy does"
-MOST = 2**27  # numbers in the largest array of a derivative, one GiB; a model lacks those that need more
-ROWS_AT_ONCE = 1000  # numbers of data in a batch, by default, are those of so many rows
+MOST = 2**27  # numbers in the largest array of a derivative, one GiB; larger derivatives are absent
+ROWS_AT_ONCE = 1000  # default number of rows in a batch
 
 
 @dataclass(frozen=True)
 class Design:
-    """What a network is made of beside its data; ``prior_precision``: of each layer that has weights."""
+    """All parts of a network except its data; ``prior_precision`` has one number for each layer with weights."""
 
     layers: tuple
     shape: tuple[int, ...]
@@ -55,7 +55,7 @@ def design(
     batch: int | None,
     name: str,
 ) -> Design:
-    """Raises ShapeError where a layer does not fit the one before it, ValueError for options that cannot be."""
+    """Return the checked design. Raises ShapeError if a layer does not fit the one before it, ValueError for other options."""
     after = shape
     for layer in layers:
         after = layer.shape_after(after)
@@ -74,7 +74,7 @@ def design(
 
 
 def chosen_likelihood(name: str | None, n_outputs: int, y: np.ndarray, output_precision: float) -> Any:
-    """By name; None: the softmax for whole numbers and several outputs, else Gaussian. Raises ValueError."""
+    """Return a likelihood by name; by default softmax for integers and several outputs, else Gaussian. Raises ValueError."""
     if name is None:
         name = "softmax" if n_outputs > 1 and np.asarray(y).dtype.kind in "iu" and np.ndim(y) == 1 else "gaussian"
     if name not in likelihoods.LIKELIHOODS:
@@ -90,7 +90,7 @@ def chosen_likelihood(name: str | None, n_outputs: int, y: np.ndarray, output_pr
 
 
 def observations(y: Any, n: int, n_outputs: int, likelihood: Any, dtype: Any) -> np.ndarray:
-    """``y`` as the likelihood takes it. Raises ShapeError, ValueError."""
+    """Return ``y`` in the form that the likelihood takes. Raises ShapeError or ValueError."""
     if isinstance(likelihood, likelihoods.Gaussian):
         y = finite("y", y)
         y = y[:, None] if y.ndim == 1 else y
@@ -109,9 +109,9 @@ def observations(y: Any, n: int, n_outputs: int, likelihood: Any, dtype: Any) ->
 def network_model(
     of: Design, X: np.ndarray, y: np.ndarray, share: float = 1.0, names: Sequence[str] | None = None
 ) -> Model:
-    """The model of checked inputs (n, ...) and observations, with ``share`` of the log prior.
+    """Return the model of checked inputs (n, ...) and observations, with ``share`` of the log prior.
 
-    ``names``: those of the whole, for a part: many parts of a large network share the strings.
+    ``names`` are those of the whole model for a part, so that many parts of a large network share the strings.
     """
     names = names or [f"{name}[{i}]" for name, size in sizes(of) for i in range(size)]
     precisions = np.concatenate(
@@ -158,14 +158,14 @@ def too_large(d: int, order: int) -> str:
 def share_of(
     of: Design, X: np.ndarray, y: np.ndarray, prior: float, names: Sequence[str], rows: np.ndarray, share: float
 ) -> Model:
-    """The same network on some rows; those of a slice are not copied."""
+    """Return the same network on some rows; rows of a slice are not copied."""
     start = int(rows[0]) if len(rows) else 0
     run = slice(start, start + len(rows)) if np.array_equal(rows, np.arange(start, start + len(rows))) else rows
     return network_model(of, X[run], y[run], prior * share, names)
 
 
 def outputs_of(of: Design, posterior: Posterior, q: np.ndarray, X: Any) -> np.ndarray:
-    """f(X; q), (n, outputs), for X as the user has it. Raises ShapeError, ValueError."""
+    """Return f(X; q), (n, outputs), for X as users give it. Raises ShapeError."""
     X = images(X) if len(of.shape) == 3 else rows_of(X, *of.shape)
     if X.shape[1:] != of.shape:
         raise ShapeError(
@@ -175,13 +175,13 @@ def outputs_of(of: Design, posterior: Posterior, q: np.ndarray, X: Any) -> np.nd
 
 
 def sizes(of: Design) -> list[tuple[str, int]]:
-    """``W1``, ``b1``, ...: each array of weights, in the order of the coordinates, with its size."""
+    """Return ``W1``, ``b1``, ...: the arrays of weights in the order of the coordinates, each with its size."""
     shapes = [(f"{key}{k}", shape) for k, layer in enumerate(of.weighted, 1) for key, shape in layer.shapes().items()]
     return [(name, int(np.prod(shape))) for name, shape in shapes]
 
 
 def by_layer(of: Design, q: np.ndarray) -> dict[str, np.ndarray]:
-    """The weights (..., d) as the layers' arrays."""
+    """Return the weights (..., d) as the arrays of the layers."""
     arrays, start = {}, 0
     for k, layer in enumerate(of.weighted, 1):
         for key, shape in layer.shapes().items():
@@ -192,7 +192,7 @@ def by_layer(of: Design, q: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def random_weights(of: Design, rng: np.random.Generator) -> np.ndarray:
-    """A start (d,): each layer's weights uniform within one over the root of how many numbers it adds up, PyTorch's rule."""
+    """Return a start (d,): uniform weights within one over the root of the number of inputs, the rule of PyTorch."""
     parts = []
     for layer in of.weighted:
         bound = 1 / np.sqrt(layer.size // next(iter(layer.shapes().values()))[0] - 1)

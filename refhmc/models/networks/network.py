@@ -1,26 +1,31 @@
 """A network on data: the log posterior of its weights, and its derivatives by backpropagation.
 
+The log posterior is ::
+
     L(w) = sum_n log p(y_n | f(x_n; w)) - 1/2 sum_l lambda_l |w_l|^2
 
-f is a chain of layers (:mod:`refhmc.models.networks.layers`), lambda_l the prior precision of the weights of layer l, log p one
-of :mod:`refhmc.models.networks.likelihoods`. Forward, every layer makes its output and keeps what it needs for the way back;
-backward, from df, each makes the derivatives by its weights and by its input. Carried out on expansions of w along u and v
-(:mod:`refhmc.models.networks.expansion`) the same program gives, beside the gradient g,
+f is a chain of layers (:mod:`refhmc.models.networks.layers`), lambda_l the prior precision of the weights of layer l, and
+log p one of :mod:`refhmc.models.networks.likelihoods`. In the forward pass, each layer computes its output and stores what
+the backward pass needs. In the backward pass, from df, each layer computes the derivatives by its weights and by its input.
+Applied to expansions of w along u and v (:mod:`refhmc.models.networks.expansion`), the same program gives the gradient g and ::
 
     g_u  = H u                        H the Hessian of L
-    g_uv = sum_ij u_i v_j T_ij.       T its derivative;   trace(M) = sum_i g_uv with u = e_i, v the i-th row of M
+    g_uv = sum_ij u_i v_j T_ij.       T its derivative
+    hessian_contraction(M) = sum_i g_uv with u = e_i, v the i-th row of M
 
-Fisher metric (Gauss-Newton): with J_i = df/dw_i, by the forward half alone, and V the information of the likelihood,
+The Fisher metric is that of Gauss-Newton. With J_i = df/dw_i from the forward pass, and V the information of the likelihood, ::
 
     G_ij = sum_n J_i' V J_j + lambda_i delta_ij
     dG_ij/dw_k = sum_n J_ik' V J_j + J_i' V J_jk + J_i' V_k J_j          J_ik = d^2 f / dw_i dw_k
 
-The trace of its derivative needs no J_ik. Backward along u = e_i from the outputs' derivatives f_bar = V (M J + M' J)_i and
-f_bar_u = J_i' V_f (M J)_i, which are held fixed, gives f_bar' J_ik + f_bar_u' J_k. The sum over i is the trace.
+The contraction of its derivative needs no J_ik. A backward pass along u = e_i from the derivatives of the outputs
+f_bar = V (M J + M' J)_i and f_bar_u = J_i' V_f (M J)_i, which are held fixed, gives f_bar' J_ik + f_bar_u' J_k. The sum over
+i is the contraction.
 
-Sums over the data run in batches, and passes along many directions in blocks, one after another. An array has the numbers of
-one batch, of ``LARGEST``, or of one row along one direction, whichever is most. In float32 the weights, the data and the
-layers' arithmetic are of single precision, sums over batches, the log density and the prior of double precision.
+Sums over the data run in batches, and passes along many directions in blocks, one after another. The size of an array is
+limited to the largest of the numbers of one batch, ``LARGEST``, and one row along one direction. In float32 the weights, the
+data and the arithmetic of the layers are in single precision; sums over batches, the log density and the prior are in double
+precision.
 """
 
 from __future__ import annotations
@@ -44,7 +49,7 @@ LARGEST = 2**22
 
 
 def forward(layers: Sequence, w: Expansion, x: Expansion) -> tuple[Expansion, list]:
-    """f(x; w), and what each layer keeps."""
+    """Return f(x; w) and the values that each layer stores."""
     kept, start = [], 0
     for layer in layers:
         part = linear(lambda w, a=start, b=start + layer.size: w[..., a:b], w)  # type: ignore[misc]
@@ -55,7 +60,7 @@ def forward(layers: Sequence, w: Expansion, x: Expansion) -> tuple[Expansion, li
 
 
 def backward(layers: Sequence, kept: list, f_bar: Expansion) -> list[Expansion]:
-    """dL/dw of each layer that has weights, from dL/df."""
+    """Return dL/dw of each layer that has weights, from dL/df."""
     w_bars: list[Expansion] = []
     bar: Any = f_bar
     first = next(k for k, layer in enumerate(layers) if layer.size)
@@ -67,7 +72,7 @@ def backward(layers: Sequence, kept: list, f_bar: Expansion) -> list[Expansion]:
 
 
 def stacked(w_bars: list[Expansion], k: int) -> Array:
-    """Entry k of all layers' derivatives in one vector, (..., d)."""
+    """Return entry k of the derivatives of all layers in one vector, (..., d)."""
     parts = [w_bar[k] for w_bar in w_bars]
     xp = namespace(w_bars[0][0])
     lead = np.broadcast_shapes(*(part.shape[:-1] for part in parts if part is not None))
@@ -96,10 +101,10 @@ def fisher_bar(likelihood: Any, f: Array, J: Array, M: Array) -> Expansion:
 
 
 class NetworkOnArrays(TextOnArrays):
-    """Of many networks at once, weights (..., d): a layer is a matrix product for each of them, the first one for all.
+    """The array implementation for weights (..., d). The first layer is one matrix product for all positions.
 
-    ``precisions`` (d,): the prior's. The layers compute in ``dtype``, sums over the data and the answers have the dtype of q.
-    ``largest``: so many numbers at most in an array, as long as a single row of the data allows it.
+    ``precisions`` (d,) are those of the prior. The layers compute in ``dtype``; sums over the data and results have the dtype of
+    q. ``largest`` limits the numbers in an array, if a single row of the data allows it.
     """
 
     def __init__(
@@ -116,11 +121,11 @@ class NetworkOnArrays(TextOnArrays):
         self.layers, self.likelihood, self.name, self.dim = layers, likelihood, name, len(precisions)
         self.precisions, self.X, self.y = xp.asarray(precisions), xp.asarray(X), xp.asarray(y)
         self.dtype = getattr(xp, np.dtype(dtype).name)
-        self.largest = 2**20 if xp is np else 2**26  # what fits into a processor's cache; what occupies a GPU
+        self.largest = 2**20 if xp is np else 2**26  # fits into the cache of a processor, or occupies a GPU
         self.width = width(layers, X.shape[1:])
 
     def batches(self, n: int) -> Iterator[tuple[Array, Array]]:
-        """Inputs and observations, so many rows at a time as ``largest`` allows for n networks."""
+        """Yield inputs and observations, with as many rows at a time as ``largest`` allows for n networks."""
         total, rows = self.X.shape[0], max(1, self.largest // max(1, n * self.width))
         for start in range(0, total, rows):
             stop = min(start + rows, total)
@@ -149,7 +154,7 @@ class NetworkOnArrays(TextOnArrays):
         return L, gradient
 
     def gradient_along(self, q: Array, *directions: Array) -> Array:
-        """The likelihood's gradient differentiated along d directions each, or along pairs of them, (..., d, d)."""
+        """Return the gradient of the likelihood differentiated along d directions each, or along pairs of them, (..., d, d)."""
         xp, order = namespace(q), len(directions)
         w = self.weights(q[..., None, :], *directions, *[None] * (2**order - 1 - order))
         total = xp.zeros((*q.shape, self.dim), dtype=q.dtype)
@@ -160,7 +165,7 @@ class NetworkOnArrays(TextOnArrays):
         return total
 
     def prior(self, q: Array) -> Array:
-        """Its precision matrix, (d, d)."""
+        """Return the precision matrix of the prior, (d, d)."""
         return batched.diagonal_matrix(*in_dtype_of(q, self.precisions))
 
     def hessian(self, q: Array) -> Array:
@@ -172,7 +177,7 @@ class NetworkOnArrays(TextOnArrays):
         return where_finite(q, xp.sum(self.gradient_along(q, xp.eye(self.dim, dtype=q.dtype), M), axis=-2), 1)
 
     def with_jacobian(self, q: Array, X: Array) -> tuple[Array, Array, list]:
-        """Return f (..., 1, n, outputs) and J (..., d, n, outputs) in the dtype of q, and what each layer keeps."""
+        """Return f (..., 1, n, outputs), J (..., d, n, outputs) in the dtype of q, and the values that each layer stores."""
         xp = namespace(q)
         w = self.weights(q[..., None, :], xp.eye(self.dim, dtype=q.dtype))
         outputs, kept = forward(self.layers, w, constant(X, 1))
@@ -199,7 +204,7 @@ class NetworkOnArrays(TextOnArrays):
 
 
 def width(layers: Sequence, shape: tuple[int, ...]) -> int:
-    """How many numbers a row of the data is, at most, on its way through the layers."""
+    """Return the largest number of values of one row of data in any layer."""
     most = math.prod(shape)
     for layer in layers:
         before, shape, patches = shape, layer.shape_after(shape), 0
@@ -209,15 +214,16 @@ def width(layers: Sequence, shape: tuple[int, ...]) -> int:
     return most
 
 
-# Far out numbers overflow: the density is then -inf or NaN, a divergence, which the chain reports.
+# Extreme weights overflow. The density is then -inf or NaN, which the chain reports as a divergence.
 quiet = np.errstate(over="ignore", invalid="ignore")
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """The functions (q, data) of a model: data = (inputs, observations).
+    """The functions (q, data) of a model, with data = (inputs, observations).
 
-    ``precisions`` (d,): the prior's. ``batch``: rows at a time. Its methods take weights (d,), float64, and return the same.
+    ``precisions`` (d,) are those of the prior; ``batch`` is the number of rows at a time. The methods take weights (d,) in
+    float64, and return float64.
     """
 
     layers: tuple
@@ -234,19 +240,19 @@ class Posterior:
         return len(self.precisions)
 
     def batches(self, data: tuple, directions: int = 1) -> Iterator[tuple[Array, Array]]:
-        """Inputs and observations, so many rows at a time that these times the directions are a batch."""
+        """Yield inputs and observations, with as many rows at a time as one batch allows for the number of directions."""
         X, y = data
         rows = max(1, self.batch // directions)
         for start in range(0, len(X), rows):
             yield X[start : start + rows], y[start : start + rows]
 
     def outputs(self, q: np.ndarray, X: np.ndarray) -> np.ndarray:
-        """f(X; q), (..., n, k), of positions (..., d), all rows at once."""
+        """Return f(X; q), (..., n, k), for positions (..., d), all rows at once."""
         return forward(self.layers, (q.astype(self.dtype),), (X,))[0][0]
 
     @quiet
     def log_density(self, q: np.ndarray, data: tuple) -> float:
-        """L(q)"""
+        """Return L(q)."""
         w, total = q.astype(self.dtype), -0.5 * float(np.sum(self.precisions * q * q))
         for X, y in self.batches(data):
             f, _ = forward(self.layers, (w,), (X,))
@@ -255,7 +261,7 @@ class Posterior:
 
     @quiet
     def value_and_gradient(self, q: np.ndarray, data: tuple, out: np.ndarray) -> float:
-        """L(q); ``out`` = dL/dq."""
+        """Return L(q), and write dL/dq into ``out``."""
         np.multiply(self.precisions, q, out=out)
         w, total = q.astype(self.dtype), -0.5 * float(out @ q)
         np.negative(out, out=out)
@@ -273,7 +279,7 @@ class Posterior:
 
     @quiet
     def gradient_along(self, q: np.ndarray, data: tuple, *directions: np.ndarray) -> np.ndarray:
-        """The likelihood's gradient differentiated along one direction or two, (..., d) each."""
+        """Return the gradient of the likelihood differentiated along one direction or two, (..., d) each."""
         order, last = len(directions), 2 ** len(directions) - 1
         w = (q, *directions, *[None] * (2**order - 1 - order))
         w = linear(lambda x: x.astype(self.dtype), w)
@@ -284,7 +290,7 @@ class Posterior:
         return total
 
     def hessian_product(self, q: np.ndarray, data: tuple, v: np.ndarray) -> np.ndarray:
-        """H(q) v, (..., d), for v (..., d)."""
+        """Return H(q) v, (..., d), for v (..., d)."""
         return self.gradient_along(q, data, np.asarray(v, dtype=float)) - self.precisions * v
 
     def in_blocks(self, numbers: int) -> Iterator[slice]:
@@ -299,19 +305,19 @@ class Posterior:
         return width * min(len(data[0]), self.batch)
 
     def hessian(self, q: np.ndarray, data: tuple, out: np.ndarray) -> None:
-        """(d, d), row i of it H e_i."""
+        """Return the Hessian, (d, d), whose row i is H e_i."""
         for rows in self.in_blocks(self.numbers(data)):
             out[rows] = self.hessian_product(q, data, unit_vectors(rows, self.dim))
 
     def third_derivative(self, q: np.ndarray, data: tuple, out: np.ndarray) -> None:
-        """(d, d, d), [i, j] of it g_uv with u = e_i, v = e_j."""
+        """Return the third derivatives, (d, d, d), with [i, j] equal to g_uv for u = e_i, v = e_j."""
         for i in range(self.dim):
             u = unit_vectors(slice(i, i + 1), self.dim)[0]
             for rows in self.in_blocks(self.numbers(data)):
                 out[i, rows] = self.gradient_along(q, data, u, unit_vectors(rows, self.dim))
 
     def hessian_contraction(self, q: np.ndarray, data: tuple, M: np.ndarray, out: np.ndarray) -> None:
-        """sum_ij M_ij T_ijk"""
+        """Return sum_ij M_ij T_ijk."""
         out[:] = 0.0
         for rows in self.in_blocks(self.numbers(data)):
             out += np.sum(self.gradient_along(q, data, unit_vectors(rows, self.dim), M[rows]), axis=0)
@@ -335,7 +341,7 @@ class Posterior:
 
     @quiet
     def fisher(self, q: np.ndarray, data: tuple, out: np.ndarray) -> None:
-        """G(q), (d, d)"""
+        """Return G(q), (d, d)."""
         out[:] = np.diag(self.precisions)
         for X, _ in self.batches(data, self.dim):
             f, J = self.jacobian(q, X)
@@ -344,7 +350,7 @@ class Posterior:
 
     @quiet
     def fisher_derivative(self, q: np.ndarray, data: tuple, out: np.ndarray) -> None:
-        """(d, d, d), [i, j, k] = dG_ij / dw_k"""
+        """Return the derivatives of G, (d, d, d), with [i, j, k] = dG_ij / dw_k."""
         out[:] = 0.0
         eye = np.eye(self.dim)
         for X, _ in self.batches(data, self.dim**2):
@@ -359,7 +365,7 @@ class Posterior:
 
     @quiet
     def fisher_contraction(self, q: np.ndarray, data: tuple, M: np.ndarray, out: np.ndarray) -> None:
-        """sum_ij M_ij dG_ij / dw_k"""
+        """Return sum_ij M_ij dG_ij / dw_k."""
         out[:] = 0.0
         for X, _ in self.batches(data, self.dim):
             f_bar = fisher_bar(self.likelihood, *self.jacobian(q, X), M)
