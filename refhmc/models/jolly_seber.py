@@ -374,7 +374,7 @@ def whole_numbers(values: list[int], name: str, length: int | None = None) -> np
 
 
 def chances(values: dict) -> tuple[np.ndarray, np.ndarray]:
-    """Return lambda_i for i = 1..T - 1, and the probability of capture at i = 2..T - 1 of a marked animal seen at or after i."""
+    """Return lambda_i for i = 1..T - 1, and the capture probability at i = 2..T - 1 of a marked animal seen at or after i."""
     p, phi = values["p"], values["phi"]
     T = p.shape[-1]
     again = np.zeros(p.shape)  # lambda_T = 0

@@ -231,7 +231,7 @@ class Convolution:
 
     @property
     def rows(self) -> int:
-        """Return the number of rows of a patch: all if one row has few numbers, for which matrix products are slow, else one."""
+        """Return the number of rows of a patch: all if one row has few numbers (for which products are slow), else one."""
         return self.side if self.channels * self.side < 32 else 1
 
     def shape_after(self, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -103,8 +103,8 @@ def fisher_bar(likelihood: Any, f: Array, J: Array, M: Array) -> Expansion:
 class NetworkOnArrays(TextOnArrays):
     """The array implementation for weights (..., d). The first layer is one matrix product for all positions.
 
-    ``precisions`` (d,) are those of the prior. The layers compute in ``dtype``; sums over the data and results have the dtype of
-    q. ``largest`` limits the numbers in an array, if a single row of the data allows it.
+    ``precisions`` (d,) are those of the prior. The layers compute in ``dtype``; sums over the data and results have the
+    dtype of q. ``largest`` limits the numbers in an array, if a single row of the data allows it.
     """
 
     def __init__(
@@ -378,7 +378,7 @@ class Posterior:
 
 
 def unit_vectors(rows: slice, d: int) -> np.ndarray:
-    """e_i for i in ``rows``, (k, d)"""
+    """Return e_i for i in ``rows``, of shape (k, d)."""
     e = np.zeros((rows.stop - rows.start, d))
     e[np.arange(len(e)), np.arange(rows.start, rows.stop)] = 1.0
     return e
