@@ -156,7 +156,7 @@ class Model:
     name : str, default "model"
         Name in messages and results.
     in_python : str, default ""
-        Why the functions must run as Python. If it is not empty, there is no attempt to compile them and no warning. Such a
+        Why the functions must run as Python. If it is not empty, they are not compiled, and no warning is given. Such a
         function raises :class:`refhmc.errors.EvaluationError` if it cannot be evaluated at a position; a ZeroDivisionError,
         OverflowError or FloatingPointError is treated in the same way.
     noise : float, default 0.0
@@ -392,7 +392,7 @@ class Model:
         return self.core.why_python
 
     def words_at(self, q: np.ndarray) -> str:
-        """Return why there is no log density at a position, as the end of a message.
+        """Return why the log density does not exist at a position, as the end of a message.
 
         Parameters
         ----------
@@ -834,7 +834,7 @@ class Model:
                 and np.allclose(together[k][some], few[k], rtol=CLOSE, atol=0.0, equal_nan=True)
                 for k in few
             )
-        except Exception:  # written for one position only
+        except Exception:  # the function handles one position only
             return None
         return together if alike else None
 
@@ -954,7 +954,7 @@ class SplitModel(Model):
     Raises
     ------
     ValueError
-        If there are no parts, if their coordinates differ, or if one is discontinuous.
+        If `parts` is empty, if the coordinates differ, or if one part is discontinuous.
     refhmc.errors.ModelError
         If a part is not a :class:`refhmc.Model`.
 

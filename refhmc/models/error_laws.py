@@ -45,7 +45,7 @@ class ErrorLaw(NamedTuple):
         and sss into ``out``. The first is -inf if y is impossible.
     information : callable or None
         ``(m, s, c, out)``, compiled by Numba: writes the Fisher information I_mm and I_ss, and the derivatives of I_mm by m
-        and s and of I_ss by m and s. None if there is no Fisher metric.
+        and s and of I_ss by m and s. None for a model without a Fisher metric.
     parameter : str, float or array_like, default 1.0
         The parameter s: the name of a parameter of the model (a number for all columns of y, or one per column), or numbers
         that broadcast to y.
@@ -386,7 +386,7 @@ def Poisson() -> ErrorLaw:
 def NegativeBinomial(phi: Any) -> ErrorLaw:
     """Return negative binomial errors, for counts with mean m and variance m + m^2 / phi.
 
-    If `phi` is a parameter of the model, there is no Fisher metric.
+    If `phi` is a parameter of the model, the model has no Fisher metric.
 
     Parameters
     ----------

@@ -80,7 +80,7 @@ def hessian(t: float, x: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None
 
 @jit
 def put(out: np.ndarray, i: int, j: int, k: int, m: int, value: float) -> None:
-    """One third derivative of f_i, under all orders of its indices."""
+    """Write one third derivative of f_i at all orders of its indices."""
     out[i, j, k, m] = out[i, j, m, k] = out[i, k, j, m] = out[i, k, m, j] = out[i, m, j, k] = out[i, m, k, j] = value
 
 
@@ -105,7 +105,7 @@ def equations(u: np.ndarray, t: float, work: np.ndarray) -> None:
 
 
 def observation_times(n: int = 200) -> np.ndarray:
-    """``n`` equally spaced times on [0, 10]."""
+    """Return ``n`` equally spaced times on [0, 10]."""
     return np.linspace(0.0, 10.0, n)
 
 

@@ -10,7 +10,7 @@ The variance of x_i is e^{-v}, so that the neck is at large v. With q = (v, x), 
     d2L/dv2 = -1/9 - e^v S/2                  d2L/dv dx_i = -e^v x_i           d2L/dx_i dx_j = -e^v [i = j]
     third:  vvv: -e^v S/2    vvx_i: -e^v x_i  v x_i x_j: -e^v [i = j]          xxx: 0
 
-There is no likelihood. The Fisher metric is E[-hessian] over x given v, which Betancourt contrasts with SoftAbs. It is
+The model has no likelihood. The Fisher metric is E[-hessian] over x given v, which Betancourt contrasts with SoftAbs. It is
 diag(1/9 + n/2, e^v, ..., e^v), because E[e^v S | v] = n.
 
 In the plane of v and abs(x) the Hessian has the determinant e^v (1/9 - e^v S/2). An eigenvalue changes its sign at

@@ -29,7 +29,7 @@ All start at zero. The log density of one time is l(h, e) = -log(h)/2 - e^2/(2h)
     third_ijk = l_hhh g_i g_j g_k + l_h T_ijk + l_eeh [m_i m_j g_k + 2 more] - l_ehh [m_i g_j g_k + 2 more]
                 + [(l_hh g - l_eh m)_i H_jk + 2 more]
 
-The expected information has no closed form (h_t is a function of the earlier y), so there is no Fisher metric.
+The expected information has no closed form (h_t is a function of the earlier y), so the model has no Fisher metric.
 
 In the log likelihood and in predictive draws, each value is conditional on the observed values before it.
 
@@ -390,7 +390,7 @@ def GARCH(y: Any = None, sigma1: float | None = None) -> Model:
         y_t ~ N(mu, sqrt(h_t)),   h_1 = sigma1^2,   h_t = alpha0 + alpha1 (y_{t-1} - mu)^2 + beta1 h_{t-1}
 
     with standard deviations as second arguments, and flat priors on mu, alpha0 > 0, alpha1 in (0, 1) and beta1 in
-    (0, 1 - alpha1). The variables are ``mu``, ``alpha0``, ``alpha1`` and ``beta1``. There is no Fisher metric.
+    (0, 1 - alpha1). The variables are ``mu``, ``alpha0``, ``alpha1`` and ``beta1``. The model has no Fisher metric.
 
     Parameters
     ----------

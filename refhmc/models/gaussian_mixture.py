@@ -32,7 +32,7 @@ terms d_i D_jk therefore need only the sums of r r' d_i times 1, z1, z1^2, z2 an
 All of them are sums over n, which are vectorised.
 
 The priors and Jacobians add -mu_k^2/8, -sigma_k^2/8 + log sigma_k, 5 log theta + 5 log(1 - theta) and log delta. The
-expected information has no closed form, so there is no Fisher metric.
+expected information has no closed form, so the model has no Fisher metric.
 
 Row 0 of the data holds y.
 """
@@ -407,8 +407,8 @@ def GaussianMixture(y: Any = None) -> Model:
         y_n ~ theta N(mu1, sigma1) + (1 - theta) N(mu2, sigma2),   mu1 < mu2
         mu_k ~ N(0, 2),  sigma_k ~ N+(0, 2),  theta ~ Beta(5, 5)
 
-    with standard deviations as second arguments. The variables are ``mu`` and ``sigma``, of shape (2,), and ``theta``. There is
-    no Fisher metric.
+    with standard deviations as second arguments. The variables are ``mu`` and ``sigma``, of shape (2,), and ``theta``. The
+    model has no Fisher metric.
 
     Parameters
     ----------

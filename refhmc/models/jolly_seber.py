@@ -1,6 +1,6 @@
 """The Jolly-Seber model of capture and recapture, with the sizes of the unmarked population as integers to be sampled.
 
-Animals are caught on T occasions. Of the n_i animals caught on occasion i, m_i carry a mark and u_i = n_i - m_i do not. R_i
+Animals are caught on T occasions. On occasion i, n_i animals are caught: m_i carry a mark, and u_i = n_i - m_i do not. R_i
 are marked and released, and r_i of these are seen again later. z_i animals were marked before i, not seen on i, and seen
 after it. Three quantities are unknown: the probability p_i of capture, the probability phi_i of surviving and staying from i
 to i + 1 (both uniform a priori), and the number U_i of unmarked animals just before occasion i::

@@ -104,7 +104,7 @@ def in_place(function: Callable, compiled: bool) -> Callable:
 
 
 def make_along(functions: Sequence[Callable], k: int, n: int, p: int, compiled: bool = True) -> Callable:
-    """Return ``(u, t, work)``, :func:`~refhmc.models.sensitivities.along_path` of a function with k values and its derivatives."""
+    """Return ``(u, t, work)``, which calls :func:`along_path` of a function with k values and its derivatives."""
     whole = (*functions, *[not_given] * (4 - len(functions)))
     f, jacobian, hessian, third = (in_place(function, compiled) for function in whole)
     text: Any = along_path if compiled else plain(along_path)
@@ -204,7 +204,7 @@ class ODESolution:
         dx/dt = f(t, x, theta),   x(start) = x_0(theta),   x(t_e+) = e(t_e, x(t_e-), theta) at the fixed times t_e of events
 
     The attributes `states`, `first` and `second` are compiled functions of theta, for a compiled density and for Python. They
-    need the compiled solver, and return NaN if there is no solution. The method :meth:`solve` is for Python only.
+    need the compiled solver, and return NaN if the ODE has no solution. The method :meth:`solve` is for Python only.
 
     Parameters
     ----------
@@ -416,7 +416,7 @@ class ODESolution:
         Raises
         ------
         refhmc.errors.EvaluationError
-            If there is no solution, with the message of the solver.
+            If the ODE has no solution, with the message of the solver.
         ValueError
             If `order` exceeds that of the derivatives of the right-hand side.
         """

@@ -37,9 +37,12 @@ tridiagonal, and :class:`refhmc.metrics.Tridiagonal` uses it.
 
     G = [2T, 0, 0;   0, 2T + 2 nu s^2 e, 2 phi;   0, 2 phi, 2 phi^2 + (T - 1) s + 21.5 s]
 
-Row 0 of the data of the joint model holds y^2. The rows of the conditional of x are y^2, y^2 e^{-2u}, (phi, e). Those of the
-parameters are (W e^{2u}, A, B, C, T), y^2. Those of a part on some of the times are y^2, 1 at these times and 0 elsewhere,
-(share of the prior).
+Rows of the data:
+
+- joint model: y^2
+- conditional of x: y^2, y^2 e^{-2u}, (phi, e)
+- conditional of the parameters: (W e^{2u}, A, B, C, T), y^2
+- part on some of the times: y^2, 1 at these times and 0 elsewhere, (share of the prior)
 """
 
 from __future__ import annotations
@@ -189,7 +192,7 @@ class StochasticVolatilityOnArrays(TextOnArrays):
 
 @jit
 def map_of_phi(a: float) -> tuple[float, float, float]:
-    """phi, 1 - phi^2 and the log prior of a with the root of 1 - phi^2; no difference of nearly equal numbers."""
+    """Return phi, 1 - phi^2 and the log prior of a with the root of 1 - phi^2, without cancellation."""
     return np.tanh(a), 4 * expit(2 * a) * expit(-2 * a), -PRIOR_UP * softplus(-2 * a) - PRIOR_DOWN * softplus(2 * a)
 
 

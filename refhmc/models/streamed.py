@@ -66,7 +66,7 @@ class Sending:
         found = text.value_and_gradient(q)
         following, self.last = self.after(m), m
         if following is not None:
-            self.send(following, before)  # while ``text`` keeps its memory
+            self.send(following, before)  # ``text`` still owns its memory
         return found
 
     def send(self, m: int, free: Any) -> None:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 
 from refhmc.numerics.batched import Array
 
-Expansion = tuple  # of 1, 2 or 4 arrays or None
+Expansion = tuple  # 1, 2 or 4 arrays or None
 
 
 def constant(x: Array, order: int) -> Expansion:

@@ -53,7 +53,7 @@ def rows_times(a: Array, b: Array) -> Array:
         return a * b
     if a.ndim > 2 or b.ndim == 2:
         return a @ b
-    # One matrix with many: one product.
+    # One matrix times many: one product.
     xp, (*lead, j) = namespace(b), transpose(b).shape[:-1]
     columns = transpose(xp.reshape(transpose(b), (-1, b.shape[-2])))
     return xp.moveaxis(xp.reshape(a @ columns, (a.shape[0], *lead, j)), 0, -2)
@@ -63,7 +63,7 @@ def columns_times(a: Array, b: Array) -> Array:
     """Return a' b, of shape (..., i, j)."""
     if a.ndim == 2 or b.ndim > 2:
         return transpose(a) @ b
-    rows = namespace(a).reshape(transpose(a), (-1, a.shape[-2]))  # many matrices with one: one product
+    rows = namespace(a).reshape(transpose(a), (-1, a.shape[-2]))  # many matrices times one: one product
     return namespace(a).reshape(rows @ b, (*transpose(a).shape[:-1], b.shape[-1]))
 
 

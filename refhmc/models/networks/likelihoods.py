@@ -45,7 +45,7 @@ class Likelihood(Protocol):
 
 
 def slope(likelihood: Any, f: Expansion, y: Array) -> Expansion:
-    """d log p / df = t (y - m(f))"""
+    """Return d log p / df = t (y - m(f))."""
     t = likelihood.precision
     m, *more = linear(lambda m: -t * m if t != 1 else -m, likelihood.mean(f))
     return (m + (t * likelihood.observed(y, m) if t != 1 else likelihood.observed(y, m)), *more)

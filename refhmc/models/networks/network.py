@@ -44,7 +44,7 @@ from refhmc.models.on_arrays import TextOnArrays, in_dtype_of, keep_what_is_free
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array, namespace
 
-# The most numbers in an array of a pass along many directions at once, as long as one direction allows it.
+# Limit of the numbers in an array of a pass along many directions, if one direction allows it.
 LARGEST = 2**22
 
 
