@@ -1,4 +1,4 @@
-"""A user's own model: compiled from plain functions, from the in-place protocol, or run as Python."""
+"""User-defined models: compiled from plain functions, from the in-place protocol, or run as Python."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_the_in_place_protocol_gives_the_same(sample):
         swept((np.ones(2), np.eye(3), 7, 1.5), lambda data: data[1][2, 2] == 1.0 and data[2] == 7 and data[3] == 1.5),
     ],
 )
-def test_every_kind_of_data_arrives_as_it_is(data, expression):
+def test_functions_get_data_of_every_kind_unchanged(data, expression):
     check = numba.njit(expression)
 
     def density(q, data):
@@ -119,7 +119,7 @@ def test_python_models_run_through_the_same_kernels(sample):
     )
     few = {"draws": 300, "tune": 200, "chains": 2, "random_seed": 4}
     ours, theirs = sample(python, **few), sample(compiled, **few)
-    # Same randomness, densities that differ by rounding: the same chain, until rounding grows.
+    # The densities differ by rounding. With the same random numbers the chain is the same until rounding errors grow.
     np.testing.assert_allclose(ours.draws[:, :5], theirs.draws[:, :5], rtol=1e-6)
     assert ours.attributes["model_runs_as_python"]
     with pytest.raises(refhmc.errors.MissingDerivativeError):
@@ -135,7 +135,7 @@ def test_a_function_numba_cannot_compile_is_named():
         assert model.log_density([0.0]) == pytest.approx(-0.9189385332046727)
 
 
-def test_trace_comes_from_the_third_derivative_when_it_is_absent():
+def test_contraction_uses_the_third_derivative_if_it_is_missing():
     def third(q, data):
         out = np.zeros((2, 2, 2))
         out[0, 0, 0], out[1, 1, 0] = 6.0 * q[0], 2.0
@@ -185,7 +185,7 @@ def test_constrain_for_one_position_or_for_many(constrain):
 
 
 @pytest.mark.sweep
-def test_models_travel_between_processes():
+def test_models_can_be_pickled():
     for model in (refhmc.models.Funnel(4), refhmc.Model(3, log_density, gradient, data=DATA, names=["a", "b", "c"])):
         copy = pickle.loads(pickle.dumps(model))
         q = np.linspace(-1, 1, model.dim)
@@ -195,7 +195,7 @@ def test_models_travel_between_processes():
 
 
 def scaled(scale):
-    """A model whose functions close over ``scale`` and read a global, bound at once."""
+    """Return a model whose functions close over ``scale`` and read a global when they are compiled."""
 
     def log_density(q, data):
         return -0.5 * scale * OFFSET[0] * np.sum(q * q)
@@ -212,8 +212,8 @@ OFFSET = np.array([1.0])
 
 
 @pytest.mark.sweep
-def test_functions_share_what_is_compiled_if_they_are_the_same_part_for_part(monkeypatch):
-    """Of other functions, or after a change of what they read, nothing: values and gradients are those of the model."""
+def test_equal_functions_share_compiled_code(monkeypatch):
+    """Other functions, or a changed global, are compiled again: values and gradients are those of the model."""
     q = np.array([0.5, -2.0])
     first, again, other = scaled(2.0), scaled(2.0), scaled(3.0)
     assert first._functions["log_density"] is not again._functions["log_density"]
@@ -233,7 +233,7 @@ def test_functions_share_what_is_compiled_if_they_are_the_same_part_for_part(mon
 
 
 @pytest.mark.parametrize("returned", [1, swept(3)])
-def test_a_gradient_of_another_length_is_refused(returned):
+def test_gradient_of_wrong_length_is_rejected(returned):
     model = refhmc.Model(2, lambda q, data: -0.5 * np.sum(q * q), lambda q, data: np.zeros(returned))
     with pytest.raises(ModelError, match=r"gradient must return.* shape \(2,\)"):
         refhmc.sample(model, refhmc.HMC(step_size=0.1, n_steps=1), draws=2, tune=0, chains=1, progressbar=False)
@@ -242,8 +242,8 @@ def test_a_gradient_of_another_length_is_refused(returned):
 @pytest.mark.parametrize(
     "kind", [bool, np.uint8, np.int16, np.int32, np.uint32, np.int64, np.uint64, np.longlong, np.float64], ids=str
 )
-def test_data_keep_their_kind_in_compiled_code(kind):
-    """A mask selects, and what wraps around does so, as where the functions run as Python."""
+def test_compiled_code_keeps_the_dtype_of_data(kind):
+    """A mask selects, and integers wrap around, as in Python."""
     y, chosen = np.array([1.0, 20.0, 300.0]), np.array([0, 1, 1]).astype(kind)
     number = chosen[1]
 
@@ -271,8 +271,8 @@ def test_data_keep_their_kind_in_compiled_code(kind):
     assert alone.log_density(np.zeros(1)) == 320.0
 
 
-def test_a_constrain_that_sees_all_rows_at_once_is_called_for_each():
-    """A guard over all that it is given makes of every row what it makes of one."""
+def test_constrain_that_depends_on_all_rows_is_called_for_each_row():
+    """A condition on all rows would give other values than calls for single rows."""
 
     def constrain(q):
         return {"x": np.where(np.any(q > 5), 0.0, 1.0) * q[..., 0]}

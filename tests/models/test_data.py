@@ -48,7 +48,7 @@ FORMS = {
 
 @pytest.mark.parametrize("python", [False, True], ids=["compiled", "as Python"])
 @pytest.mark.parametrize("data", FORMS.values(), ids=FORMS)
-def test_lists_and_tables_are_arrays_for_the_functions(data, python):
+def test_functions_get_arrays_for_lists_and_tables(data, python):
     model = refhmc.Model(2, log_density, gradient, data=data, in_python="for the test" if python else "")
     q = np.array([0.3, -0.2])
     assert all(isinstance(each, np.ndarray) for each in model.data)
@@ -57,14 +57,14 @@ def test_lists_and_tables_are_arrays_for_the_functions(data, python):
     assert type(model.data) is (Named if isinstance(data, Named) else tuple)
 
 
-def test_one_list_and_one_frame_are_arrays():
+def test_a_list_or_a_frame_becomes_an_array():
     for data in (X.tolist(), FRAME, pd.DataFrame(X)):
         model = refhmc.Model(2, lambda q, X: -np.sum((X @ q) ** 2), lambda q, X: -2 * X.T @ (X @ q), data=data)
         np.testing.assert_array_equal(model.data, X)
         assert model.gradient(np.ones(2)).shape == (2,)
 
 
-def test_lists_of_a_dictionary_are_arrays_and_options_stay():
+def test_lists_in_a_dictionary_become_arrays():
     data = {"X": X.tolist(), "y": SERIES, "kinds": ["probit", "logit"], "n": 3}
     with pytest.warns(PythonModelWarning):
         model = refhmc.Model(
@@ -75,15 +75,15 @@ def test_lists_of_a_dictionary_are_arrays_and_options_stay():
         )
         assert np.isfinite(model.core.log_density(np.ones(2)))
     assert model.data["kinds"] == ["probit", "logit"]
-    assert isinstance(data["X"], list)  # the user's dictionary is not changed
+    assert isinstance(data["X"], list)  # the dictionary of the user is not changed
 
 
-def test_what_needs_no_conversion_is_passed_on():
+def test_data_without_need_of_conversion_are_unchanged():
     for data in (X, (X, Y), Named(X, Y), {"X": X}, 3.0, (X, 2), None, "word"):
         assert as_data("data", data) is data
 
 
-def test_kinds_of_numbers_are_kept():
+def test_dtypes_are_kept():
     assert as_data("data", [1, 2]).dtype == np.int64
     assert as_data("data", [True, False]).dtype == bool
     assert as_data("data", pd.DataFrame({"a": [1, 2], "b": [True, False]})).dtype.kind == "i"

@@ -1,4 +1,4 @@
-"""Files of images in every form, whole and damaged; the regression set; where the real files are, their known sums."""
+"""Image files in every format, intact and damaged; the regression data; checksums of the published files, if present."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", sorted(FORMS))
-def test_every_form_has_the_same_images(form, tmp_path):
+def test_all_file_formats_give_the_same_images(form, tmp_path):
     path = FORMS[form](tmp_path)
     X, y, names = refhmc.datasets.mnist(path)
     assert X.dtype == np.float64
@@ -61,7 +61,7 @@ def test_every_form_has_the_same_images(form, tmp_path):
     assert some.y.tolist() == [1, 9]
 
 
-def test_a_pair_of_files_and_a_model_of_them(tmp_path):
+def test_pair_of_files_and_a_model_of_its_images(tmp_path):
     folder(tmp_path)
     pair = [tmp_path / "train-images-idx3-ubyte", tmp_path / "train-labels-idx1-ubyte"]
     X, y, names = refhmc.datasets.mnist(pair)
@@ -122,7 +122,7 @@ def test_damaged_npz_files_are_named(tmp_path):
     with pytest.raises(ValueError, match="npz file"):
         refhmc.datasets.mnist(tmp_path / "one.npy")
     whole = path.read_bytes()
-    compression = whole.index(b"PK\x01\x02") + 10  # of the first array, in the directory at the end
+    compression = whole.index(b"PK\x01\x02") + 10  # of the first array, in the central directory
     path.write_bytes(whole[:compression] + b"\x63" + whole[compression + 1 :])
     with pytest.raises(ValueError, match="That compression method is not supported"):
         refhmc.datasets.mnist(path)
@@ -130,14 +130,14 @@ def test_damaged_npz_files_are_named(tmp_path):
         refhmc.datasets.mnist(path, "validation")
 
 
-def test_the_regression_set():
-    """The file is the published one; 400 points, standardised by the population sd: another sum than the sample's."""
+def test_regression_data():
+    """The file is the published one, with 400 points, standardised by the population standard deviation."""
     content = (ROOT / "refhmc" / "data" / "subspace1d_400.csv").read_bytes()
     assert hashlib.sha256(content).hexdigest() == "2281a2e0f1532dea1b82ebbd9992ce29f20c17ac8a3a918a345e1ca8ef344da0"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         X, y, _ = refhmc.datasets.regression_1d()
-    assert not caught  # of a file left open
+    assert not caught  # a file that was not closed
     rows = [[float(each) for each in line.split(b",")] for line in content.splitlines()[1:]]
     assert X.shape == (400, 1)
     assert y.shape == (400,)
@@ -150,7 +150,7 @@ def test_the_regression_set():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "ones"), [("mnist", [1135, 1032]), ("fashion_mnist", [1000, 1000])])
-def test_the_real_files(name, ones):
+def test_published_files(name, ones):
     path = SHARED / "data" / name / f"{name}.npz"
     if not path.exists():
         pytest.skip("the shared images are not here")

@@ -1,16 +1,16 @@
-"""Every derivative of every model against the complex step of the order below it.
+"""Every derivative of every model compared with the complex step of the order below it.
 
-The complex step, Im f(q + i h e_k) / h with h = 1e-30, has no truncation and no cancellation error. It runs the model's
-own text on complex numbers (``refhmc.core.compiled.plain``), so each order is tied to the one below it, down to the log
-density, which the models' own tests tie to independent texts.
+The complex step, Im f(q + i h e_k) / h with h = 1e-30, has no truncation and no cancellation error. It runs the Python code
+of the model on complex numbers (``refhmc.core.compiled.plain``). Each order is thus compared with the one below it, down to
+the log density, which the tests of each model compare with independent implementations.
 
-Tolerance: 1e-9 of the *scale*: the largest entry, in either way of computing it, of the gradient, or of the slice
-[..., k] of a higher tensor, k being the direction of the step. A single entry may cancel to nothing; the largest one is
-of the size of its terms. Two evaluations of the same order differ by rounding alone: 1e-12 of the largest entry of that
-order and those below it, since they are of the size of its terms: the third derivative in log x is
-x^3 L''' + 3 x^2 L'' + x L', and the gradient is x L'. (For GARCH at a large alpha0 the three terms, of size 5 to 16, cancel
-to 2e-3: ``CANCELS``.) Rounding errors of a Gaussian process are multiplied by the condition number of its covariance: its
-positions are moved to where that is moderate (``MOVED``).
+The tolerance is 1e-9 of the *scale*: the largest entry, by either computation, of the gradient, or of the slice [..., k] of a
+higher tensor, where k is the direction of the step. A single entry may cancel, but the largest one has the size of its
+terms. Two evaluations of the same order differ by rounding only. They must agree to 1e-12 of the largest entry of that order
+and those below it, because these have the size of its terms: the third derivative in log x is x^3 L''' + 3 x^2 L'' + x L',
+and the gradient is x L'. (For GARCH at a large alpha0 the three terms, of size 5 to 16, cancel to 2e-3: ``CANCELS``.)
+Rounding errors of a Gaussian process are multiplied by the condition number of its covariance, so its positions are moved to
+where that is moderate (``MOVED``).
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def small_regression():
     return X, (rng.random(12) < 0.5).astype(float)
 
 
-# name -> (module, constructor, arguments, positional or by name). Small data where the text would be slow as Python;
-# the shipped data sets run the same functions.
+# name -> (module, constructor, arguments, positional or by name). Data are small if the functions are slow as Python; the
+# included data sets use the same functions.
 MODELS = {
     "funnel": ("funnel", "Funnel", lambda: {"n": 3}),
     "gaussian": ("gaussian", "Gaussian", lambda: dict(zip(("mean", "covariance"), normal_2d(), strict=True))),
@@ -70,7 +70,7 @@ MODELS = {
     "change-point": ("change_point", "ChangePoint", lambda: {"y": [3, 5, 2, 4, 6, 1, 0, 1, 2, 0], "changes": 2}),
     "closed-population": ("closed_population", "ClosedPopulation", dict),
 }
-# The constructors that are not among them, and where their derivatives are tested.
+# Constructors that are not in the table, and the files that test their derivatives.
 ELSEWHERE = {
     "Diabetes": "the functions of LogisticRegression",
     "Heart": "the functions of LogisticRegression",
@@ -86,12 +86,12 @@ SLOW_AS_PYTHON = {"breast-cancer"}
 
 
 def well_conditioned_process(q):
-    """log sigma raised until K's condition number, at most 1 + 11 alpha^2 / sigma, is at most 1e3."""
+    """Increase log sigma until the condition number of K, at most 1 + 11 alpha^2 / sigma, is at most 1e3."""
     return np.array([q[0], q[1], max(q[2], 2 * q[1] - 4.5)])
 
 
 def in_the_start_s_cell(name):
-    """The smooth coordinates moved, those that jump in the cell of the model's start: derivatives are those at a fixed cell."""
+    """Move the smooth coordinates and keep the others in the cell of the start: derivatives are those at a fixed cell."""
 
     def moved(q):
         model = model_of(name)
@@ -125,7 +125,7 @@ def near_zero(d):
 
 
 def degenerate(d):
-    """All coordinates equal; a single one that is not zero; a single one that is; two values in turn."""
+    """Return positions with all coordinates equal, one non-zero, one zero, and two alternating values."""
     value = st.sampled_from([-6.0, -1.0, 0.0, 1.0, 6.0])
     index = st.integers(0, d - 1)
     return st.one_of(
@@ -136,7 +136,7 @@ def degenerate(d):
     )
 
 
-CANCELS = {"garch": [0.0, 9.5, 8.0, 0.0]}  # a third derivative whose terms are thousands of times as large
+CANCELS = {"garch": [0.0, 9.5, 8.0, 0.0]}  # third derivatives whose terms are thousands of times as large
 
 KINDS = {
     "random": lambda d: vectors(d, -2.0, 2.0),
@@ -146,7 +146,7 @@ KINDS = {
 }
 
 
-# By default those that take little to compile.
+# By default, models that compile quickly.
 SEEN = ["funnel", "banana", "eight-schools-noncentred", "eight-schools-centred", "linear-regression", "change-point"]
 CASES = [
     *one_in(4, SEEN, KINDS),
@@ -197,7 +197,7 @@ def test_each_order_is_the_complex_step_of_the_one_below(model, q, rng):
 
 
 @at_positions
-def test_traces_are_contractions(model, q, rng):
+def test_contractions_agree_with_full_derivatives(model, q, rng):
     M = rng.standard_normal((model.dim, model.dim))  # not symmetric
     for key, full in {"hessian_contraction": "third_derivative", "fisher_contraction": "fisher_derivative"}.items():
         if model.has(key):
@@ -205,7 +205,7 @@ def test_traces_are_contractions(model, q, rng):
             contraction = np.einsum("ij,ijk->k", M, tensor)
             scale = np.abs(tensor).max()
             hessian_contraction = compiled(model, key, q, M)
-            # The sum may cancel; its terms are as large as the tensor's entries.
+            # The sum may cancel; its terms are as large as the entries of the tensor.
             assert_close(q, np.append(hessian_contraction, scale), np.append(contraction, scale), what=key)
 
 
@@ -225,7 +225,7 @@ def test_symmetry(model, q, rng):
 
 
 @at_positions
-def test_compiled_functions_agree_with_their_text_and_with_each_other(model, q, rng):
+def test_compiled_functions_agree_with_python_and_with_each_other(model, q, rng):
     M = rng.standard_normal((model.dim, model.dim))
     L, gradient = model.log_density(q), model.gradient(q)
     together = model.core.value_and_gradient(q)
@@ -247,7 +247,7 @@ def test_compiled_functions_agree_with_their_text_and_with_each_other(model, q, 
             assert_close(q, np.append(actual, scale), np.append(expected, scale), 1e-12, what=hessian_contraction)
 
 
-CONSTRUCTORS = [name for name in models.__all__ if name[0].isupper() and name != "ODESolution"]  # which is no model
+CONSTRUCTORS = [name for name in models.__all__ if name[0].isupper() and name != "ODESolution"]  # not a model
 WITHOUT = {
     "SplitModel": ("hessian", "third_derivative", "hessian_contraction"),
     "CellGrid": ("hessian", "third_derivative", "hessian_contraction"),
@@ -276,7 +276,7 @@ def rows():
     return {"X": np.random.default_rng(0).normal(size=(4, 2)), "y": [0, 1, 1, 0]}
 
 
-# What those without a canonical data set are given.
+# Arguments of the models without default data.
 GIVEN = {
     "ODE": decay,
     "MLP": lambda: {"widths": [2, 3, 2], **rows()},
@@ -288,8 +288,8 @@ GIVEN = {
 
 
 @pytest.mark.parametrize("constructor", every(6, CONSTRUCTORS))
-def test_every_model_has_every_order_or_says_why_not(constructor):
-    """Hessian, third derivative and trace of each constructor in ``refhmc.models``; those without are named here, too."""
+def test_every_model_has_every_order_or_a_reason(constructor):
+    """Hessian, third derivative and contraction of each constructor in ``refhmc.models``; exceptions are listed here."""
     tried = {home: arguments for _, home, arguments in reversed(MODELS.values())}
     model = getattr(models, constructor)(**tried.get(constructor, GIVEN.get(constructor, dict))())
     q = model.initial if isinstance(model.initial, np.ndarray) else np.full(model.dim, 0.1)
@@ -317,7 +317,7 @@ def test_the_fisher_metric_comes_with_its_derivatives(name):
     model = model_of(name)
     fisher = [model._functions[key] is not None for key in ("fisher", "fisher_derivative", "fisher_contraction")]
     assert all(fisher) or not any(fisher)
-    # No closed form; or only of the conditionals (test_stochastic_volatility.py); or a density that jumps.
+    # No closed form, or a Fisher metric of the conditionals only (test_stochastic_volatility.py), or a density that jumps.
     without = {"garch", "gaussian-mixture", "stochastic-volatility"}
     assert any(fisher) != (name in without or len(model.discontinuous) > 0)
 

@@ -1,6 +1,6 @@
-"""Integers embedded in the line, models that jump, and what they are refused or warned of.
+"""Integers embedded in the line, and models that jump, with their errors and warnings.
 
-Random checks: the two laws below, by chi-square at 1e-5 each; the seeds are fixed.
+The random checks are two chi-square tests at 1e-5 each, with fixed seeds.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ SUPPORTS = [range(10, 50), range(1), range(-3, 4), (0, None), (1, None), [7, 8, 
 
 @pytest.mark.parametrize("a", ["n", "log n"])
 @pytest.mark.parametrize("support", SUPPORTS, ids=str)
-def test_there_and_back(support, a):
+def test_embedding_round_trip(support, a):
     embedding = Embedding(support, a=a)
     n = np.arange(embedding.lowest, 301 if embedding.highest is None else embedding.highest + 1)
     assert np.array_equal(embedding.integers(embedding.embed(n)), n)
     low, high = embedding.border(n), embedding.border(n + 1)
-    # Every place of the half-open cell but for the rounding of a logarithm at its ends.
+    # Every position in the half-open cell, except within the rounding error of a logarithm at its ends.
     assert np.array_equal(embedding.integers(low + 1e-9 * (high - low)), n)
     assert np.array_equal(embedding.integers(high - 1e-9 * (high - low)), n)
     np.testing.assert_allclose([embedding.log_width(k) for k in n], np.log(high - low), atol=1e-12)
@@ -55,7 +55,7 @@ def test_cells_are_closed_above():
 
 @pytest.mark.parametrize("support", [range(1, 3000), range(-3, 50), (900_000, None)])
 def test_a_border_is_in_the_cell_below_it(support):
-    """Of all integers, though exp(log n) is rounded to above n for some and to below it for others."""
+    """This holds for all integers, although exp(log n) is rounded up for some and down for others."""
     embedding = Embedding(support, a="log n")
     last = embedding.lowest + 3000 if embedding.highest is None else embedding.highest
     n = np.arange(embedding.lowest, last + 1)
@@ -67,7 +67,7 @@ def test_a_border_is_in_the_cell_below_it(support):
     assert np.array_equal(embedding.border(whole.reshape(2, 1)), border[5:7].reshape(2, 1))
 
 
-def test_positions_far_outside_are_integers_outside():
+def test_positions_outside_give_integers_outside():
     for a in ("n", "log n"):
         embedding = Embedding(range(3, 8), a=a)
         n = embedding.integers([-np.inf, -1e300, 1e300, np.inf, np.nan])
@@ -83,7 +83,7 @@ def test_widths_are_accurate_for_large_integers():
 
 
 @pytest.mark.parametrize("support", [[1, 3], [], (2.5, 3.5), 3, range(0, 10, 2), [2, 1], "ab"])
-def test_a_support_is_consecutive_integers(support):
+def test_support_must_be_consecutive_integers(support):
     with pytest.raises(ValueError, match="^support"):
         Embedding(support)
     with pytest.raises(ValueError, match="a must be.*sqrt n"):
@@ -91,14 +91,14 @@ def test_a_support_is_consecutive_integers(support):
 
 
 @pytest.mark.parametrize(("n", "named"), [(9, "9"), (50, "50"), (10.5, "10.5"), ([11, 60, 70], "60")])
-def test_integers_outside_the_support_are_refused(n, named):
+def test_integers_outside_the_support_are_rejected(n, named):
     with pytest.raises(ValueError, match=rf"support.* 10 to 49.* got {named}\b"):
         Embedding(range(10, 50)).embed(n)
 
 
 @pytest.mark.parametrize("a", ["n", "log n"])
 def test_the_density_matches_the_probabilities(a):
-    """Positions uniform in their cells have the embedded density: of any subinterval, the mass that the widths say."""
+    """Positions uniform in their cells have the embedded density: any subinterval has the mass that the widths give."""
     embedding = Embedding(range(2, 7), a=a)
     p = np.array([0.1, 0.4, 0.2, 0.05, 0.25])
     rng = np.random.default_rng(1)
@@ -152,7 +152,7 @@ def test_coordinates_by_index_or_name():
         make(discontinuous=[1], log_density_change=lambda q: 0.0)
 
 
-def test_the_declaration_is_part_of_the_model():
+def test_discontinuous_coordinates_are_part_of_the_model():
     models = [make(), make(discontinuous=[1]), make(discontinuous=[1], log_density_change=switch_change)]
     assert len({model.fingerprint() for model in models}) == 3
     again = pickle.loads(pickle.dumps(models[2]))
@@ -170,12 +170,12 @@ def test_the_declaration_is_part_of_the_model():
         (refhmc.models.ClosedPopulation, (2, 9, 4)),
     ],
 )
-def test_models_refuse_what_cannot_be(function, arguments):
+def test_invalid_arguments_of_discontinuous_models_are_rejected(function, arguments):
     with pytest.raises(ValueError):
         function(*arguments)
 
 
-def test_the_closed_population_is_that_of_the_oracles():
+def test_closed_population_agrees_with_the_reference():
     from tests.helpers.places import oracles
 
     for row in oracles()["closed_capture_M0"]:
@@ -184,7 +184,7 @@ def test_the_closed_population_is_that_of_the_oracles():
         assert math.sqrt(model.reference.variance[1]) == pytest.approx(row["sd_N"], rel=1e-10)
 
 
-def test_the_closed_populations_gradient():
+def test_closed_population_gradient():
     model = refhmc.models.ClosedPopulation()
     for q in model.reference.draw(np.random.default_rng(3), 10):
         h = np.array([1e-6, 0.0])
@@ -192,10 +192,10 @@ def test_the_closed_populations_gradient():
         assert model.gradient(q) == pytest.approx([slope, 0.0], abs=1e-6)
 
 
-# ---------------------------------------------------------------------------------------------------- bad input
+# ---------------------------------------------------------------------------------------------------- invalid input
 
 
-def test_a_start_outside_the_support_is_refused(sample):
+def test_start_outside_the_support_is_rejected(sample):
     model = refhmc.models.ClosedPopulation()
     with pytest.raises(InitError, match=r"-inf.*outside the support.*log_N = 3\.4"):
         sample(model, initvals=[0.0, 3.4])
@@ -215,15 +215,15 @@ def far_gradient(q, data):
     return np.zeros(1)
 
 
-def test_the_gradient_is_compared_in_the_smooth_coordinates_only(sample):
-    """Just below a jump: a difference across it would look like a wrong gradient."""
+def test_gradient_check_uses_smooth_coordinates_only(sample):
+    """Just below a jump, a difference across it would look like a wrong gradient."""
     start = [0.0, np.log(2.0) - 1e-9]
     result = sample(switch(), draws=5, tune=5, chains=1, initvals=start)
     assert result.draws.shape == (1, 5, 2)
 
 
 @pytest.mark.parametrize("kernel", [refhmc.HMC(step_size=0.3), refhmc.NUTS(step_size=0.3, max_treedepth=4)])
-def test_a_declared_jump_under_a_smooth_kernel_is_warned_of_at_once(kernel, sample):
+def test_smooth_kernel_warns_of_a_declared_jump_once(kernel, sample):
     with pytest.warns(DiscontinuityWarning, match=r"jumps in log_n.* at q = .* at q = .*DHMC\(\)") as seen:
         result = sample(switch(), kernel, draws=20, tune=0, chains=1)
     assert len([w for w in seen if w.category is DiscontinuityWarning]) == 1
@@ -242,8 +242,8 @@ def smooth_gradient(q, data):
 
 @pytest.mark.parametrize("height", [swept(0.7), swept(3.0), 40.0])
 @pytest.mark.parametrize("kernel", [refhmc.HMC, swept(refhmc.NUTS)])
-def test_a_jump_nobody_declared_is_found(kernel, height, sample):
-    """Two points either side of .3, next to each other, and the coordinate that makes the difference."""
+def test_undeclared_jump_is_found(kernel, height, sample):
+    """The warning has two adjacent points on both sides of 0.3, and the coordinate in which they differ."""
     model = refhmc.Model(3, step_log_density, smooth_gradient, data=height, names=["a", "b", "c"], name="step")
     with pytest.warns(DiscontinuityWarning) as seen:
         result = sample(model, kernel(), draws=300, tune=300, chains=2, random_seed=3)
@@ -270,7 +270,7 @@ def steep_gradient(q, data):
 
 
 @pytest.mark.sweep
-def test_what_is_only_steep_is_not_called_a_jump(sample):
+def test_steep_density_is_not_reported_as_a_jump(sample):
     model = refhmc.Model(2, steep_log_density, steep_gradient, data=1000.0, name="steep")
     with warnings.catch_warnings():
         warnings.simplefilter("error", DiscontinuityWarning)
@@ -278,7 +278,7 @@ def test_what_is_only_steep_is_not_called_a_jump(sample):
     assert np.abs(result.sample_stats["max_energy_error"]).max() > 1
 
 
-def test_a_model_that_jumps_is_drawn_from_by_dhmc_unless_told_otherwise(sample):
+def test_discontinuous_models_use_dhmc_by_default(sample):
     assert '"name": "DHMC"' in sample(switch(), draws=1, tune=0, chains=1).attributes["kernel"]
     assert '"name": "NUTS"' in sample(refhmc.models.EightSchools(), draws=1, tune=0, chains=1).attributes["kernel"]
     with warnings.catch_warnings():
@@ -286,7 +286,7 @@ def test_a_model_that_jumps_is_drawn_from_by_dhmc_unless_told_otherwise(sample):
         sample(switch(), refhmc.DHMC(), draws=20, tune=20, chains=1)
 
 
-def test_steps_that_are_turned_back_are_warned_of(sample):
+def test_reflected_steps_give_a_warning(sample):
     result = sample(refhmc.models.CellGrid(), refhmc.DHMC(step_size=20.0, n_steps=2), draws=200, tune=0, chains=2)
     assert any(
         "of the moves of the discontinuous coordinates got through in 2 of 2 chains" in w for w in result.warnings
@@ -296,7 +296,7 @@ def test_steps_that_are_turned_back_are_warned_of(sample):
 # ------------------------------------------------------------------------------------------------- command line
 
 
-def test_the_command_line_takes_dhmc(capsys):
+def test_command_line_accepts_dhmc(capsys):
     from refhmc.cli.main import main
 
     common = ["--draws", "60", "--tune", "60", "--chains", "2", "--seed", "1", "--quiet"]

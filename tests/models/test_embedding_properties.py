@@ -1,9 +1,10 @@
-"""Properties of the embedding of integers at random supports and places: there and back, borders, widths that add up.
+"""Properties of the embedding of integers for random supports and positions: round trips, borders, sums of widths.
 
-Far out the cells of a_n = log n are as narrow as the numbers that lie in them: 1/n against the rounding 2^-53 log n of a
-position. The logarithm and the exponential err by one unit in the last place each, so that an integer returns if
+For large integers the cells of a_n = log n become as narrow as the spacing of numbers: 1/n compared with the rounding error
+2^-53 log n of a position. The logarithm and the exponential each have an error of one unit in the last place. An integer
+therefore survives the round trip if ::
 
-    1/n > 8 * 2^-53 log n,     n < 1e13 or so;     a_n = n: n + 1/2 is a number up to n = 2^52
+    1/n > 8 * 2^-53 log n,     n < about 1e13;     a_n = n: n + 1/2 is a number up to n = 2^52
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from refhmc.models.embedding import Embedding
 from tests.helpers.random_cases import cases
 
 KIND = st.sampled_from(["n", "log n"])
-ROUNDING = 8 * 2.0**-53  # relative to 1 + |x|, since an error of x moves e^x by as much
+ROUNDING = 8 * 2.0**-53  # relative to 1 + |x|, because an error of x changes e^x by as much
 
 
 def farthest(a: str) -> int:
-    """The largest integer (after the shift) that the tests ask for."""
+    """Return the largest integer (after the shift) in the tests."""
     return 2**52 - 1 if a == "n" else 10**13
 
 
 @st.composite
 def embedded(draw):
-    """An embedding, and integers of its support: at its ends, next to them, and between."""
+    """Return an embedding, and integers of its support: its ends, their neighbours, and some between."""
     a = draw(KIND)
     lowest = draw(st.one_of(st.integers(-20, 20), st.integers(-(10**6), 10**6), st.integers(0, 10**11)))
     top = lowest + draw(st.one_of(st.integers(0, 5), st.integers(0, 10**4), st.integers(0, 10**11)))
@@ -45,7 +46,7 @@ def embedded(draw):
 @pytest.mark.sweep
 @cases(200)
 @given(embedded())
-def test_every_integer_returns(case):
+def test_integers_survive_the_round_trip(case):
     embedding, n = case
     x = embedding.embed(n)
     assert np.array_equal(embedding.integers(x), n)
@@ -54,14 +55,14 @@ def test_every_integer_returns(case):
     drawn = embedding.draw_position(np.random.default_rng(1), np.repeat(n, 50))
     back = embedding.integers(drawn)
     near = np.minimum(np.abs(drawn - embedding.border(back)), np.abs(drawn - embedding.border(back + 1)))
-    # Only where rounding at the border decides may a draw be in the next cell.
+    # A draw may be in the next cell only if rounding at the border decides.
     assert np.all((back == np.repeat(n, 50)) | (near <= ROUNDING * (1 + np.abs(drawn))))
 
 
 @cases(200)
 @given(embedded())
 def test_borders_and_outside(case):
-    """a_n < x <= a_{n+1}: a border is in the cell below it; outside the support, outside."""
+    """A border a_n is in the cell below it; positions outside the support give integers outside it."""
     embedding, n = case
     low = embedding.border(n)
     exact = embedding.a == "n"
@@ -82,7 +83,7 @@ def test_borders_and_outside(case):
 @cases(200)
 @given(embedded(), st.integers(1, 300))
 def test_widths_add_up(case, count):
-    """The widths of neighbouring cells make up the distance of the outer borders; each is right to 2 ulp in 40 digits."""
+    """The widths of neighbouring cells add up to the distance of the outer borders; each is right to 2 ulp in 40 digits."""
     embedding, n = case
     for start in n[:2]:
         run = [int(start) + k for k in range(count)]
@@ -99,14 +100,14 @@ def test_widths_add_up(case, count):
 
 @cases(50)
 @given(KIND, st.integers(45, 62), st.integers(-3, 3))
-def test_an_integer_whose_cell_has_no_room_is_refused(a, power, near):
-    """From 2^52 on, or 5e13 or so: embedded all the same, it would be another integer."""
+def test_integer_with_too_narrow_a_cell_is_rejected(a, power, near):
+    """From about 2^52 or 5e13, the position would be that of another integer."""
     embedding, n, x = Embedding((1, None), a=a), 2**power + near, None
     with contextlib.suppress(ValueError):
         x = embedding.embed(n)
     if x is None:
         assert n > (2**52 - 2 if a == "n" else 2**45)
-    else:  # by luck: it happens to be a number by itself
+    else:  # by chance the middle of the cell is a floating-point number
         assert int(embedding.integers(x)) == n
     with pytest.raises(ValueError, match=f"{2**60}.* a_n = {a}"):
         embedding.embed([5, 2**60])

@@ -1,7 +1,7 @@
-"""Laws of observations and of priors: values against scipy.stats, derivatives by extrapolated differences of the one below.
+"""Distributions of observations and priors: values compared with scipy.stats, derivatives with extrapolated differences.
 
-Fisher information against sums and integrals of minus the second derivatives over the law. Draws: the chance that any test of
-this file fails by bad luck is below 1e-4 (distribution functions, Kolmogorov-Smirnov or chi-square).
+The Fisher information is compared with sums and integrals of minus the second derivatives. The probability that any test of
+the draws in this file fails by chance is below 1e-4 (distribution functions, Kolmogorov-Smirnov or chi-square).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def slope(f, at):
 
 
 @pytest.mark.parametrize("name", representatives(LAWS, ["normal"]))
-def test_a_law_of_errors(name):
+def test_derivatives_of_an_error_distribution(name):
     law, exact, ys = LAWS[name]
     for m, s in PLACES:
         frozen = exact(m, s)
@@ -65,7 +65,7 @@ def test_a_law_of_errors(name):
 
 
 @pytest.mark.parametrize("name", representatives(LAWS, ["normal"]))
-def test_the_information_of_a_law(name):
+def test_fisher_information_of_an_error_distribution(name):
     law, exact, _ = LAWS[name]
     for m, s in PLACES:
         frozen = exact(m, s)
@@ -73,7 +73,7 @@ def test_the_information_of_a_law(name):
         for key in ("mm", "ms", "ss"):
             at = DERIVATIVES.index(key)
             if name in ("poisson", "negative") and key == "ss":
-                continue  # no parameter of its own, or one that has to be known
+                continue  # no parameter, or one that must be known
 
             def second(y, at=at, m=m, s=s):
                 return -numbers(law.derivatives, y, m, s, law.constant)[at]
@@ -97,8 +97,8 @@ def test_the_information_of_a_law(name):
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_the_draws_of_a_law(name):
-    """One test of 1e-5 for each of five laws."""
+def test_draws_of_an_error_distribution(name):
+    """One test at 1e-5 for each of five distributions."""
     law, exact, _ = LAWS[name]
     m, s = 3.0, 0.8
     y = law.draw(np.random.default_rng(8), np.full(4000, m), np.full(4000, s), law.constant)
@@ -112,7 +112,7 @@ def test_the_draws_of_a_law(name):
 
 
 @pytest.mark.sweep
-def test_what_cannot_be_has_no_density():
+def test_impossible_observations_have_density_zero():
     for law in (error_laws.LogNormal(1.0), error_laws.Poisson(), error_laws.NegativeBinomial(1.0)):
         assert numbers(law.derivatives, 1.0, -0.5, 1.0, 0.0)[0] == -math.inf
     with pytest.raises(ValueError, match=r"df must be.* 0\b"):
@@ -141,7 +141,7 @@ IN_LOG = ("log-normal", "gamma", "exponential", "inverse gamma")
 
 @pytest.mark.parametrize("name", PRIORS)
 def test_a_prior(name):
-    """The draws: one test of 1e-6 for each of nine laws."""
+    """The draws: one test at 1e-6 for each of nine distributions."""
     prior, exact = PRIORS[name]
     row = np.array(prior[:4], dtype=float)
 

@@ -1,8 +1,8 @@
-"""What the built-in models generate from their draws, against SciPy's distributions.
+"""Generated quantities of the built-in models compared with the distributions of SciPy.
 
-For each model its observations' law and its prior are written anew, as SciPy's distributions. The law gives the pointwise log
-likelihood. Log likelihood, log prior and log Jacobian add up to the model's log density, but for a constant. And what is drawn
-has that law: its probability integral transform, randomised where it is discrete, is uniform.
+The distribution of the observations and the prior of each model are written independently with SciPy. They give the
+pointwise log likelihood. Log likelihood, log prior and log Jacobian add up to the log density of the model, up to a
+constant. The probability integral transform of the draws, randomised if they are discrete, is uniform.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import refhmc
 from refhmc.models.densities import log_binomial, log_normal, log_poisson
 from tests.helpers.sweeps import every, representatives
 
-ALPHA = 1e-6 / 60  # of each of the 60 random checks below
-N = 1500  # draws of each
+ALPHA = 1e-6 / 60  # level of each of the 60 random checks below
+N = 1500  # draws per check
 
 
 class Mixture:
@@ -69,7 +69,7 @@ def gp_covariance(v, x):
 
 
 def seen_again(v):
-    """By the chance never to be seen after occasion i, as the notes define it."""
+    """Return the probabilities from that of never being seen after occasion i, as in the notes."""
     p, phi = v["p"], v["phi"]
     chi = np.ones(len(p))
     for i in range(len(phi) - 1, -1, -1):
@@ -115,7 +115,7 @@ def regression_law(v, data, drawn):
 
 
 def ar_law(v, data, drawn):
-    """Given the values observed before."""
+    """Return the distribution of each value given the observed values before it."""
     y = np.concatenate([data["y_before"], data["y"]])
     K = len(v["beta"])
     mean = [v["alpha"] + sum(v["beta"][k] * y[t - 1 - k] for k in range(K)) for t in range(K, len(y))]
@@ -132,8 +132,8 @@ def change_rates(v, data, drawn):
     return {"y": st.poisson([v["rate"][sum(year >= v["year"])] for year in years])}
 
 
-# Model; the law of the observations, given the values, the data and what is drawn; the prior, as pairs of a distribution and
-# values, or where it is none the log of what is in its place; the log Jacobian.
+# Model; distribution of the observations, given the values, the data and the draws; prior, as pairs of a distribution and
+# values, or the log of an improper prior; log Jacobian.
 MODELS = {
     "eight schools": (
         refhmc.models.EightSchools,
@@ -219,7 +219,7 @@ MODELS = {
         lambda v: logit_jacobian(v["p"]) + logit_jacobian(v["phi"]) - log_width(v["U"]),
     ),
 }
-CONDITIONAL = "gaussian process"  # whose observations' log likelihoods are not independent factors of the likelihood
+CONDITIONAL = "gaussian process"  # models whose pointwise log likelihoods are not factors of the likelihood
 
 
 @functools.cache
@@ -236,7 +236,7 @@ def data_of(model):
 
 
 def positions(model, n=4):
-    """Near the start of the model, those that jump at other integers."""
+    """Return positions near the start of the model, with other integers in the discontinuous coordinates."""
     rng = np.random.default_rng(7)
     start = np.zeros(model.dim) if model.initial is None or callable(model.initial) else model.initial
     found = start + rng.normal(0.0, 0.3, (n, model.dim))
@@ -274,7 +274,7 @@ def test_pointwise_log_likelihoods_and_the_log_density(name):
     assert np.ptp(rest) <= 1e-10 * max(1.0, abs(density))
 
 
-def test_of_a_gaussian_process_it_is_that_of_each_value_given_the_others():
+def test_gaussian_process_log_likelihood_is_leave_one_out():
     model = model_of(CONDITIONAL)
     x, y = (data_of(model)[name] for name in "xy")
     for q in positions(model):
@@ -288,13 +288,13 @@ def test_of_a_gaussian_process_it_is_that_of_each_value_given_the_others():
 
 
 def uniform_of(law, y, u):
-    """The probability integral transform, with the uniform u where the law is discrete."""
+    """Return the probability integral transform, randomised by the uniform u for discrete distributions."""
     below = law.cdf(y)
     return below - u * law.pmf(y) if hasattr(law, "pmf") else below
 
 
 @pytest.mark.parametrize("name", representatives(sorted(MODELS), ["ar", "linear"]))
-def test_predictive_draws_have_the_law(name):
+def test_predictive_draws_have_the_right_distribution(name):
     """Kolmogorov-Smirnov, 16 checks at ALPHA."""
     law_of, model = MODELS[name][1], model_of(name)
     rng, data = np.random.default_rng(11), data_of(model)
@@ -315,8 +315,8 @@ def test_predictive_draws_have_the_law(name):
 
 
 @pytest.mark.parametrize("name", [name for name in sorted(MODELS) if model_of(name).generated.prior is not None])
-def test_draws_of_the_prior_have_its_law(name):
-    """Kolmogorov-Smirnov of each variable, 20 checks at ALPHA; the change's years by their frequencies."""
+def test_prior_draws_have_the_right_distribution(name):
+    """Kolmogorov-Smirnov for each variable, 20 checks at ALPHA; the year of the change by frequencies."""
     prior_of, model = MODELS[name][2], model_of(name)
     rng, there = np.random.default_rng(12), model.constrain(positions(model, 1)[0])
     draws = [model.generated.prior(rng) for _ in range(3 * N)]
@@ -330,8 +330,8 @@ def test_draws_of_the_prior_have_its_law(name):
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
-def test_many_draws_at_once_are_the_same(name):
-    """All functions that follow from draws take many; of those with one call of the generator so do the random ones."""
+def test_functions_of_many_draws_agree_with_those_of_one(name):
+    """All functions of draws accept many; those with one call of the generator give the same random numbers, too."""
     model = model_of(name)
     q = positions(model)
     together = model.generated.log_likelihood(model.constrain(q))
@@ -346,7 +346,7 @@ def test_many_draws_at_once_are_the_same(name):
     "name",
     [pytest.param(name, marks=[] if name == "eight schools" else pytest.mark.sweep) for name in sorted(MODELS)],
 )
-def test_a_run_has_all_groups_with_the_names_of_the_field(name):
+def test_result_has_all_groups_with_names(name):
     model = pickle.loads(pickle.dumps(model_of(name)))
     run = {"draws": 30, "tune": 30, "chains": 1, "random_seed": 1, "progressbar": False, "preflight": False}
     raw = refhmc.sample(model, raw=True, **run)

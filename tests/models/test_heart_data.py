@@ -1,4 +1,4 @@
-"""The heart disease data as corrected: 26 values of ``oldpeak`` had been a tenth of what they are, and what is made of it."""
+"""The heart disease data with the corrected column ``oldpeak``, and the results that depend on it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DIGESTS = {
     "heart_statlog.csv": "42441c444347c72c2eb556304b8f4a4d4881e7b42d7a8b78fc19a56af259ee75",
     "heart_statlog_fold0.json": "f7029beb6ea6f7d4372d9788b8a7c023b6140ab06c81f2f37c26f1f2939c6fcf",
 }
-# Row, counted from 0, and oldpeak: whole numbers, which KEEL's file prints like tenths (1.0 and 0.1 as 1).
+# Row, counted from 0, and oldpeak: whole numbers, which the file of KEEL prints like tenths (1.0 and 0.1 as 1).
 WHOLE = {
     4: (9, 117),
     3: (76, 163, 227, 248),
@@ -34,7 +34,7 @@ def table() -> np.ndarray:
     return np.genfromtxt(DATA / "heart_statlog.csv", delimiter=",", skip_header=1)
 
 
-def test_oldpeak_is_as_uci_has_it():
+def test_oldpeak_agrees_with_uci():
     rows = table()
     assert rows.shape == (270, 14)
     for value, places in WHOLE.items():
@@ -49,7 +49,7 @@ def test_files_are_those_of_their_source(name):
     text = (DATA / name).read_text(encoding="utf-8")
     assert hashlib.sha256(text.encode()).hexdigest() == DIGESTS[name]
     source = SOURCES / ORIGINS[name] / name
-    if source.exists():  # beside the repository where it is developed, nowhere else
+    if source.exists():  # present next to the development repository only
         assert text == source.read_text(encoding="utf-8")
 
 
@@ -61,9 +61,9 @@ def test_raetschs_split_is_one_of_the_270_rows():
 
 @pytest.mark.sweep
 def test_posterior_is_of_these_data():
-    """Moments by importance sampling of our own, 60,000 draws of a multivariate t with 8 degrees of freedom at the mode.
+    """Moments by independent importance sampling, 60,000 draws of a multivariate t with 8 degrees of freedom at the mode.
 
-    28 z-scores of nearly normal figures; all |z| < 4.5 but for a false alarm in 2e-4.
+    28 z-scores of nearly normal numbers; all |z| < 4.5 except for a false alarm in 2e-4.
     """
     X, y, *_ = datasets.heart()
     answer = datasets.load_json("logistic_posteriors")["heart_statlog"]
@@ -89,7 +89,7 @@ def test_posterior_is_of_these_data():
 
 
 def test_classifier_counts_errors_on_these_data():
-    """By oldpeak alone 58 of the 170 training rows are misclassified (62 with the 26 values a tenth of what they are)."""
+    """With oldpeak alone, 58 of the 170 training rows are misclassified (62 with the uncorrected column)."""
     q = np.eye(14)[datasets.heart().names.index("oldpeak")]
     rows = table()[datasets.load_json("classification_splits")["heart_statlog"]]
     wrong = np.sum((rows[:, 9] > rows[:, 9].mean()) != (rows[:, -1] == 1))

@@ -1,4 +1,4 @@
-"""Gaussian, banana, logistic and linear regression, eight schools: densities, references, data, bad input."""
+"""Gaussian, banana, logistic and linear regression, eight schools: densities, references, data, invalid input."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def dense(d, seed=0):
 
 
 def assert_same_up_to_a_constant(model, log_density, scale=1.0, center=0.0, rtol=1e-11):
-    """Differences between random points agree; ``log_density`` is the independent one."""
+    """Compare differences between random points with those of the independent ``log_density``."""
     rng = np.random.default_rng(1)
     points = [center + scale * rng.standard_normal(model.dim) for _ in range(8)]
     mine = np.array([model.log_density(q) for q in points])
@@ -66,7 +66,7 @@ def test_gaussian_density_and_gradient(d, diagonal):
 def test_gaussian_dense_and_diagonal_functions_agree():
     S = np.diag([0.5, 2.0, 3.0])
     nearly = S.copy()
-    nearly[0, 1] = nearly[1, 0] = 1e-300  # enough to be taken for a dense covariance
+    nearly[0, 1] = nearly[1, 0] = 1e-300  # enough to be treated as a dense covariance
     x = np.array([1.0, -2.0, 0.3])
     for derivative in ("log_density", "gradient", "hessian", "third_derivative", "fisher", "fisher_derivative"):
         a, b = (getattr(Gaussian(1.0, matrix), derivative)(x) for matrix in (S, nearly))
@@ -174,7 +174,7 @@ def test_logistic_density(n, d):
 
 @pytest.mark.parametrize("margin", [1e-12, 0.3, 30.0, 200.0, 700.0, 705.0])
 def test_logistic_likelihood_keeps_all_digits(margin):
-    # a prior so wide that the likelihood of correctly classified observations is all there is
+    # a prior so wide that only the likelihood of correctly classified observations matters
     model = LogisticRegression([[1.0], [-1.0]], [1, 0], prior_scale=1e170)
     assert model.log_density([margin]) == pytest.approx(-2 * float(mpmath.log1p(mpmath.exp(-margin))), rel=1e-13)
     assert model.log_density([-margin]) == pytest.approx(-2 * float(mpmath.log1p(mpmath.exp(margin))), rel=1e-13)
@@ -186,7 +186,7 @@ def test_logistic_likelihood_keeps_all_digits(margin):
 
 
 def evaluate_in_order(pointers, order, q, M):
-    """L, its gradient, the metric and the contraction at q, called in the order given."""
+    """Return L, its gradient, the metric and the contraction at q, called in the given order."""
     data, value_and_gradient, metric, hessian_contraction, _ = pointers
     d = len(q)
     value, gradient, G, contraction = np.zeros(1), np.zeros(d), np.zeros((d, d)), np.zeros(d)
@@ -200,7 +200,7 @@ def evaluate_in_order(pointers, order, q, M):
     return np.concatenate([value, gradient, G.ravel(), contraction])
 
 
-def test_logistic_terms_kept_in_a_chains_room():
+def test_logistic_terms_are_stored_in_the_copy_of_a_chain():
     rng = np.random.default_rng(8)
     model = LogisticRegression(rng.standard_normal((40, 5)), rng.uniform(size=40) < 0.4)
     M, shared = dense(5), model.core.tuple_for(Fisher())
@@ -214,7 +214,7 @@ def test_logistic_terms_kept_in_a_chains_room():
     assert LogisticRegression(np.ones((3, 2)), [1, 0, 1]).room == 0  # a position does not fit into a row
 
 
-def test_logistic_chains_do_not_share_their_room():
+def test_logistic_chains_do_not_share_stored_terms():
     model = Heart()
     kernel = HMC(step_size=0.2, n_steps=3, metric=Fisher())
     options = {"draws": 40, "tune": 0, "chains": 4, "progressbar": False, "raw": True, "random_seed": 3}

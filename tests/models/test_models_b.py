@@ -1,5 +1,7 @@
-"""AR, GARCH, Gaussian mixture and Gaussian process: against texts of their own in high precision, and against the
-published draws; and the transforms they use."""
+"""AR, GARCH, Gaussian mixture and Gaussian process, and the transforms that they use.
+
+The densities are compared with independent implementations in high precision, and the posteriors with the published draws.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from tests.helpers.sweeps import every, representatives
 
 mp.mp.dps = 40
 
-# ----------------------------------------- the models in the words of their definition, constrained values and Jacobians
+# ----------------------------------------- definitions of the models
 
 
 def normal(y, m, s):
@@ -129,7 +131,7 @@ def test_constrain_broadcasts_and_names_agree_with_the_reference(name):
 
 @pytest.mark.parametrize("name", representatives(TEXTS, ["arK-arK"]))
 def test_posterior_agrees_with_the_published_draws(name):
-    """Importance sampling from a t law about the mode, with the model's own Hessian for its shape."""
+    """Importance sampling from a t distribution at the mode, with the Hessian of the model for its shape."""
     model, rng = TEXTS[name][0](), np.random.default_rng(5)
     start = {"garch-garch11": np.array([5.0, 0.4, 0.3, 0.0])}.get(name, np.zeros(model.dim))
     found = scipy.optimize.minimize(lambda q: -model.log_density(q), start, jac=lambda q: -model.gradient(q))
@@ -165,7 +167,7 @@ def test_finite_at_usual_starts_and_picklable(name):
 # ------------------------------------------------------------------------------------------------------ special cases
 
 
-def test_the_ends_of_the_range_do_not_overflow():
+def test_extreme_positions_do_not_overflow():
     mixture = GaussianMixture()
     far = np.array([-40.0, 4.0, -3.0, -3.0, 30.0])  # no observation near either component
     expected, _ = mixture_text([mp.mpf(v) for v in far], posteriordb("low_dim_gauss_mix-low_dim_gauss_mix")["data"])
@@ -176,7 +178,7 @@ def test_the_ends_of_the_range_do_not_overflow():
     for q in ([0.0, 300.0, 0.0, 0.0], [0.0, -300.0, -5.0, -5.0], [5.0, 0.0, 600.0, 600.0], [5.0, 0.0, -600.0, -600.0]):
         assert np.isfinite(garch.log_density(q))
         assert np.isfinite(garch.gradient(q)).all()
-    # log h summed by way of products: each h here is out of the product's range
+    # log h summed through products: each h here is out of the range of the product
     wide = GARCH(y=np.full(5, 1.0), sigma1=1e120)
     q = np.array([0.0, 550.0, -3.0, -3.0])
     expected = garch_text([mp.mpf(v) for v in q], {"y": [1.0] * 5, "sigma1": 1e120})[0]
@@ -184,7 +186,7 @@ def test_the_ends_of_the_range_do_not_overflow():
 
 
 @pytest.mark.sweep
-def test_process_where_the_covariance_is_not_positive_definite():
+def test_process_with_singular_covariance():
     model = GaussianProcessRegression(x=np.zeros(8), y=np.arange(8.0))
     q = np.array([0.0, 3.0, -60.0])
     assert model.log_density(q) == -np.inf
@@ -195,8 +197,8 @@ def test_process_where_the_covariance_is_not_positive_definite():
 
 
 @pytest.mark.sweep
-def test_process_of_a_length_scale_whose_square_is_below_every_number():
-    """K is diagonal to rounding from rho = e^-30 on; at e^-500 1 / rho^2 overflows, and the derivatives are the same."""
+def test_process_with_length_scale_whose_square_underflows():
+    """K is diagonal to rounding below rho = e^-30. At e^-500 1 / rho^2 overflows, and the derivatives must be the same."""
     model = GaussianProcessRegression()
     near, far = np.array([-30.0, 0.3, -0.4]), np.array([-500.0, 0.3, -0.4])
     assert model.gradient(far)[0] == 25.0
@@ -209,7 +211,7 @@ def test_process_of_a_length_scale_whose_square_is_below_every_number():
 
 
 def test_ar_with_a_singular_design():
-    """A constant series: its lags are the constant, many times; only the sum of squares matters."""
+    """A constant series: its lags repeat the constant, and only the sum of squares matters."""
     model = AR(y=np.full(9, 2.0), K=2)
     q, known = np.array([0.3, 0.5, -0.2, 0.1]), {"y": [2.0] * 9}
     difference = model.log_density(q) - model.log_density(np.zeros(4))
@@ -242,7 +244,7 @@ TAILS = [-600.0, -37.0, -5.0, -0.3, -1e-9, 0.0, 1e-9, 0.3, 5.0, 37.0, 600.0]
 
 
 def scalar_maps():
-    """(map, log-Jacobian, forward, inverse, the map in mpmath) of each scalar transform."""
+    """Return (map, log-Jacobian, forward, inverse, the map in mpmath) of each scalar transform."""
     for bound, sign in ((0.0, 1.0), (-1.5, 1.0), (2.0, -1.0)):
         yield (
             lambda u, b=bound, s=sign: tr.half_line.py_func(u, b, s),
@@ -269,7 +271,7 @@ each_map = pytest.mark.parametrize("maps", MAPS, ids=["log", "lower", "upper", "
 @pytest.mark.parametrize("u", representatives(TAILS, [-600.0, 37.0]))
 def test_scalar_transform_and_its_derivatives_in_high_precision(maps, u):
     derivatives, log_jacobian, forward, _, exact = maps
-    with mp.workdps(1200):  # the interval's tails differ from its ends by e^-600
+    with mp.workdps(1200):  # the tails differ from the ends of the interval by e^-600
         x = [mp.diff(exact, mp.mpf(u), n, h=mp.mpf(10) ** -200) for n in range(4)]
         J = [mp.log(abs(x[1])), x[2] / x[1], x[3] / x[1] - (x[2] / x[1]) ** 2]
     np.testing.assert_allclose(derivatives(u)[:3], [float(v) for v in x[:3]], rtol=1e-12, atol=1e-290)
@@ -333,7 +335,7 @@ def test_ordered():
 
 
 def test_chain_rule():
-    """L(x) = a cubic form of x(u), for a map of each kind, against the complex step of each order."""
+    """L(x) is a cubic form of x(u), for a map of each kind, compared with the complex step of each order."""
     rng = np.random.default_rng(8)
     W = rng.standard_normal((3, 3, 3))
     W = sum(W.transpose(p) for p in ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))) / 6

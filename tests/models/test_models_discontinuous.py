@@ -1,5 +1,8 @@
-"""Jolly-Seber, change points and the PAC-Bayes classifier: densities, slopes and changes against texts of their own in
-high precision, and their known truths by sums and simulations of their own."""
+"""Jolly-Seber, change points and the PAC-Bayes classifier.
+
+Densities, slopes and changes are compared with independent implementations in high precision, and the exact results with sums
+and simulations.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,11 @@ from tests.helpers.sweeps import swept
 
 mp.mp.dps = 40
 
-# ------------------------------------------------------------------------------ the models in the words of their definition
+# ------------------------------------------------------------------------------ definitions of the models
 
 
 def jolly_seber_text(q, counts, sigma_B=500, U_max=5000):
-    """The factors one after the other, occasions from 1 as in the book; chi by its other form, 1 - phi (1 - (1 - p) chi)."""
+    """Return the product of the factors, with occasions from 1 as in the book and chi = 1 - phi (1 - (1 - p) chi)."""
     n, R, r, m, z = (dict(enumerate(counts[key], 1)) for key in ("n", "R", "r", "m", "z"))
     T = len(n)
     sigmoid = [1 / (1 + mp.exp(-x)) for x in q[: 2 * T - 1]]
@@ -104,7 +107,7 @@ each = pytest.mark.parametrize("name", [swept(name) if name == "capsid" else nam
 
 
 def positions(model, count=6, spread=0.5):
-    """Places about the model's start, of positive density."""
+    """Return positions of positive density near the start of the model."""
     rng = np.random.default_rng(17)
     start = np.ones(model.dim) if model.initial is None else model.initial
     found = []
@@ -149,7 +152,7 @@ def test_gradient_is_that_of_the_smooth_coordinates(name):
 
 @each
 def test_hessian_and_third_derivative_are_those_of_the_definition(name):
-    """u'Hu and T(u, u, u) along random directions u of the smooth coordinates, by differences of the text in 40 digits."""
+    """u'Hu and T(u, u, u) along random directions u of the smooth coordinates, by differences in 40 digits."""
     make, _, text = CASES[name]
     model, rng = make(), np.random.default_rng(18)
     smooth = np.setdiff1d(np.arange(model.dim), model.discontinuous)
@@ -196,7 +199,7 @@ def test_incremental_change_is_the_difference_of_two_densities(name):
 
 
 @each
-def test_constrained_values_hold_the_integers(name):
+def test_constrained_values_include_the_integers(name):
     make, _, _ = CASES[name]
     model = make()
     q = np.stack(positions(model)).reshape(2, 3, model.dim)
@@ -233,7 +236,7 @@ def test_counts_of_the_capsid_agree_with_one_another():
 
 
 def test_jolly_seber_far_out():
-    """Chances within 1e-260 of 0 and 1, and every U at an end of its support."""
+    """Probabilities within 1e-260 of 0 and 1, and every U at an end of its support."""
     model = JollySeber()
     for sign in itertools.product((-600.0, 600.0), repeat=2):
         for U in (model.data[0], np.full(13, 5000.0)):
@@ -245,8 +248,8 @@ def test_jolly_seber_far_out():
     assert not model.gradient(q).any()
 
 
-def test_last_chances_of_survival_and_of_capture_are_known_through_their_product():
-    """Without the Jacobians, the weight of U_T and its first captures, the likelihood depends on phi_{T-1} p_T alone."""
+def test_only_the_product_of_the_last_probabilities_is_identified():
+    """Without the Jacobians, the weight of U_T and its first captures, the likelihood depends on phi_{T-1} p_T only."""
     model = JollySeber()
     left = []
     for p in (0.4, 0.6, 0.9):
@@ -275,7 +278,7 @@ def test_reference_of_the_capsid_is_in_the_order_of_the_variables():
 
 
 def brute_force(y, K, a, b):
-    """P(tau) and the conditional gamma laws, one row for each tau."""
+    """Return P(tau) and the conditional gamma distributions, one row per tau."""
     T, rows = len(y), []
     for tau in itertools.combinations(range(1, T), K):
         ends = (0, *tau, T)
@@ -303,7 +306,7 @@ def test_change_point_reference_is_the_sum_over_all_changes(K):
 
 
 def test_coal_mining_disasters():
-    """Carlin, Gelfand and Smith have the change about 1890, and three and one disasters a year: a sum of 111 terms by hand."""
+    """Carlin, Gelfand and Smith have the change about 1890, and three and one disasters per year: a sum of 111 terms."""
     known = load_json("coal_mining_disasters")
     y = known["counts"]
     assert (len(y), sum(y)) == (112, 191)
@@ -316,8 +319,8 @@ def test_coal_mining_disasters():
     assert model.reference_names == ["rate[0]", "rate[1]", "year[0]"]
 
 
-def test_change_point_draws_have_the_law_of_the_changes():
-    """Chi-square over the pairs of changes, and the rates' means; together a false alarm in 1e-5."""
+def test_change_point_draws_have_the_exact_distribution():
+    """Chi-square over the pairs of changes, and the means of the rates; together a false alarm in 1e-5."""
     model, n = ChangePoint(COUNTS, changes=2), 20_000
     q = model.reference.draw(np.random.default_rng(6), n)
     assert np.isfinite([model.log_density(row) for row in q[:500]]).all()
@@ -343,7 +346,7 @@ def two_dimensional():
 
 
 def test_classifier_in_two_dimensions_by_quadrature():
-    """The moments over a fine grid of directions; the radius is Rayleigh's, independent of them."""
+    """Moments over a fine grid of directions; the radius has a Rayleigh distribution, independent of the direction."""
     X, y, model = two_dimensional()
     angle = (np.arange(400_000) + 0.5) * 2 * np.pi / 400_000
     direction = np.column_stack([np.cos(angle), np.sin(angle)])
@@ -374,7 +377,7 @@ def test_classifier_counts_what_is_misclassified():
     assert model.log_density(q) == pytest.approx(-170 * wrong - 0.5 * q @ q, rel=1e-13)
 
 
-# ------------------------------------------------------------------------------------------------------------- bad input
+# ------------------------------------------------------------------------------------------------------------- invalid input
 
 
 @pytest.mark.parametrize(
@@ -382,8 +385,8 @@ def test_classifier_counts_what_is_misclassified():
     [
         lambda: JollySeber(n=[5, 6]),
         lambda: JollySeber([5.5, 6.0], [5], [1], [0, 1]),
-        lambda: JollySeber([5, 6], [5], [6], [0, 1]),  # more seen again than let go
-        lambda: JollySeber([5, 6], [5], [2], [0, 1]),  # one seen again that nobody saw
+        lambda: JollySeber([5, 6], [5], [6], [0, 1]),  # more animals seen again than released
+        lambda: JollySeber([5, 6], [5], [2], [0, 1]),  # an animal seen again that was never seen
         lambda: JollySeber([5, 6], [5], [6, 1], [0, 6]),
         lambda: JollySeber([5, 6], [5], [1], [1, 1]),
         lambda: JollySeber(U_max=100),

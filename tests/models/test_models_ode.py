@@ -1,12 +1,13 @@
-"""ODE posteriors: sensitivities, every derivative, the sampled posterior, what a failing solver leads to, bad input.
+"""Posteriors of ODEs: sensitivities, every derivative, sampling, solver failures, invalid input.
 
-The reference integrator is Gragg's, Bulirsch's and Stoer's: the modified midpoint rule extrapolated to step zero. It runs the
-equations' own text on complex numbers, so that the complex step in theta, Im f(theta + ih e_k) / h, is the derivative of
-its solution without cancellation. Against it, the solver at tolerance 1e-12 must give states to 1e-10, first sensitivities to
-1e-9 and second ones to 1e-8, relative to the largest of each: an error of one step grows along
-the path as the sensitivities do. The posterior's derivatives are sums of these: 1e-8.
+The reference integrator is that of Gragg, Bulirsch and Stoer: the modified midpoint rule extrapolated to step zero. It runs
+the equations on complex numbers, so that the complex step in theta, Im f(theta + ih e_k) / h, is the derivative of its
+solution without cancellation. Compared with it, the solver at tolerance 1e-12 must give states to 1e-10, first sensitivities
+to 1e-9 and second ones to 1e-8, relative to the largest of each: an error of one step grows along the path as the
+sensitivities do. The derivatives of the posterior are sums of these and must agree to 1e-8.
 
-Random checks: z of all means of a test against quadrature; the chance that any of this file's fails is below 1e-4.
+The random checks are z-scores of all means of a test compared with quadrature. The probability of any failure by chance in
+this file is below 1e-4.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ PAIRS = np.triu_indices(3)
 
 
 def gbs(f, u, times):
-    """u at the times, one extrapolated step from each to the next."""
+    """Return u at the times, with one extrapolated step from each to the next."""
     path = [u]
     for t, H in zip(times[:-1], np.diff(times), strict=True):
         table = []
@@ -69,7 +70,7 @@ equations = plain(augmented)
 
 
 def solution(theta, order, times):
-    """x, S, W, V (as far as the order) of the reference integrator, for real or complex theta."""
+    """Return x, S, W, V (up to the order) of the reference integrator, for real or complex theta."""
     theta = np.asarray(theta)
     u = np.zeros(n_unknowns(2, 3, order), dtype=theta.dtype)
     u[:2] = fhn.START
@@ -91,7 +92,7 @@ def along(theta, k):
 
 
 def far(x, y):
-    """The largest difference relative to the largest entry."""
+    """Return the largest difference relative to the largest entry."""
     return np.abs(x - y).max() / np.abs(y).max()
 
 
@@ -102,7 +103,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def few():
-    """FitzHugh-Nagumo observed at 26 times."""
+    """Return FitzHugh-Nagumo observed at 26 times."""
     times = fhn.observation_times(26)
     return refhmc.models.FitzHughNagumo(fhn.simulate(np.random.default_rng(3), times), times)
 
@@ -150,7 +151,7 @@ def test_states_and_sensitivities_are_those_of_another_integrator(few, theta):
 
 @pytest.mark.parametrize("theta", representatives(POSITIONS, POSITIONS[:1]))
 def test_the_posteriors_derivatives_by_complex_step(few, theta):
-    """Formulas written anew here, on the reference integrator's complex solutions."""
+    """Independent formulas on the complex solutions of the reference integrator."""
     theta, y, finer = np.array(theta), few.data.y, np.linspace(0, 10, 126)
     fisher, tensor = few.fisher(theta), few.fisher_derivative(theta)
     for k in range(3):
@@ -171,14 +172,14 @@ def test_the_posteriors_derivatives_by_complex_step(few, theta):
         assert far(few.hessian(theta), H.real) < 1e-8
         assert far(few.third_derivative(theta)[:, :, k], H.imag / differences.COMPLEX_STEP) < 1e-7
     M = np.random.default_rng(5).standard_normal((3, 3))
-    tensor = few.fisher_derivative(theta)  # of the solution that is kept, which has the third sensitivities by now
+    tensor = few.fisher_derivative(theta)  # of the stored solution, which now has the third sensitivities
     np.testing.assert_allclose(few.fisher_contraction(theta, M), np.einsum("ij,ijk->k", M, tensor), rtol=1e-12)
     contraction = np.einsum("ij,ijk->k", M, few.third_derivative(theta))
     np.testing.assert_allclose(few.hessian_contraction(theta, M), contraction, rtol=1e-12)
 
 
 def test_the_metrics_derivative_by_extrapolated_differences(few):
-    """Ridders' method on the metric itself; its error is the solver's 1e-10 or so over the width of the differences."""
+    """Ridders' method on the metric itself; its error is that of the solver, about 1e-10, over the width of the differences."""
     theta = np.array(POSITIONS[0])
     tensor = few.fisher_derivative(theta)
     for k in range(3):
@@ -187,7 +188,7 @@ def test_the_metrics_derivative_by_extrapolated_differences(few):
 
 
 def test_an_equation_whose_solution_is_known():
-    """x = e^lambda exp(-e^kappa t) from t = 0, observed from t = 1 on, not everywhere: all derivatives in closed form."""
+    """x = e^lambda exp(-e^kappa t) from t = 0, observed from t = 1 with gaps: all derivatives in closed form."""
     times, rng = np.array([1.0, 1.5, 3.0]), np.random.default_rng(6)
     y = rng.standard_normal((3, 1))
     y[1] = np.nan
@@ -264,7 +265,7 @@ def test_an_equation_whose_solution_is_known():
 
 @pytest.mark.sweep
 def test_the_same_model_through_the_public_helper(few):
-    """FitzHugh-Nagumo as a user would write it, returning arrays, and as Python that Numba cannot compile."""
+    """FitzHugh-Nagumo as a user would write it, with functions that return arrays, and as Python that Numba cannot compile."""
 
     def f(t, x, theta):
         out = np.zeros(2)
@@ -301,7 +302,7 @@ def test_canonical_data_and_copies(model):
 
 
 def z_of_means(model, result):
-    """z of each mean, and of each variance, against the model's reference."""
+    """Return z of each mean, and of each variance, relative to the reference of the model."""
     az = pytest.importorskip("arviz")
     x = result.draws
     squared = (x - x.mean(axis=(0, 1))) ** 2
@@ -353,7 +354,7 @@ def growth_hessian(t, x, theta, out):
 
 
 def explosive(**changes):
-    """dx/dt = theta x^2 from x = 1: 1/(1 - theta t), which ends at t = 1/theta. Observed at 0.5 and 1 with much noise."""
+    """Return dx/dt = theta x^2 from x = 1: 1/(1 - theta t), which ends at t = 1/theta, with observations at 0.5 and 1."""
     arguments = {"initial_state": [1.0], "times": [0.0, 0.5, 1.0], "y": [[1.0], [1.5], [2.5]], "sigma": 20.0}
     arguments |= {"prior_mean": [0.7], "prior_scale": 0.4, "initial": [0.5], "names": ["theta"], "tolerance": 1e-8}
     arguments |= {"max_steps": 300}
@@ -375,8 +376,8 @@ KERNELS = {
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("name", representatives(KERNELS, ["hmc"]))
-def test_an_ode_that_fails_is_recorded_with_the_solvers_words(name, bounded, sample, capfd):
-    """A divergence; where an iterate of an implicit step met it, a failure of that step's solver."""
+def test_solver_failures_are_recorded_with_the_message(name, bounded, sample, capfd):
+    """A failure is a divergence. In an iteration of an implicit step, it is a failure of the solver of that step."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = sample(bounded, KERNELS[name], draws=60, tune=0, chains=2, random_seed=3)
@@ -397,7 +398,7 @@ def test_an_ode_that_fails_is_recorded_with_the_solvers_words(name, bounded, sam
     assert "lsoda" not in "".join(capfd.readouterr()).lower()
 
 
-def test_what_failed_survives_in_the_arviz_object(bounded, sample):
+def test_solver_failures_are_stored_in_the_arviz_object(bounded, sample):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         result = sample(bounded, KERNELS["hmc"], draws=60, tune=20, chains=1, random_seed=3)
@@ -406,7 +407,7 @@ def test_what_failed_survives_in_the_arviz_object(bounded, sample):
 
 
 @pytest.mark.sweep
-def test_a_start_without_a_solution_is_refused_with_the_solvers_words(bounded, sample):
+def test_start_without_a_solution_is_rejected_with_the_message_of_the_solver(bounded, sample):
     with pytest.raises(InitError, match=rf"(?i)chain 0.* \[1.5\] is -inf.*{EXCESS}"):
         sample(bounded, initvals=[1.5])
     with pytest.raises(InitError, match=rf"(?i)chain 1.* \[2.\] is -inf.*{EXCESS}"):
@@ -417,10 +418,10 @@ def test_a_start_without_a_solution_is_refused_with_the_solvers_words(bounded, s
         sample(nowhere)
 
 
-def test_direct_calls_where_there_is_no_solution(bounded):
+def test_direct_calls_without_a_solution(bounded):
     model = bounded
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # SciPy's own warning must not become an exception either
+        warnings.simplefilter("error")  # the warning of SciPy must not become an exception
         assert model.log_density([1.5]) == -np.inf
         assert np.isnan(model.gradient([1.5])).all()
         assert np.isnan(model.fisher([1.5])).all()
@@ -430,7 +431,7 @@ def test_direct_calls_where_there_is_no_solution(bounded):
     assert np.isfinite(model.log_density([0.5]))
 
 
-def test_any_users_python_function_may_say_that_it_cannot_be_evaluated(sample):
+def test_python_functions_may_raise_evaluation_errors(sample):
     def log_density(q, data):
         if q[0] > 1:
             raise EvaluationError("the table ends at 1")
@@ -451,8 +452,8 @@ def test_any_users_python_function_may_say_that_it_cannot_be_evaluated(sample):
 # ------------------------------------------------------------------------------------------------- one run, any cut
 
 
-def test_threads_and_cuts_make_no_difference(bounded, sample, tmp_path):
-    """What is kept of the last position never shows in the draws: bit for bit the same in threads, or cut and resumed."""
+def test_threads_and_resumed_runs_give_the_same_draws(bounded, sample, tmp_path):
+    """The stored last position never affects the draws: they are bit-identical in threads, and if the run is resumed."""
     options = {"tune": 0, "chains": 2, "random_seed": 5}
     kernel = KERNELS["fisher"]
     with warnings.catch_warnings():
@@ -465,7 +466,7 @@ def test_threads_and_cuts_make_no_difference(bounded, sample, tmp_path):
     assert np.array_equal(whole.draws, resumed.draws)
 
 
-# --------------------------------------------------------------------------------------------------------- bad input
+# --------------------------------------------------------------------------------------------------------- invalid input
 
 
 @pytest.mark.parametrize(
@@ -488,7 +489,7 @@ def test_threads_and_cuts_make_no_difference(bounded, sample, tmp_path):
         ({"max_steps": 0}, ValueError, r"max_steps must.* got .*\b0\b"),
     ],
 )
-def test_arguments_that_do_not_fit(changes, error, words):
+def test_invalid_arguments_are_rejected(changes, error, words):
     with pytest.raises(error, match=words):
         explosive(**changes)
 
@@ -512,7 +513,7 @@ def test_wrong_derivatives_are_named():
         ODE(growth, growth_jacobian, growth_hessian, lambda t, x, theta, out: None, **arguments)
 
 
-def test_without_the_third_derivatives_of_the_right_hand_side_it_says_what_is_missing(bounded):
+def test_missing_third_derivatives_are_named(bounded):
     for key in ("third_derivative", "hessian_contraction"):
         assert "ODE(..., third=...)" in bounded.why_absent(key)
         assert pickle.loads(pickle.dumps(bounded)).why_absent(key) == bounded.why_absent(key)

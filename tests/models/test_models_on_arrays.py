@@ -1,4 +1,4 @@
-"""``ModelOnArrays``: a model's functions over leading axes are those of each position, whatever the model."""
+"""``ModelOnArrays``: the functions of any model over leading axes agree with those at each position."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEYS = ("gradient", "hessian", "hessian_contraction", "fisher", "fisher_contract
 
 
 def agree(model, q):
-    """On ``q``, (2, 2, d), whose last position is not finite; to the rounding of sums in another order."""
+    """Compare results on ``q``, (2, 2, d), whose last position is not finite, up to the rounding of sums in another order."""
     arrays, rng = refhmc.array_api.ModelOnArrays(model), np.random.default_rng(1)
     M = rng.standard_normal((*q.shape, model.dim))
     M, before = M + M.mT, q.copy()
@@ -30,7 +30,7 @@ def agree(model, q):
     assert np.array_equal(q, before, equal_nan=True)
 
 
-# An ODE's values depend on what is integrated with them, by its solver's tolerance: tests/models/test_models_ode.py.
+# The values of an ODE depend on the sensitivities that are integrated with them: tests/models/test_models_ode.py.
 @pytest.mark.parametrize(
     "name",
     representatives(sorted(set(refhmc.models.by_name()) - {"fitzhugh-nagumo"}), ["banana", "eight-schools", "funnel"]),
@@ -68,7 +68,7 @@ def test_a_users_model_compiled_with_its_full_third_derivative():
         refhmc.array_api.ModelOnArrays(model).fisher(POSITIONS)
 
 
-def test_a_model_that_runs_as_python_and_spoils_its_position():
+def test_python_model_that_writes_to_its_position():
     def log_density(q, data):
         if q[0] > 0.9:
             raise EvaluationError("too far")
@@ -88,7 +88,7 @@ def test_a_model_that_runs_as_python_and_spoils_its_position():
     assert np.array_equal(q, POSITIONS)
 
 
-def test_other_shapes_are_refused():
+def test_other_shapes_are_rejected():
     arrays = refhmc.array_api.ModelOnArrays(model_of("funnel-3"))
     for call in (
         lambda: arrays.gradient(np.zeros(3)),

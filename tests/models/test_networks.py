@@ -1,4 +1,4 @@
-"""Networks: every derivative by another way than backpropagation, on layers of every kind; what cannot be is refused."""
+"""Networks: every derivative by an independent method, on layers of every kind; invalid arguments."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def likelihood_of(model):
 
 
 def written_out(model, w):
-    """The log density at real or complex weights, layer by layer and place by place, without refhmc's layers."""
+    """Return the log density at real or complex weights, layer by layer and place by place, without the layers of refhmc."""
     X, y = model.data
     arrays = model._constrain(w)
     total = 0.0
@@ -111,7 +111,7 @@ def log_likelihood(likelihood, f, y):
 
 
 def program(model, w, *directions):
-    """The gradient program at complex weights: the prior's gradient apart."""
+    """Run the gradient program at complex weights, without the gradient of the prior."""
     order = len(directions)
     X, y = model.data
     expansion = (w, *directions, *[None] * (2**order - 1 - order))
@@ -121,7 +121,7 @@ def program(model, w, *directions):
 
 
 def complex_steps(f, q):
-    """df/dq, the derivative's index last."""
+    """Return df/dq, with the index of the derivative last."""
     columns = [np.imag(f(q + 1j * STEP * e)) / STEP for e in np.eye(len(q))]
     return np.stack(columns, axis=-1)
 
@@ -146,8 +146,8 @@ def test_the_gradient_is_that_of_the_density_written_out(name):
 
 
 @any_network
-def test_hessian_third_derivative_and_trace(name):
-    """Each order by complex steps of the program of the one below it; the contraction against the tensor."""
+def test_hessian_third_derivative_and_contraction(name):
+    """Each order by complex steps of the program of the one below it; the contraction compared with the tensor."""
     model, rng = MODELS[name](), np.random.default_rng(5)
     q = a_place(model, 7)
     posterior = model._functions["gradient"].__self__
@@ -165,8 +165,11 @@ def test_hessian_third_derivative_and_trace(name):
 
 @any_network
 def test_the_fisher_metric_is_the_expected_hessian(name):
-    """Of the observations that the network itself would make: their mean Hessian, by quadrature over labels, or exactly for a
-    Gaussian, whose Hessian is linear in y. Its derivative by complex steps of the metric written with one direction."""
+    """The mean Hessian over observations drawn from the network itself.
+
+    It comes from quadrature over labels, or is exact for a Gaussian, whose Hessian is linear in y. The derivative comes from
+    complex steps of the metric with one direction.
+    """
     model = MODELS[name]()
     q, X = a_place(model, 3), model.data[0]
     kind = type(likelihood_of(model)).__name__
@@ -205,7 +208,7 @@ def test_the_fisher_metric_is_the_expected_hessian(name):
     assert_close(model.fisher_contraction(q, M), np.einsum("ij,ijk->k", M, third))
 
 
-def test_softmax_regression_has_minus_its_hessian_for_a_metric():
+def test_softmax_regression_metric_is_minus_the_hessian():
     model = MODELS["softmax regression"]()
     q = a_place(model, 1)
     assert_close(model.fisher(q), -model.hessian(q), 1e-13)
@@ -213,7 +216,7 @@ def test_softmax_regression_has_minus_its_hessian_for_a_metric():
 
 
 def test_at_a_kink_the_derivatives_are_those_from_the_left():
-    """All weights zero: every input of an activation and all of a pooling's squares are equal."""
+    """With zero weights, every input of an activation and all values in a square of a pooling are equal."""
     for name in ("relu gaussian", "cnn relu"):
         model = MODELS[name]()
         zero = np.zeros(model.dim)
@@ -225,7 +228,7 @@ def test_at_a_kink_the_derivatives_are_those_from_the_left():
 
 @pytest.mark.parametrize("name", ["relu gaussian", "cnn relu", "tanh softmax"])
 def test_batches_and_single_precision(name):
-    """Sums in batches are those of all rows; single precision is right to its 24 bits, its log density summed in double."""
+    """Sums in batches equal those of all rows; single precision is right to 24 bits, with a log density summed in double."""
     whole = MODELS[name]()
     q, v = a_place(whole, 2), a_place(whole, 3)
     X, y = whole.data
@@ -269,7 +272,7 @@ SPLIT = {
 @pytest.mark.parametrize("M", [swept(1), swept(2), 4, swept(11)])
 @pytest.mark.parametrize("name", representatives(sorted(SPLIT), ["cnn"]))
 def test_a_split_model_is_the_sum_of_its_parts_and_the_whole(name, M):
-    """Remainders included; each part has its own rows and 1/M of the prior."""
+    """Remainders are included; each part has its own rows and 1/M of the prior."""
     whole = SPLIT[name]()
     for order in ("given", "random", np.arange(whole.n_rows)[::-1]):
         model = whole.split(M, order)
@@ -289,7 +292,7 @@ def test_a_split_model_is_the_sum_of_its_parts_and_the_whole(name, M):
 
 @pytest.mark.parametrize("name", ["garch", *map(swept, sorted(set(SPLIT) - {"garch", "mlp", "cnn"}))])
 def test_a_part_has_the_log_likelihood_of_its_own_rows_and_its_share_of_the_prior(name):
-    """With the pointwise log likelihood, another text than the density's, up to a constant."""
+    """The pointwise log likelihood is an implementation independent of the density, up to a constant."""
     whole, M, rng = SPLIT[name](), 3, np.random.default_rng(4)
     order = rng.permutation(whole.n_rows)
     points = rng.normal(size=(4, whole.dim)) * 0.3 + (name == "fitzhugh-nagumo")  # c > 0
@@ -310,7 +313,7 @@ def pointwise_log_likelihood(model, q):
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("name", ["linear", "mixture", "ar", "schools", "centred schools", "volatility", "garch"])
-def test_where_the_prior_overflows_a_split_model_is_where_the_whole_is(name):
+def test_split_model_with_an_overflowing_prior_agrees_with_the_whole(name):
     whole = SPLIT[name]()
     q = 0.1 * np.random.default_rng(0).normal(size=whole.dim)
     for far in (400.0, -400.0):
@@ -332,7 +335,7 @@ def test_a_part_of_a_part(name):
         assert again.log_density(q) == pytest.approx(part.log_density(q), rel=1e-12)  # an ODE solved to another order
 
 
-def test_split_models_travel_and_are_told_apart():
+def test_split_models_can_be_pickled_and_have_different_fingerprints():
     whole = SPLIT["mlp"]()
     model, q = whole.split(3), np.full(whole.dim, 0.1)
     again = pickle.loads(pickle.dumps(model))
@@ -345,7 +348,7 @@ def test_split_models_travel_and_are_told_apart():
 
 @pytest.mark.sweep
 def test_parts_with_the_same_functions_are_compiled_once():
-    """Whoever splits a model of his own makes the functions anew for each part, as a rule."""
+    """Users who split their own model usually create the functions again for each part."""
 
     def part(shift: float):
         def log_density(q, data):
@@ -369,7 +372,7 @@ def test_parts_with_the_same_functions_are_compiled_once():
 
 @pytest.mark.sweep
 def test_parts_of_several_kinds():
-    """Compiled, compiled from a user's text, and Python, in one sum."""
+    """Built-in functions, functions compiled from user code, and Python, in one sum."""
     gaussian = refhmc.models.Gaussian(np.zeros(2), np.eye(2))
     names = gaussian.names
     options = {"names": names, "data": np.array([1.0, 2.0])}
@@ -396,8 +399,7 @@ def test_parts_of_several_kinds():
 
 
 def test_memory_is_that_of_a_batch():
-    """Peak of one gradient and one log density by NumPy's own account: at 16 times the rows it stays, at 8 times the batch it
-    grows."""
+    """The peak memory of one gradient and one log density is constant for 16 times the rows and grows for 8 times the batch."""
 
     def peak(n: int, batch: int) -> int:
         X = np.zeros((n, 12, 12))
@@ -417,7 +419,7 @@ def test_memory_is_that_of_a_batch():
 
 
 def peak_of(model, key, *arguments):
-    """The most bytes that a derivative takes, by NumPy's own account."""
+    """Return the peak memory of a derivative in bytes, as NumPy reports it."""
     tracemalloc.start()
     getattr(model, key)(*arguments)
     used = tracemalloc.get_traced_memory()[1]
@@ -445,7 +447,7 @@ def test_the_memory_of_the_fisher_derivative_is_that_of_the_tensor_and_a_block(m
 
 @any_network
 def test_the_fisher_metric_does_not_depend_on_the_blocks(name, monkeypatch):
-    """One direction at a time, to rounding."""
+    """One direction at a time gives the same, to rounding."""
     model = MODELS[name]()
     q, M = a_place(model, 3), np.random.default_rng(2).normal(size=(model.dim, model.dim))
 
@@ -459,7 +461,7 @@ def test_the_fisher_metric_does_not_depend_on_the_blocks(name, monkeypatch):
 
 
 def test_a_derivative_that_is_too_large_is_rejected_with_its_memory():
-    """A metric asks before it makes its own matrices, 42 GiB here."""
+    """A metric checks before it allocates its own matrices of 42 GiB."""
     cnn = refhmc.models.CNN(np.zeros((3, 28, 28)), [0, 1, 2])
     for ask in (
         lambda: cnn.require("fisher_contraction", "this"),
@@ -476,8 +478,8 @@ def test_a_derivative_that_is_too_large_is_rejected_with_its_memory():
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("activation", ["tanh", "relu", "selu"])
 @pytest.mark.filterwarnings("error")
-def test_what_overflows_is_not_finite_and_says_nothing(activation, dtype):
-    """A chain that diverges comes there; with warnings as errors it would end."""
+def test_overflow_is_not_finite_and_gives_no_warning(activation, dtype):
+    """A diverging chain reaches such weights; with warnings as errors it would end."""
     model = refhmc.models.MLP([1, 3, 1], np.ones((4, 1)), np.ones(4), activation=activation, dtype=dtype)
     q = np.full(model.dim, 1e200)
     assert not np.isfinite(model.log_density(q))
@@ -485,7 +487,7 @@ def test_what_overflows_is_not_finite_and_says_nothing(activation, dtype):
     assert not np.isfinite(model.hessian(q)).all()
 
 
-# ------------------------------------------------------------------------------------------------------------ bad input
+# ------------------------------------------------------------------------------------------------------------ invalid input
 
 
 X, Y = images(6, (2,)), np.array([0, 1, 2, 0, 1, 2])
@@ -548,17 +550,17 @@ X, Y = images(6, (2,)), np.array([0, 1, 2, 0, 1, 2])
         (lambda: refhmc.models.CNN(images(2, (9, 9)), [0, 1], channels=(2,), dense=(0,)), ValueError, "dense must be"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused(make, error, words):
+def test_invalid_arguments_are_rejected(make, error, words):
     with pytest.raises(error, match=words):
         make()
 
 
-# ---------------------------------------------------------------------------------------------------------- other people
+# ---------------------------------------------------------------------------------------------------------- other libraries
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mlp", "cnn"])
-def test_gradients_are_torchs(kind):
+def test_gradients_agree_with_torch(kind):
     """The networks of the paper in double precision: 20,501 and 38,390 weights."""
     torch = pytest.importorskip("torch")
     from torch import nn
@@ -594,7 +596,7 @@ def test_gradients_are_torchs(kind):
 
 @pytest.mark.parametrize("dtype", [np.float64, swept(np.float32)])
 @pytest.mark.parametrize("kernel", [refhmc.NUTS(max_treedepth=3), swept(refhmc.HMC(step_size=0.02, n_steps=4))])
-def test_networks_are_sampled_and_go_on_from_a_checkpoint(kernel, dtype, tmp_path):
+def test_networks_are_sampled_and_resumed(kernel, dtype, tmp_path):
     model = mlp([1, 3, 1], "tanh", "gaussian", dtype=dtype)
     run = {"tune": 15, "chains": 2, "random_seed": 4, "progressbar": False, "raw": True}
     unbroken = refhmc.sample(model, kernel, draws=20, **run)

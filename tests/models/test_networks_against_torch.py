@@ -1,4 +1,4 @@
-"""Gradients of networks of the papers' sizes against PyTorch's automatic ones: `pip install ".[torch]"`, `pytest -m slow`."""
+"""Gradients of networks of the papers' sizes compared with those of PyTorch: `pip install ".[torch]"`, `pytest -m slow`."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_gradient_and_density(name):
-    """To 1e-10 of the largest entry; the density's difference between two places to 1e-10."""
+    """To 1e-10 of the largest entry; differences of the density between two positions to 1e-10."""
     (make, size), rng = CASES[name], np.random.default_rng(1)
     model, layers, X, likelihood = make()
     net = torch.nn.Sequential(*layers).to(torch.float64)

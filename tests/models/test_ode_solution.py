@@ -1,7 +1,7 @@
-"""Solutions of ODEs with sensitivities: against SciPy's solver on complex parameters, events solved piece by piece.
+"""Solutions of ODEs with sensitivities compared with SciPy on complex parameters, with events solved piece by piece.
 
-SciPy's DOP853 runs on complex numbers: the complex step in theta, Im x(theta + ih e_a) / h, is the derivative of its solution
-without cancellation; second sensitivities are central differences of these, whose error is about 1e-8.
+SciPy's DOP853 runs on complex numbers. The complex step in theta, Im x(theta + ih e_a) / h, is the derivative of its solution
+without cancellation. Second sensitivities are central differences of these, with errors of about 1e-8.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def hessian(t, x, theta, out):
 
 
 def cull(t, x, theta):
-    """A tenth of the prey is shot, and the predators lose a number that is unknown."""
+    """Remove a tenth of the prey and an unknown number of predators."""
     return np.array([0.9 * x[0], x[1] - 0.1 * theta[1] * x[1] ** 2])
 
 
@@ -60,7 +60,7 @@ EVENTS = [(2.0, [5.0, 0.0]), (4.5, CULL), (7.0, [-1.0, 1.0])]
 
 
 def by_scipy(theta, events=()):
-    """x at the times, real or complex, from event to event."""
+    """Return x at the times, real or complex, from event to event."""
     theta = np.asarray(theta)
     x, found, start = theta[4:], [], 0.0
     for time, change in [*events, (TIMES[-1], np.zeros(2))]:
@@ -138,7 +138,7 @@ def test_lsoda_and_a_function_for_the_initial_state(solution):
 
 
 @pytest.mark.sweep
-def test_a_density_of_ones_own_is_compiled_and_its_chains_run_side_by_side(solution, sample):
+def test_user_density_is_compiled_and_its_chains_run_in_parallel(solution, sample):
     plain = made(events=EVENTS, tolerance=1e-8)
     states, first = plain.states, plain.first
     y = by_scipy(THETA, EVENTS) + np.random.default_rng(1).standard_normal((9, 2))
@@ -187,7 +187,7 @@ def explosion(**changes):
 
 
 @pytest.mark.sweep
-def test_where_there_is_no_solution():
+def test_no_solution():
     theta, solution = np.array([1.5]), explosion()
     with pytest.raises(EvaluationError, match=r"runge_kutta.* at t = 0.666667"):
         solution.solve(theta)
@@ -213,8 +213,8 @@ def stiff_jacobian(t, x, theta):
 
 
 @pytest.mark.sweep
-def test_stiff_equations_are_those_of_lsoda():
-    """Explicit steps are bounded by 6 / 1e5: a solver that tells so, and one that takes the other."""
+def test_stiff_equations_need_lsoda():
+    """Explicit steps are limited to 6 / 1e5: one solver fails with an error, the other succeeds."""
     solution = ODESolution(stiff, stiff_jacobian, parameters=1, initial_state=[0.0], times=[0.0, 1.0], tolerance=1e-8)
     with pytest.raises(EvaluationError, match="runge_kutta.* 5000 steps.*solver='lsoda'"):
         solution.solve([2.0])
@@ -254,6 +254,6 @@ def test_equations_that_numba_cannot_compile():
         ({"events": [(0.5, (square,))]}, ValueError, r"events.* 0\.5.* 1 derivatives?.* got 1"),
     ],
 )
-def test_arguments_that_do_not_fit(changes, error, words):
+def test_invalid_arguments_are_rejected(changes, error, words):
     with pytest.raises(error, match=words):
         explosion(**changes)

@@ -1,5 +1,8 @@
-"""Stochastic volatility: the joint density against its definition in many digits, both conditionals against the joint
-model and by complex step, their metrics against simulation-free expectations, and Gibbs sampling against NUTS."""
+"""Stochastic volatility.
+
+The joint density is compared with its definition in many digits, both conditionals with the joint model and by complex steps,
+their metrics with expectations without simulation, and Gibbs sampling with NUTS.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ Y = SERIES[:6]
 
 
 def definition(q, y):
-    """log p(y | x, beta) p(x | sigma, phi) p(beta) p(sigma^2) p(phi) with the Jacobians, constants included as they come."""
+    """Return log p(y | x, beta) p(x | sigma, phi) p(beta) p(sigma^2) p(phi) with the Jacobians, including constants."""
     x, u, g, a = [mp.mpf(v) for v in q[:-3]], *(mp.mpf(v) for v in q[-3:])
     beta, sigma, phi = mp.exp(u), mp.exp(g), mp.tanh(a)
 
@@ -53,7 +56,7 @@ def test_density_is_that_of_the_definition():
 
 
 def position(rng):
-    """A position of the joint model at which no term outgrows all others."""
+    """Return a position of the joint model at which no term dominates."""
     return np.append(rng.normal(size=len(Y)), rng.normal(size=3) * [0.5, 0.5, 1.0])
 
 
@@ -98,7 +101,7 @@ def test_conditionals_derivatives_are_complex_steps(block):
 
 
 @pytest.mark.sweep
-def test_trace_at_the_published_length():
+def test_contraction_at_the_published_length():
     """At T = 1,000 the third derivative has 10^9 entries; along a direction it is a difference of Hessians."""
     x, y = simulate(1000)
     model = StochasticVolatility(y)
@@ -114,7 +117,7 @@ def test_trace_at_the_published_length():
 
 
 def test_parameter_metric_is_the_expected_hessian():
-    """The Fisher metric is linear in (W, A, B, C): with their expected values in its data, minus the Hessian is the metric."""
+    """The Fisher metric is linear in (W, A, B, C): with their expected values as data, minus the Hessian is the metric."""
     model, T = StochasticVolatility(Y), len(Y)
     for u, g, a in np.random.default_rng(5).normal(size=(5, 3)):
         part = refhmc.conditional(model, BLOCKS["parameters"], np.append(np.zeros(T), [u, g, a]))
@@ -127,7 +130,7 @@ def test_parameter_metric_is_the_expected_hessian():
 
 @pytest.mark.sweep
 def test_latent_metric_is_the_prior_precision_and_half():
-    """Minus the Hessian with w, of expectation 1, replaced by 1; as bands for the tridiagonal metric, too."""
+    """Minus the Hessian with w replaced by its expectation 1; also as bands for the tridiagonal metric."""
     model, rng = StochasticVolatility(Y), np.random.default_rng(6)
     q = position(rng)
     part = refhmc.conditional(model, "x", q)
@@ -144,7 +147,7 @@ def test_latent_metric_is_the_prior_precision_and_half():
 
 @pytest.mark.sweep
 def test_posterior_by_gibbs_is_that_by_nuts():
-    """z-tests of the parameters, of some x, and of their squares. False alarm of all together: 1e-4."""
+    """z-tests of the parameters, of some x, and of their squares, with a false alarm in 1e-4 for all of them."""
     model = StochasticVolatility(simulate(30, seed=7)[1])
     metric = Fisher()
     gibbs = refhmc.Gibbs(
@@ -183,7 +186,7 @@ def test_the_constrained_values_and_the_simulation():
     assert np.array_equal(StochasticVolatility(T=50).data, model.data)
 
 
-def test_it_can_be_sent_to_another_process():
+def test_model_can_be_pickled():
     model, q = StochasticVolatility(Y), position(np.random.default_rng(9))
     copy = pickle.loads(pickle.dumps(model))
     assert copy.log_density(q) == model.log_density(q)
@@ -202,6 +205,6 @@ def test_it_can_be_sent_to_another_process():
         ([0.0, 0.0], ValueError, "zero"),
     ],
 )
-def test_bad_series_are_refused(y, error, text):
+def test_invalid_series_are_rejected(y, error, text):
     with pytest.raises(error, match=text):
         StochasticVolatility(y)

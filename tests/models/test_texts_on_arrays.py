@@ -1,13 +1,12 @@
-"""The models' own texts on arrays against their compiled twins, which are tested against mpmath and the complex step.
+"""Array implementations of the models compared with the compiled ones, which other tests check with mpmath and complex steps.
 
-**The bound.** Both add the same terms, in other orders. How large these are is seen from outside: every number that goes in,
-coordinates, data and M, is changed by a relative 1e-8 of random sign, and
+**The bound.** Both add the same terms in different orders. The size of these terms is estimated from outside. Every input
+number (coordinates, data and M) is changed by a relative 1e-8 of random sign, and ::
 
     size = |f| + the largest of ten such changes of f / 1e-8,    and 1e-6 of the largest size at that position.
 
-The two may differ by 1e-12 of the size. (4,500 eps, and not a few: a size is an estimate, from sums of random signs. The last
-term is for entries that are next to nothing, like the probability of a class far out. Measured: at most 0.03 of the bound, of
-most models 0.0005.)
+The two may differ by 1e-12 of the size. This is 4,500 eps, because a size is an estimate from sums of random signs. The last
+term is for entries close to zero, such as the probability of an unlikely class.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def regression(n, d):
 
 
 def network(widths, kind, activation="tanh", n=15, **options):
-    """Of inputs and observations at random, or of the labels of ``kind``."""
+    """Return a network on random inputs and observations, or labels of ``kind``."""
     rng = np.random.default_rng(n)
     X, k = rng.standard_normal((n, widths[0])), widths[-1]
     y = {"gaussian": rng.standard_normal((n, k)), "bernoulli": rng.integers(0, 2, n), "softmax": rng.integers(0, k, n)}[
@@ -79,7 +78,7 @@ MODELS = {
     "volatility-2": lambda: refhmc.models.StochasticVolatility([0.3, -1.0]),
     "volatility-50": lambda: refhmc.models.StochasticVolatility(T=50),
 }
-# Positions that are hard for one model, (n, d).
+# Positions that are difficult for one model, (n, d).
 HARD = {
     "banana": [[-1e4, 100.0], [1e8, 1e4], [0.0, 1e-12], [-9999.0, -100.0]],
     "eight-schools": [[*[1.0] * 8, 3.0, u] for u in (-300.0, -30.0, LOG_5, 30.0, 300.0)],
@@ -102,9 +101,9 @@ HARD = {
 PRODUCTS = {"gaussian-1", "gaussian-7", "logistic-3", "logistic-30", "breast-cancer"} | {
     *("softmax", "mlp-tanh", "mlp-relu", "mlp-selu", "cnn-one", "cnn-two", "cnn-no-pooling"),
 }
-# e^(-2u - x) in one is finite where e^-2u overflows by itself.
+# e^(-2u - x) in one is finite if e^-2u overflows by itself.
 REACHES_FURTHER = {"volatility-2", "volatility-50"}
-# By their names on the command line, the models with a text.
+# Command-line names of the models with an array implementation.
 NAMES = {"funnel", "banana", "gaussian", "normal-100", "breast-cancer", "diabetes", "heart"} | {
     *("eight-schools", "eight-schools-centered", "stochastic-volatility"),
 }
@@ -117,7 +116,7 @@ def model_called(name):
 
 
 def positions(name):
-    """(n, d): near the start, across the posterior, far out, and the hard ones."""
+    """Return positions (n, d): near the start, across the posterior, extreme ones, and the difficult ones of the model."""
     model, rng = model_called(name), np.random.default_rng(5)
     start = model.initial if isinstance(model.initial, np.ndarray) else np.zeros(model.dim)
     near = [start + scale * rng.standard_normal((4, model.dim)) for scale in (0.01, 0.3, 2.0, 30.0, 1e3)]
@@ -125,7 +124,7 @@ def positions(name):
 
 
 def call(functions, key, q, M):
-    """A function's answers; of ``value_and_gradient`` both, L in front of the gradient."""
+    """Return the results of a function; for ``value_and_gradient`` both, with L before the gradient."""
     if key == "value_and_gradient":
         L, gradient = functions.value_and_gradient(q)
         return batched.namespace(q).concat([L[..., None], gradient], axis=-1)
@@ -137,7 +136,7 @@ def keys_of(text):
 
 
 def sizes(text, key, q, M):
-    """|f| and its largest change, relative to that of all that goes in."""
+    """Return |f| and its largest change relative to that of the inputs."""
     rng, f = np.random.default_rng(6), call(text, key, q, M)
     largest = np.zeros_like(f)
 
@@ -155,8 +154,8 @@ def sizes(text, key, q, M):
     return size + 1e-6 * np.max(size, axis=tuple(range(1, f.ndim)), keepdims=True)
 
 
-# The largest networks' contractions take seconds; of a smaller one they stay.
-# Of these, what is compiled for the matrices and traces takes seconds.
+# The contractions of the largest networks take seconds; those of a smaller one are tested.
+# Compiling the matrices and contractions of these models takes seconds.
 LONG = [
     (name, key)
     for name in MODELS
@@ -166,7 +165,7 @@ LONG = [
 
 
 @pytest.mark.parametrize(("name", "key"), representatives(CASES, [case for case in CASES if case not in LONG]))
-def test_the_text_is_the_compiled_model(name, key):
+def test_array_implementation_agrees_with_the_compiled_model(name, key):
     model, q = model_called(name), positions(name)
     text, compiled = model.on_arrays(), refhmc.array_api.ModelOnArrays(model)
     M = np.random.default_rng(7).standard_normal((*q.shape, model.dim))
@@ -192,8 +191,11 @@ def test_the_text_is_the_compiled_model(name, key):
 
 @pytest.mark.parametrize("name", every(3, MODELS))
 def test_leading_axes_and_neighbours_do_not_matter(name):
-    """A position alone, in (1,), (5,) and (2, 3), beside positions that are not finite or overflow: bitwise the same beside
-    any neighbours; and by itself, too, where no matrix product runs over the positions."""
+    """A position alone, in (1,), (5,) and (2, 3), next to positions that are not finite or overflow.
+
+    Results are bit-identical for any neighbours. They also equal those of a single position if no matrix product runs over the
+    positions.
+    """
     model, rng = model_called(name), np.random.default_rng(8)
     text, d = model.on_arrays(), model.dim
     start = model.initial if isinstance(model.initial, np.ndarray) else np.zeros(d)
@@ -235,7 +237,7 @@ def test_leading_axes_and_neighbours_do_not_matter(name):
     ],
 )
 def test_on_another_namespace(namespace, name):
-    """``array_api_strict`` refuses what the standard does not have; single precision stays single."""
+    """``array_api_strict`` rejects functions outside the standard; single precision stays single."""
     xp = pytest.importorskip(namespace)
     if namespace == "jax.numpy":
         pytest.importorskip("jax").config.update("jax_enable_x64", True)
@@ -252,14 +254,14 @@ def test_on_another_namespace(namespace, name):
         assert np.abs(np.asarray(single) - expected).max() <= 1e-3 * np.abs(expected).max(), key
 
 
-def test_a_model_without_a_text_is_named_and_those_with_one_are():
+def test_missing_array_implementation_names_the_alternatives():
     with pytest.raises(MissingArrayImplementationError, match=r"'ar.*Funnel"):
         refhmc.models.AR().on_arrays()
     there = {name for name, make in refhmc.models.by_name().items() if make()._on_arrays is not None}
     assert there == {name for name in refhmc.models.by_name() if name in NAMES}
 
 
-def test_a_users_text_and_its_copy():
+def test_user_array_implementation_and_its_copy():
     model = refhmc.Model(2, lambda q: -0.5 * float(q @ q), lambda q: -q, on_arrays=OfAUser)
     for each in (model.on_arrays(), refhmc.array_api.hamiltonian(model, refhmc.metrics.Identity(), np).model):
         assert each.log_density(np.ones((3, 2))).tolist() == [-1.0] * 3
@@ -283,7 +285,7 @@ class OfAUser(TextOnArrays):
     "name", ["banana", swept("breast-cancer"), swept("softmax"), swept("mlp-tanh"), swept("cnn-two")]
 )
 def test_a_split_model_is_the_sum_of_its_parts(name):
-    """With the parts' texts in ``parts``; the sum is that of the whole, to rounding."""
+    """The array implementations of the parts are in ``parts``; the sum is that of the whole, to rounding."""
     whole, rng = model_called(name), np.random.default_rng(10)
     split = whole.split(3, order="random")
     text, compiled, q = split.on_arrays(), refhmc.array_api.ModelOnArrays(split), rng.standard_normal((4, whole.dim))
@@ -300,7 +302,7 @@ def test_a_split_model_is_the_sum_of_its_parts(name):
 
 @pytest.mark.parametrize("name", ["softmax", "mlp-selu", "cnn-two", "logistic-3"])
 def test_data_are_taken_in_batches(name):
-    """Of any size: the answers are those of all rows at once, to rounding."""
+    """For any size of a batch, results equal those of all rows at once, to rounding."""
     model, rng = model_called(name), np.random.default_rng(11)
     whole, text = model.on_arrays(), model.on_arrays()
     q, M = 0.5 * rng.standard_normal((2, model.dim)), rng.standard_normal((2, model.dim, model.dim))
@@ -313,7 +315,7 @@ def test_data_are_taken_in_batches(name):
 
 @pytest.mark.parametrize("make", [network, images], ids=["mlp", "cnn"])
 def test_layers_in_single_precision(make):
-    """The compiled model's arithmetic is single, too: they differ by single rounding, and sums and the prior are double."""
+    """The compiled model uses single precision, too: differences are single rounding errors; sums and the prior are double."""
     options = {"widths": [3, 20, 3], "kind": "softmax"} if make is network else {}
     model, double = make(dtype=np.float32, **options), make(dtype=np.float64, **options)
     q = 0.5 * np.random.default_rng(12).standard_normal((4, model.dim))
