@@ -80,8 +80,8 @@ def check_given(**arguments: Any) -> None:
     missing = [name for name, value in arguments.items() if value is REQUIRED]
     if missing:
         raise ModelError(
-            f"{missing[0]} must be given: refhmc.Model needs {', '.join(arguments)}. Write them by hand, or use "
-            "refhmc.from_jax, refhmc.from_sympy or refhmc.from_pymc, which derive the gradient, or "
+            f"{missing[0]} must be given: refhmc.Model needs dim, log_density and gradient. Write the gradient by hand, use "
+            "refhmc.from_jax, refhmc.from_sympy or refhmc.from_pymc, which derive it, or use "
             "refhmc.Parameters(...).model for named parameters."
         )
 
@@ -102,24 +102,24 @@ class Model:
     dim : int
         Number of coordinates d, at least 1.
     log_density : callable
-        ``(q, data) -> float``: the log density L at ``q``, an array of shape (d,), up to a constant. It is -inf outside the
-        support.
+        Function of ``(q, data)`` that returns the log density L at ``q``, an array of shape (d,), as a float. L is defined up
+        to a constant and is -inf outside the support.
     gradient : callable
-        ``(q, data)`` to dL/dq, of shape (d,).
+        Function of ``(q, data)`` that returns dL/dq, of shape (d,).
     hessian : callable, optional
-        ``(q, data)`` to the second derivatives of L, of shape (d, d).
+        Function of ``(q, data)`` that returns the second derivatives of L, of shape (d, d).
     third_derivative : callable, optional
-        ``(q, data)`` to the third derivatives of L, of shape (d, d, d).
+        Function of ``(q, data)`` that returns the third derivatives of L, of shape (d, d, d).
     hessian_contraction : callable, optional
-        ``(q, data, M)`` to ``sum_ij M[i, j] d hessian[i, j] / dq``, of shape (d,). If it is missing, `third_derivative` is
-        used.
+        Function of ``(q, data, M)`` that returns ``sum_ij M[i, j] d hessian[i, j] / dq``, of shape (d,). If it is missing,
+        `third_derivative` is used.
     fisher : callable, optional
-        ``(q, data)`` to the Fisher information plus the prior precision, of shape (d, d).
+        Function of ``(q, data)`` that returns the Fisher information plus the prior precision, of shape (d, d).
     fisher_derivative : callable, optional
-        ``(q, data)`` to the derivatives of `fisher`, of shape (d, d, d).
+        Function of ``(q, data)`` that returns the derivatives of `fisher`, of shape (d, d, d).
     fisher_contraction : callable, optional
-        ``(q, data, M)`` to ``sum_ij M[i, j] d fisher[i, j] / dq``, of shape (d,). If it is missing, `fisher_derivative` is
-        used.
+        Function of ``(q, data, M)`` that returns ``sum_ij M[i, j] d fisher[i, j] / dq``, of shape (d,). If it is missing,
+        `fisher_derivative` is used.
     data : array_like, float or tuple, optional
         Data that all functions get. Lists, and the data frames, series and indexes of pandas, are converted to arrays,
         also inside a tuple or a dictionary. A list of arrays of different shapes becomes a tuple. Strings and masked
@@ -127,25 +127,26 @@ class Model:
     names : sequence of str, optional
         One name per coordinate. ``x[0], x[1], ...`` are gathered into one variable ``x``. Defaults to ``q[0], q[1], ...``.
     constrain : callable, optional
-        ``q -> dict`` of the named values that users want to see. Defaults to the coordinates under their names.
+        Function of ``q`` that returns a dictionary of named values for users. Defaults to the coordinates by name.
     value_and_gradient : callable, optional
-        ``(q, data, out) -> float``: returns L and writes the gradient into ``out``, for models that share work between both.
+        Function of ``(q, data, out)`` that returns L and writes the gradient into ``out``, if both share work.
     hessian_diagonal : callable, optional
-        For built-in models: writes the diagonal of the Hessian into ``out``, of shape (1, d), so that `DiagonalSoftAbs`
-        costs O(d).
+        For built-in models: function that writes the diagonal of the Hessian into ``out``, of shape (1, d), so that
+        `DiagonalSoftAbs` costs O(d).
     diagonal_contraction : callable, optional
-        For built-in models: writes ``sum_i M[0, i] d hessian[i, i] / dq`` for ``M`` of shape (1, d).
+        For built-in models: function that writes ``sum_i M[0, i] d hessian[i, i] / dq`` for ``M`` of shape (1, d).
     room : int, default 0
         For built-in models: number of rows that follow the data in the copy of each chain on a position-dependent metric.
-        They are zero at first. The functions keep there what depends on the position only.
+        They are zero at first. The functions store terms there that depend on the position only.
     discontinuous : sequence of int or str, optional
         Indices or names of the coordinates in which the log density jumps, each once. A name without an index, ``"N"`` for
         ``N[0], N[1], ...``, stands for all of its coordinates. The gradient in these coordinates is ignored.
     log_density_change : callable, optional
-        ``(q, data, j, new_value)`` or ``(q, j, new_value)`` to the change of the log density if coordinate ``j`` of ``q``
-        becomes ``new_value``, -inf if that leaves the support. Give it if it is cheaper than two densities.
+        Function of ``(q, data, j, new_value)`` or ``(q, j, new_value)`` that returns the change of the log density if
+        coordinate ``j`` of ``q`` becomes ``new_value``. It is -inf if that leaves the support. Give the function if it is
+        cheaper than two densities.
     fisher_bands : callable, optional
-        For built-in models: writes the two bands of a constant tridiagonal `fisher` into ``out``, of shape (2, d).
+        For built-in models: function that writes the two bands of a constant tridiagonal `fisher` into ``out`` (2, d).
     conditionals : sequence, optional
         For built-in models: hand-written distributions of blocks of coordinates given the others, for :class:`refhmc.Gibbs`.
     reference : Reference, optional
@@ -162,19 +163,21 @@ class Model:
     noise : float, default 0.0
         Absolute error of the log density if it exceeds rounding error, for the check of the gradient before sampling.
     absent : mapping of str to str, optional
-        For built-in models: for the name of a derivative, why the model has none. The error message includes it.
+        For built-in models: reasons why the model lacks derivatives, by name. The error message includes them.
     n_rows : int, default 0
         Number of rows of data, for :meth:`split`.
     part : callable, optional
-        ``(rows, share) -> Model``: the model on these rows of the data, with this share of the log prior, for :meth:`split`.
+        Function of ``(rows, share)`` that returns the model on these rows of the data, with this share of the log prior, for
+        :meth:`split`.
     outputs : callable, optional
-        ``(q, X) -> f``: the prediction, of shape (n, k), for inputs X of shape (n, ...), for :func:`refhmc.predict`.
+        Function of ``(q, X)`` that returns the prediction ``f``, of shape (n, k), for inputs X of shape (n, ...). It is used
+        by :func:`refhmc.predict`.
     likelihood : object or callable, optional
         Distribution of observations given ``f``: ``Gaussian(precision)``, ``Bernoulli()`` or ``Softmax()`` of
         ``refhmc.models.networks.likelihoods``, or a function of ``q`` that returns one of these.
     on_arrays : callable, optional
-        Takes a namespace of the array API and returns the functions of the model on arrays of positions (..., d), with its
-        data there: an object with the methods of ``refhmc.models.on_arrays.TextOnArrays``.
+        Function of a namespace of the array API that returns the array implementation of the model, with its data in that
+        namespace: an object with the methods of ``refhmc.models.on_arrays.TextOnArrays``.
     recommended : Recommended, optional
         The kernel that ``sample`` uses if it is given none.
     dims : mapping, optional

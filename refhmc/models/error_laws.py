@@ -41,18 +41,18 @@ class ErrorLaw(NamedTuple):
     name : str
         Name.
     derivatives : callable
-        ``(y, m, s, c, out)``, compiled by Numba: writes log p(y | m, s) and its derivatives by m, s, mm, ms, ss, mmm, mms, mss
-        and sss into ``out``. The first is -inf if y is impossible.
+        Function of ``(y, m, s, c, out)``, compiled by Numba, that writes log p(y | m, s) and its derivatives by m, s, mm,
+        ms, ss, mmm, mms, mss and sss into ``out``. The first is -inf if y is impossible.
     information : callable or None
-        ``(m, s, c, out)``, compiled by Numba: writes the Fisher information I_mm and I_ss, and the derivatives of I_mm by m
-        and s and of I_ss by m and s. None for a model without a Fisher metric.
+        Function of ``(m, s, c, out)``, compiled by Numba, that writes the Fisher information I_mm and I_ss, and the
+        derivatives of I_mm by m and s and of I_ss by m and s. None for a model without a Fisher metric.
     parameter : str, float or array_like, default 1.0
         The parameter s: the name of a parameter of the model (a number for all columns of y, or one per column), or numbers
         that broadcast to y.
     constant : float, default 0.0
         A known constant c.
     draw : callable, optional
-        ``(rng, m, s, c)`` to simulated observations of the shape of ``m``.
+        Function of ``(rng, m, s, c)`` that returns simulated observations of the shape of ``m``.
     support : {"real", "positive", "counts"}, default "real"
         Values that y can have.
 

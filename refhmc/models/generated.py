@@ -41,13 +41,14 @@ class GeneratedQuantities(NamedTuple):
     Parameters
     ----------
     log_likelihood : callable, optional
-        ``(values)`` to log p(y_i | theta) of each observation, constants included.
+        Function of ``values`` that returns log p(y_i | theta) of each observation, constants included.
     posterior_predictive : callable, optional
-        ``(values, rng)`` to simulated observations.
+        Function of ``(values, rng)`` that returns simulated observations.
     prior : callable, optional
-        ``(rng)`` to one draw of all variables from the prior.
+        Function of ``rng`` that returns one draw of all variables from the prior.
     prior_predictive : callable, optional
-        ``(values, rng)`` to observations simulated from a draw of the prior. Defaults to `posterior_predictive`.
+        Function of ``(values, rng)`` that returns observations simulated from a draw of the prior. Defaults to
+        `posterior_predictive`.
     observed_data : mapping of str to array_like, optional
         Observations. They have the same names in all groups.
     constant_data : mapping of str to array_like, optional

@@ -1,9 +1,9 @@
 """Linear regression with unknown noise: y ~ N(X beta, sigma^2 I), beta flat, sigma ~ C+(0, 2.5) (half-Cauchy).
 
-The coordinates are (beta, u), u = log sigma. The sum of squares is exactly S = S0 + |R (beta - b)|^2, where X = Q R, b is the
-least-squares solution and S0 its residual sum of squares. The cost therefore does not depend on n. With G = R'R,
-f = e^{-2u} G (beta - b) and s = e^{-2u} S, and with h = u - log 2.5, for which the half-Cauchy and the Jacobian of the
-logarithm together are -log(2 cosh h) (see ``eight_schools``), ::
+The coordinates are (beta, u), u = log sigma. The sum of squares is exactly ``S = S0 + |R (beta - b)|^2``, where X = Q R, b is
+the least-squares solution and S0 its residual sum of squares. The cost therefore does not depend on n. With G = R'R, f =
+e^{-2u} G (beta - b) and s = e^{-2u} S, and with h = u - log 2.5, for which the half-Cauchy and the Jacobian of the logarithm
+together are -log(2 cosh h) (see ``eight_schools``), ::
 
     L = -n u - s/2 - log(2 cosh h)
     dL/dbeta = -f                    dL/du = -n + s - tanh h

@@ -509,7 +509,7 @@ class ODESolution:
 
     @functools.cached_property
     def _path(self) -> Any:
-        """The compiled function ``(theta, order)`` to states and sensitivities at the times, in rows."""
+        """The compiled function of ``(theta, order)`` that returns states and sensitivities at the times, in rows."""
         silence_experimental()
         n, p, times, events = self.n, self.p, self.times, self.events
         equations, change = (by_address(each, EQUATIONS) for each in (self._along, self._change))

@@ -12,7 +12,7 @@ Nishimura, Dunson and Lu (2017), on which the Gram-Hansen notes are based.
 The margins g_i = y_i x_i'beta change by y_i x_ij (t - beta_j) if beta_j becomes t. One pass over the data gives the errors
 before and after. Two densities would take two passes.
 
-Exact results: the errors depend only on the direction of beta. Therefore |beta|^2 / s^2 is chi-square with d degrees of
+Exact results: the errors depend only on the direction of beta. Therefore ``|beta|^2 / s^2`` is chi-square with d degrees of
 freedom and independent of the direction, for any data. For d = 2 the density of the direction is constant on each of the
 arcs between the 2 n angles at which a margin changes its sign, and everything is known exactly.
 

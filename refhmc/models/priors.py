@@ -97,13 +97,13 @@ class Own(NamedTuple):
     Parameters
     ----------
     log_density : callable
-        ``x`` to log p(x), up to a constant.
+        Function of x that returns log p(x), up to a constant.
     gradient : callable
-        ``x`` to the gradient, of shape (count,).
+        Function of x that returns the gradient, of shape (count,).
     hessian : callable, optional
-        ``x`` to the Hessian, of shape (count, count).
+        Function of x that returns the Hessian, of shape (count, count).
     third_derivative : callable, optional
-        ``x`` to the third derivatives, of shape (count, count, count).
+        Function of x that returns the third derivatives, of shape (count, count, count).
 
     Examples
     --------

@@ -24,7 +24,7 @@ class Reference(NamedTuple):
     variance_se : ndarray or float, default 0.0
         Standard errors of `variance`.
     draw : callable, optional
-        ``(rng, n)`` to ``n`` independent exact draws of the unconstrained position, of shape (n, d).
+        Function of ``(rng, n)`` that returns ``n`` independent exact draws of the unconstrained position, of shape (n, d).
 
     Examples
     --------

@@ -10,7 +10,7 @@ terms. Two evaluations of the same order differ by rounding only. They must agre
 and those below it, because these have the size of its terms: the third derivative in log x is x^3 L''' + 3 x^2 L'' + x L',
 and the gradient is x L'. (For GARCH at a large alpha0 the three terms, of size 5 to 16, cancel to 2e-3: ``CANCELS``.)
 Rounding errors of a Gaussian process are multiplied by the condition number of its covariance, so its positions are moved to
-where that is moderate (``MOVED``).
+places with a moderate condition number (``MOVED``).
 """
 
 from __future__ import annotations
