@@ -35,8 +35,9 @@ class GeneratedQuantities(NamedTuple):
     """Functions that compute groups of a result from its draws, and the data of the model.
 
     All fields are optional. The functions get the values of one draw, a dictionary of arrays by name as ``constrain`` returns
-    them, and a ``numpy.random.Generator``. They return dictionaries of arrays. A function that also accepts arrays with one
-    more leading axis, for many draws, and returns the same results as for single draws, is called for many draws at a time.
+    them, and a ``numpy.random.Generator``. They return dictionaries of arrays. A function may also accept
+    arrays with one more leading axis, for many draws. If its results agree with those of single draws, it is called for many
+    draws at a time.
 
     Parameters
     ----------

@@ -52,9 +52,11 @@ def mnist(path: Any, subset: str = "train", *, rows: Any = slice(None), dtype: A
     Parameters
     ----------
     path : path-like or pair of path-like
-        One of the following: the folder with the four published idx files (``train-images-idx3-ubyte``,
-        ``t10k-labels-idx1-ubyte``, ..., with or without ``.gz``); an npz file with ``x_train``, ``y_train``, ``x_test`` and
-        ``y_test``; a pair of idx files, images and labels.
+        One of the following:
+
+        - the folder with the four published idx files, ``train-images-idx3-ubyte`` and so on, with or without ``.gz``
+        - an npz file with ``x_train``, ``y_train``, ``x_test`` and ``y_test``
+        - a pair of idx files, images and labels
     subset : {"train", "test"}, default "train"
         Which images.
     rows : slice or array_like of int, default slice(None)

@@ -226,9 +226,9 @@ class ODESolution:
     start_time : float, optional
         Time of the initial state. Defaults to the first of `times`.
     events : sequence of (float, object), default ()
-        Times and changes, in the order of time. A change is added to the state, such as a dose of shape (n,), or is a tuple of
-        functions: the new state e(t, x, theta) and its derivatives, as for `rhs`. An observation at the time of an event is of
-        the state before it.
+        Times and changes, in the order of time. A change of shape (n,), such as a dose, is added to the state. A change may
+        also be a tuple of functions: the new state e(t, x, theta) and its derivatives, as for `rhs`. An observation at the
+        time of an event is of the state before it.
     tolerance : float, default 1e-10
         Relative and absolute error of each step, for states and sensitivities.
     max_steps : int, default 5000

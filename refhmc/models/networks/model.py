@@ -18,7 +18,7 @@ from refhmc.models.networks.activations import ACTIVATIONS
 from refhmc.models.networks.layers import Activation
 from refhmc.models.networks.network import NetworkOnArrays, Posterior
 
-IN_PYTHON = "a network is a chain of matrix products, which NumPy does"
+IN_PYTHON = "a network consists of matrix products, which run in NumPy"
 MOST = 2**27  # numbers in the largest array of a derivative, one GiB; larger derivatives are absent
 ROWS_AT_ONCE = 1000  # default number of rows in a batch
 
