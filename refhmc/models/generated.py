@@ -35,9 +35,9 @@ class GeneratedQuantities(NamedTuple):
     """Functions that compute groups of a result from its draws, and the data of the model.
 
     All fields are optional. The functions get the values of one draw, a dictionary of arrays by name as ``constrain`` returns
-    them, and a ``numpy.random.Generator``. They return dictionaries of arrays. A function may also accept
-    arrays with one more leading axis, for many draws. If its results agree with those of single draws, it is called for many
-    draws at a time.
+    them, and a ``numpy.random.Generator``. They return dictionaries of arrays. A function may also accept arrays with one
+    more leading axis, for many draws. If its results agree with those of single draws, it is called for many draws at a
+    time.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def generated_of(given: Any) -> GeneratedQuantities:
         unknown = [name for name in given if name not in GeneratedQuantities._fields]
         if unknown:
             raise ModelError(
-                f"generated: {unknown[0]!r} must be one of the groups {', '.join(GeneratedQuantities._fields)}."
+                f"generated has no group {unknown[0]!r}; the groups are {', '.join(GeneratedQuantities._fields)}."
             )
         given = GeneratedQuantities(**given)
     if not isinstance(given, GeneratedQuantities):
@@ -140,5 +140,5 @@ def _arrays(group: str, given: Any) -> dict[str, np.ndarray]:
     for name, value in found.items():
         check_storable(f"generated: {group}", name)
         if value.dtype.kind not in "fiubcU":
-            raise ModelError(f"generated: {name!r} in {group} must be numbers or strings; got {value.dtype}.")
+            raise ModelError(f"generated: {name!r} of {group} must be numbers or strings; got {value.dtype}.")
     return found
