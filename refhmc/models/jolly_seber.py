@@ -139,9 +139,8 @@ def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> floa
     if not L.real > -np.inf:
         return L
     chi = 1.0 + 0.0 * q[0]
-    for i in range(
-        T - 2, -1, -1
-    ):  # the chi are stored in the entries of the slopes in phi, which are written after their use
+    # The chi are stored in the entries of the slopes in phi, which are written after their use.
+    for i in range(T - 2, -1, -1):
         chi = expit(-q[T + i]) + expit(q[T + i]) * expit(-q[i + 1]) * chi
         out[T + i] = chi
     owed = 0.0 * q[0]  # w_{i-1} A_{i-1}
