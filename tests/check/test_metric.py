@@ -77,12 +77,12 @@ def test_our_constant_metrics_pass(metric):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("P08", "log det G without its 1/2"),
-        swept("P09", "but where eigenvalues are equal"),
+        ("P08", "log det G without the factor 1/2"),
+        swept("P09", "at equal eigenvalues"),
         swept("P11", "the direction first"),
-        swept("P12", "-1/2 v' dG/dq v enters -1 times"),
+        swept("P12", "-1/2 v' dG/dq v has factor -1"),
         ("M3", "exchanged"),
-        swept("M29", "the position before"),
+        swept("M29", "the previous position"),
         swept("log-det-half", "0.5 times"),
     ],
 )

@@ -75,10 +75,10 @@ def pair(name):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        swept("B10", "each part has a whole prior"),
-        swept("B12", "the rows that are left over are dropped"),
+        swept("B10", "each part has a complete prior"),
+        swept("B12", "the remaining rows are dropped"),
         ("B13", "a batch is in the sum twice"),
-        swept("B18", "normalisation over the batch"),
+        swept("B18", "normalisation in the batch"),
     ],
 )
 def test_what_a_wrong_sum_is_typical_of(name, said):
@@ -103,7 +103,7 @@ def test_randomness_of_its_own_is_no_memory():
     assert noisy.row("no memory").status == "INCONCLUSIVE"
     parts = cases.split()(2)
     noisy = rc.minibatch(parts=[parts[0], lambda q: parts[1][1](q) + rng.normal(size=3)], full=cases.full, dim=3)
-    assert "no function of q" in noisy.row("no memory").basis
+    assert "not a function of q" in noisy.row("no memory").basis
 
 
 def test_one_split_is_held_against_the_whole_alone():

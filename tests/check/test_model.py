@@ -193,7 +193,7 @@ def test_a_tensor_of_too_many_numbers_is_not_asked_for():
         ("P13", "log Jacobian of the transform is missing"),
         swept("P14", "clipped at 10"),
         swept("P15", "float32"),
-        ("half", "half the right one"),
+        ("half", "half the right value"),
         swept("prior", "a normal prior?"),
     ],
 )
@@ -237,7 +237,7 @@ def test_the_hessian_is_held_against_the_density_where_the_gradient_is_wrong():
 def test_without_knowledge_the_normaliser_is_not_run():
     row = PAIRS["half"].right(1).row("normaliser")
     assert row.status == "NOT RUN"
-    assert "constrained=" in row.basis
+    assert "constrained" in row.basis
 
 
 @pytest.mark.sweep
@@ -295,7 +295,7 @@ def test_a_gradient_that_hangs_gets_a_row_and_the_rest_goes_on():
         return -q
 
     report = rc.model(normal, hangs, dim=2, seconds_per_call=0.3)
-    assert any("did not come back" in row.basis for row in report.failures)
+    assert any("did not return within" in row.basis for row in report.failures)
     assert report.row("answers").status == "PASS"
 
 

@@ -474,7 +474,7 @@ SERVE = [sys.executable, "-c", "import sys; from refhmc.check.protocol.oracle im
 def test_the_oracle_is_a_program_that_ends_with_its_input():
     with Program(SERVE, seconds=60.0) as program:
         assert program.ask("logp", target="normal-2", q=["1", "0x1p+0"])["logp"] == "-1"
-        with pytest.raises(Refusal, match="no op"):
+        with pytest.raises(Refusal, match="op must be one of .*nothing"):
             program.ask("nothing")
         process = program._process
     assert process.returncode == 0
@@ -634,7 +634,7 @@ def test_a_long_message_of_an_error_is_cut(tmp_path):
 def test_capabilities_that_make_no_sense_are_refused(tmp_path, says):
     program = "import sys\nfor text in sys.stdin:\n    print('{\"id\": 1, ' + sys.argv[1] + '}', flush=True)\n"
     (tmp_path / "says.py").write_text(program)
-    with pytest.raises(ValueError, match="what the program says"):
+    with pytest.raises(ValueError, match="capabilities"):
         check_program([sys.executable, "-I", str(tmp_path / "says.py"), says], what=["integrator"])
 
 

@@ -103,7 +103,7 @@ def test_a_marked_test_returns_or_yields_what_is_examined(session):
     )
     result.assert_outcomes(passed=4, failed=4)
     result.stdout.fnmatch_lines(["*order*FAIL*", "*VERDICT: EXACT BUT INEFFICIENT*"])
-    result.stdout.fnmatch_lines(["*must return or yield what is to be examined*", "*no check 'telepathy'*"])
+    result.stdout.fnmatch_lines(["*must return or yield *", "*kind must be one of *telepathy*"])
     assert [found["dim"] for found in SEEN] == [5, 2, None, None, 1, 2]
     assert "Traceback" not in result.stdout.str().partition("test_unknown")[0]
 
@@ -153,7 +153,7 @@ def test_the_fixture_asserts_and_shares_the_budget_among_the_statistical_checks(
     seeds = [found["seed"] for found in SEEN]
     assert seeds[4] == 3
     assert len(set(seeds)) == len(seeds)
-    result.stdout.fnmatch_lines(["4 statistical checks, seed 20261121: chance of a false alarm *"])
+    result.stdout.fnmatch_lines(["4 statistical checks, seed 20261121: *"])
     session(text, "--refhmc-alpha", "1e-3")
     assert [found["seed"] for found in SEEN] == seeds  # the same in every session, unless told otherwise
     session(text, "--refhmc-seed", "5")
@@ -191,7 +191,7 @@ def test_the_ledger_multiplies_the_nights_and_fails_when_they_come_to_too_much(s
         outcomes.append(result.ret == 0)
     # The bound is 1 / (1e-6 / 2 * 6 / pi^2) = 3.3e6; 200^2 = 4e4 and 200^3 = 8e6. No night by itself is remarkable.
     assert outcomes == [True, True, False, False]
-    result.stdout.fnmatch_lines(["*the evidence of all nights is 10^9.2*"])
+    result.stdout.fnmatch_lines(["*evidence*10^9.2*"])
     lines = [json.loads(line) for line in (pytester.path / "nights.jsonl").read_text().splitlines()]
     assert [line["log_product"] for line in lines] == pytest.approx([k * math.log(200) for k in (1, 2, 3, 4)])
     assert len({line["seed"] for line in lines}) == 4  # fresh every night
@@ -319,5 +319,5 @@ def test_the_version_is_that_of_the_source_examined(tmp_path, monkeypatch):
     (tmp_path / "somebodys.py").write_text("def kernel(rng, q):\n    return q + 0\n")
     assert version_of(case("sampler", somebodys.kernel)) != before
     assert Budget(1e-6, 1).seed_of("a") != Budget(1e-6, 1).seed_of("b")
-    with pytest.raises(ValueError, match="no check"):
+    with pytest.raises(ValueError, match="kind must be one of"):
         case("telepathy")

@@ -101,7 +101,7 @@ def test_a_dimension_that_is_none_is_refused(dim):
         lambda: rc.orbit(lambda draws, q, p: q, lambda q, p: (q, p), lambda q: 0.0, dim=dim, eps=0.1),
         lambda: rc.minibatch(lambda q, i: q, identity, 4, 2, dim=dim),
     ):
-        with pytest.raises(ValueError, match="dim must be a whole number of at least 1"):
+        with pytest.raises(ValueError, match="dim.* at least 1; got"):
             call()
 
 
@@ -114,7 +114,7 @@ def test_a_time_that_is_none_is_refused(seconds):
         lambda: rc.orbit(lambda draws, q, p: q, lambda q, p: (q, p), lambda q: 0.0, dim=1, eps=0.1, seconds=seconds),
         lambda: rc.sbc(lambda rng: 0.0, lambda rng, t: t, lambda rng, y: [[y]], seconds=seconds),
     ):
-        with pytest.raises(ValueError, match="seconds must be positive, or None"):
+        with pytest.raises(ValueError, match="seconds must be positive.*; got"):
             call()
 
 
@@ -127,5 +127,5 @@ def test_counts_that_are_none_are_refused():
         lambda: rc.sampler(lambda rng, q: q, "normal-1", batched=True, chains=3),
         lambda: rc.adaptation(lambda draws, tune, seed: None, draws=0),
     ):
-        with pytest.raises(ValueError, match="must be a whole number of at least"):
+        with pytest.raises(ValueError, match="must be an integer of at least .*; got"):
             call()

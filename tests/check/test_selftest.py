@@ -67,7 +67,7 @@ def test_what_is_not_as_it_should_be_is_printed_and_the_exit_status(monkeypatch,
     assert selftest.run() == (1 if wrong else 0)
     printed = capsys.readouterr().out
     assert printed.count("FAIL ") == wrong
-    assert ("everything as it should be" in printed) == (wrong == 0)
+    assert ("All parts succeeded" in printed) == (wrong == 0)
     assert printed.splitlines()[2].endswith("a part")
 
 

@@ -43,7 +43,7 @@ def test_a_tree_that_draws_an_order_is_not_failed_for_another_orbit():
     """Without ``order=`` the orbit of ``leap`` is one of six that it may walk; that is no fault of it."""
     report = rc.orbit(cases.SplitNUTS(True, max_depth=1), cases.both_ways(True), cases.logp, depth=1, eps=0.7, dim=2)
     assert not report.failures, report
-    assert "give order=" in report.row("stays on the orbit").basis
+    assert "pass order=" in report.row("stays on the orbit").basis
     with pytest.raises(ValueError, match="each of 0, 1"):
         rc.orbit(cases.SplitNUTS(True), cases.both_ways(True), cases.logp, order=(0, 2), eps=0.7, dim=2)
 

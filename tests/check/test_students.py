@@ -102,13 +102,13 @@ def mean_of_the_ends(q, p, eps):
 
 
 SAID_OF_STEPS = {
-    full_first_kick: "one of the two kicks uses eps in place of eps/2",
-    half_drift: "the drift uses eps/2 in place of eps",
+    full_first_kick: "one of the two kicks uses eps",
+    half_drift: "the drift uses eps/2",
     no_final_kick: "a half kick is missing",
     downhill_is_uphill: "the sign of the gradient is wrong",
     gradient_not_renewed: "a stage evaluated at the old position",
     one_iteration: "too few iterations of an implicit equation",
-    evaluated_at_the_start: "an explicit stage where an implicit one is due",
+    evaluated_at_the_start: "an explicit stage",
     mean_of_the_ends: "the trapezoidal rule",
 }
 
@@ -194,11 +194,11 @@ def students_nuts(mistake=None):
 
 
 SAID_OF_TREES = {
-    "left edge": "forwards and backwards are not treated alike",
+    "left edge": "forward and backward extensions differ",
     "no check inside": "a new half that turns inside is used",
     "half kept": "a new half that turns inside is used",
-    "no slice": "energies have no part in its choice",
-    "evens": "a state or a subtree is taken with the wrong weight",
+    "no slice": "the choice ignores energies",
+    "evens": "with the wrong weight",
 }
 
 

@@ -125,8 +125,8 @@ def infer_dim(
     """Return the dimension of functions that do not define it, or None.
 
     ``answers(d)`` is None if they do not accept (d,), else the shapes of answers that should be (d,), (d, d) ...
-    A function that accepts (almost) any d is examined in three dimensions. Of few possibilities the largest is used, since a
-    length of one is often broadcast.
+    A function that accepts (almost) any d is examined in three dimensions. Otherwise the largest possible d is used, since
+    a length of one is often broadcast.
     """
     possible = []
     for d in tried:

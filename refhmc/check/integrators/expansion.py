@@ -2,7 +2,7 @@
 
     S(eps) - phi(eps) = c_1 eps + ... + c_k eps^k + c_(k+1) eps^(k+1) + ...
 
-    order           the slope of |S - phi| in eps, minus one, where it is clearly above rounding
+    order           the slope of |S - phi| in eps, minus one, at eps for which it is clearly above rounding
     small step      c_1 = ... = c_k = 0 for a claimed order k, each coefficient by least squares at ranges [0, E] of eps
     elapsed time    dS/deps at 0 is the field (dH/dp, -dH/dq): 1 + c_1 along it is the time that passes per eps
 

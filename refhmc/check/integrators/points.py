@@ -1,7 +1,7 @@
 """First calls of ``check.integrator``: the points of the examination, and the conditions for measuring anything.
 
 Points: those given, or draws of a target with exact draws, or normal points of several widths, with momenta from
-exp(-K), K the kinetic energy. Of those at which the step answers, points are kept at which a step changes little,
+exp(-K), K the kinetic energy. Points are kept if the step answers there and changes them little,
 
     max |lambda - 1| <= 0.8,    lambda the eigenvalues of the Jacobian J
 

@@ -178,7 +178,7 @@ class RandomnessExamination(Examination):
 
     @property
     def text(self) -> str:
-        """Text of a call from the first start."""
+        """Call from the first start, as text."""
         return call_text(self.kernel.name, [self.starts()[0]])
 
     @property

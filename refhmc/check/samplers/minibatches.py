@@ -106,7 +106,7 @@ def minibatch(
     precision : array_like, shape (dim, dim), optional
         Precision of the Gaussian; by default computed from `full`.
     points : sequence of array_like, shape (dim,), optional
-        Points of the examination, besides random ones.
+        Points of the examination, in addition to random ones.
     seed : int, default 20261121
         Seed of points and batches.
     like : callable, module or array, optional

@@ -116,7 +116,7 @@ class Answers(Draws):
                 return self._exponential()
             return np.array([float(self._exponential()) for _ in range(int(n))])
         if len(self.script["normal"]) < (1 if n is None else int(n)):
-            self._refuse("the kernel draws normals besides the momentum, which cannot be enumerated")
+            self._refuse("the kernel draws normals in addition to the momentum, which cannot be enumerated")
         return super()._vector(kind, n, fresh)
 
     def _exponential(self) -> Any:
