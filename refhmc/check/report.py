@@ -301,7 +301,7 @@ class Report(NamedTuple):
     def to_json(self) -> str:
         """Return the report as a JSON object.
 
-        In addition to the fields of the report it has ``status``, ``ok``, ``severity`` and ``verdict``. ``schema_version`` is the
+        It has the fields of the report, and ``status``, ``ok``, ``severity`` and ``verdict``. ``schema_version`` is the
         version of this format and ``kit_version`` the version of refhmc. Each row has the field ``decides`` (see
         :meth:`decides`). Numbers that are not finite are strings.
 

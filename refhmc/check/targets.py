@@ -383,7 +383,8 @@ def rosenbrock() -> Target:
 def ring(c: float = 4.0, s: float = 1.0) -> Target:
     """Return a ring in the plane with density proportional to exp(-(|q|^2 - c)^2 / (2 s^2)).
 
-    In polar coordinates the area element is d(r^2) d(angle) / 2. Therefore r^2 is normal, truncated at 0, and the angle uniform.
+    In polar coordinates the area element is d(r^2) d(angle) / 2. The target is therefore drawn with a normal r^2, truncated
+    at 0, and a uniform angle.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""``check.adaptation``: the step size and the metric that warm-up learns."""
+"""``check.adaptation``: step size and metric during warm-up."""

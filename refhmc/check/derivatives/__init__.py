@@ -1,1 +1,1 @@
-"""A claimed derivative against differences of the function it is claimed of, at test points."""
+"""Comparison of claimed derivatives with differences of their functions, at test points."""

@@ -172,7 +172,8 @@ class Term(NamedTuple):
 def leading_term(x: np.ndarray, values: np.ndarray, first: int, floor: float, extra: Sequence[int] = (5, 7, 9)) -> Term:
     """Return the lowest term, of power ``first``, of a curve with ``values`` (n, m) at times x T, 0 < x <= 1.
 
-    ``floor`` is a smooth error of the values. The result is the fit with the least error, among those with ``extra`` more powers.
+    ``floor`` is a smooth error of the values.
+    The result is the fit with the least error among those with ``extra`` more powers.
     """
     best = Term(np.full(values.shape[1], np.nan), np.inf)
     for more in extra:

@@ -105,7 +105,8 @@ def metric(
     solve : callable, optional
         ``solve(q, v)`` returns G(q)^-1 v.
     hessian : callable, optional
-        ``hessian(q)`` of shape (dim, dim), whose equal and opposite eigenvalues define degenerate points, in addition to those of G.
+        ``hessian(q)`` of shape (dim, dim). Its equal and opposite eigenvalues define degenerate points, in addition to equal
+        ones of G.
     index_order : str, default "ijk"
         Order of the axes of dG: "ijk" means dG_ij/dq_k, "kij" has the direction first.
     support : callable or (low, high), optional

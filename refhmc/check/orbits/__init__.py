@@ -1,1 +1,1 @@
-"""``check.orbit``: the law of a tree sampler on single orbits, by enumeration."""
+"""``check.orbit``: invariance of a tree sampler on single orbits, by enumeration."""

@@ -1,1 +1,1 @@
-"""``refhmc check --cmd`` and ``refhmc oracle``: programs in any language, asked line by line."""
+"""``refhmc check --cmd`` and ``refhmc oracle``: programs in any language that answer requests line by line."""

@@ -1,1 +1,1 @@
-"""``check.randomness`` and ``check.batch``: the same numbers give the same draws, alone and in a batch."""
+"""``check.randomness`` and ``check.batch``: use of random numbers, alone and in a batch."""

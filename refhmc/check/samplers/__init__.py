@@ -1,1 +1,1 @@
-"""``check.sampler``, ``check.sbc`` and ``check.minibatch``: samplers by their draws."""
+"""``check.sampler``, ``check.sbc`` and ``check.minibatch``: samplers examined by their draws."""

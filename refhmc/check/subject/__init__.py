@@ -1,1 +1,1 @@
-"""Somebody's code as a subject: how it is called, which randomness it is given, and what it may answer."""
+"""Foreign code as a subject: its call signatures, its random numbers, and its answers."""
