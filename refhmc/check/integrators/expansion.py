@@ -240,9 +240,7 @@ def elapsed_time(test: IntegratorExamination) -> Row:
         n, ahead, blur = 3, several - 1, max(blur, 1e-3, error)
     if not {"order", "exact time"} & test.claims.keys():
         return Row("", NOT_RUN, abs(ahead), basis="not claimed")
-    basis = (
-        f"{(1 + ahead) * n * test.small:.4g} instead of n*eps = {n * test.small:.4g}; tolerance: error of the expansion"
-    )
+    basis = f"elapsed {(1 + ahead) * n * test.small:.4g} for n*eps = {n * test.small:.4g}; tolerance: error of the expansion"
     return judged(abs(ahead), blur, basis, test.step.case(series.z, test.small, n))
 
 

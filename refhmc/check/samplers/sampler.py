@@ -607,11 +607,11 @@ class SamplerExamination(Examination):
         shift, width = float(to @ middle - exact @ middle), float((exact - to)[inner].sum() / exact[inner].sum())
         name = self._f(f)
         where = "large" if shift > 0 else "small"
-        said = [f"the draws of {name} are too {where}: their mean rank is off by {shift:+.3f}"] * (g != 1)
+        said = [f"the values of {name} are too {where}: their mean rank is off by {shift:+.3f}"] * (g != 1)
         if g == 1:
-            spread = "too wide" if width > 0 else "too narrow"
+            spread = "too widely" if width > 0 else "too narrowly"
             held = f"the middle half of the distribution contains {50 * (1 - width):.1f} % of them"
-            said.append(f"the draws of {name} are {spread}: {held}")
+            said.append(f"the values of {name} are spread {spread}: {held}")
         tails = [(to[k], exact[k], side) for k, side in ((slice(0, 6), "lower"), (slice(-6, None), "upper"))]
         for seen, wanted, side in tails:
             ratio = float(seen.sum() / wanted.sum())
