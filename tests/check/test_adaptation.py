@@ -24,7 +24,7 @@ DEAR = ("P21", "P21b", "P21c", "M24", "unshrunk", "gamma")
 @pytest.mark.parametrize(
     "pair", [swept((pair,)) if pair.id in DEAR else pair for pair in mutants.PAIRS], ids=lambda pair: pair.id
 )
-def test_a_planted_bug_is_found_and_its_twin_passes(pair):
+def test_planted_bug_fails_and_corrected_code_passes(pair):
     for seed in (1, 2):
         wrong, right = pair.wrong(seed), pair.right(seed)
         assert {row.name for row in wrong.failures} & set(pair.expected), wrong
@@ -32,12 +32,12 @@ def test_a_planted_bug_is_found_and_its_twin_passes(pair):
         assert not right.failures, right
 
 
-def test_a_chain_that_still_adapts_has_the_wrong_law_and_a_lost_average_only_costs():
+def test_continued_adaptation_is_wrong_law_and_missing_average_is_inefficient():
     assert mutants.report(mutants.sampler(stops=False), 1).severity == WRONG_LAW
     assert mutants.report(mutants.sampler(averaged=False), 1).severity == INEFFICIENT
 
 
-def test_a_good_run_passes_every_row_that_its_record_allows():
+def test_correct_run_passes_all_recorded_rows():
     report = mutants.report(mutants.GOOD, 3)
     for name in (
         "frozen after warm-up",
@@ -65,7 +65,7 @@ def test_a_cycle_of_steps_is_not_adaptation():
     assert rc.adaptation(run).row("frozen after warm-up").status == PASS
 
 
-def test_other_schemes_are_not_held_against_a_sampler_unless_it_claims_ours():
+def test_other_schemes_fail_only_if_stan_is_claimed():
     def robbins_monro(draws, tune, seed):
         rng, log_step, steps, rates = np.random.default_rng(seed), 0.0, [], []
         for i in range(draws + tune):
@@ -80,7 +80,7 @@ def test_other_schemes_are_not_held_against_a_sampler_unless_it_claims_ours():
     assert rc.adaptation(robbins_monro, claims="dual_averaging").severity == INEFFICIENT
 
 
-def test_the_windows_are_stan_s():
+def test_windows_equal_those_of_stan():
     assert stan_windows(1000) == [(75, 100), (100, 150), (150, 250), (250, 450), (450, 950)]
     for tune in range(20, 2000):
         ours = [(a, b) for kind, a, b in warmup_schedule(tune) if kind == "slow"]
@@ -88,7 +88,7 @@ def test_the_windows_are_stan_s():
 
 
 @pytest.mark.parametrize("kernel", [refhmc.NUTS(), refhmc.HMC(n_steps=3, step_jitter=0.2)], ids=["nuts", "hmc"])
-def test_refhmc_s_own_warm_up_passes(kernel):
+def test_warm_up_of_refhmc_passes(kernel):
     model = refhmc.models.Gaussian(np.zeros(2), np.diag([0.1, 4.0]))
     report = rc.adaptation(kernel, model=model, draws=100, tune=300, claims="dual_averaging")
     assert report.ok, report
@@ -98,14 +98,14 @@ def test_refhmc_s_own_warm_up_passes(kernel):
 @pytest.mark.parametrize(
     "kernel", [refhmc.NUTS(), swept(refhmc.HMC()), swept(refhmc.NUTS(metric=refhmc.metrics.Dense()))]
 )
-def test_the_metric_that_refhmc_s_draws_begin_with_is_judged(kernel):
+def test_metric_at_start_of_refhmc_draws_is_judged(kernel):
     model = refhmc.models.Gaussian(np.zeros(2), np.array([[1.0, 0.99], [0.99, 1.0]]))
     report = rc.adaptation(kernel, model=model, draws=100, tune=200)
     assert report.row("frozen after warm-up").status == PASS
     assert "the metric is the same after 10 draws and after 100" in report.notes
 
 
-def test_a_metric_that_the_seed_does_not_determine_is_not_judged():
+def test_metric_not_determined_by_seed_is_inconclusive():
     def run(draws, tune, seed):
         return {"step_size": np.ones(draws), "final_metric": np.random.default_rng().random(2)}
 
@@ -114,7 +114,7 @@ def test_a_metric_that_the_seed_does_not_determine_is_not_judged():
     assert "the seed does not determine it" in str(row)
 
 
-def test_a_run_too_short_to_say_whether_it_adapts_is_no_pass():
+def test_run_too_short_to_judge_adaptation_does_not_pass():
     """Its step follows the acceptances until the end; of 40 draws none decides, and that there are 40 draws does not either."""
 
     def run(draws, tune, seed):
@@ -135,12 +135,12 @@ def test_a_run_too_short_to_say_whether_it_adapts_is_no_pass():
     assert "could not be decided" in report.verdict
 
 
-def test_that_no_metric_is_recorded_is_said():
+def test_missing_metric_is_noted():
     report = rc.adaptation(lambda draws, tune, seed: {"step_size": np.ones(draws)})
     assert "the metric is not recorded: only the step is judged" in report.notes
 
 
-def test_refhmc_s_recursion_and_schedule_pass():
+def test_recursion_and_schedule_of_refhmc_pass():
     def dual_averaging(first, acceptances, target):
         dual, found = one(DUAL)[0], []
         restart_dual_averaging(dual, first)
@@ -161,7 +161,7 @@ def test_records_of_other_forms_are_read():
     assert rc.adaptation(by_name).row("frozen after warm-up").status == PASS
 
 
-def test_misbehaving_runs_get_rows():
+def test_misbehaving_runs_are_reported_in_rows():
     def raises(draws, tune, seed):
         raise ValueError("no")
 

@@ -80,7 +80,7 @@ class DeviceSpace:
 
 
 @pytest.mark.parametrize("drift", [1.0, swept(0.5)])
-def test_arrays_that_lie_on_a_device(drift):
+def test_arrays_on_a_device(drift):
     widths = DeviceArray(WIDTHS)
 
     def step(q, p, eps, n):

@@ -42,7 +42,7 @@ def test_budget_counts_processor_seconds_and_not_the_load(machine):
     assert budget.over()
 
 
-def test_budget_ends_after_five_times_its_seconds_by_the_clock(machine):
+def test_budget_ends_after_five_times_its_seconds_of_wall_clock(machine):
     budget = Budget(8.0)
     machine.clock += 39.9
     assert not budget.over()
@@ -56,7 +56,7 @@ def test_budget_counts_the_children(machine):
     assert budget.over()
 
 
-def test_budget_does_not_fall_when_a_child_vanishes(machine):
+def test_budget_does_not_decrease_when_a_child_vanishes(machine):
     budget = Budget(8.0)
     machine.clock, machine.children = 1.0, 5.0
     assert budget.left() == pytest.approx(3.0)

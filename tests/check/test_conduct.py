@@ -54,7 +54,7 @@ def raising(function, name: str, good: int, calls: list):
     [case if case is FIRST_OF_CHECK[case.check] and case.check not in DEAR else swept((case,)) for case in CASES],
     ids=[f"{case.check}-{'-'.join(case.functions)[:30]}" for case in CASES],
 )
-def test_nothing_is_said_of_exceptions_where_there_were_none(case):
+def test_no_note_without_exceptions(case):
     report = case.run(case.functions)
     assert report.ok, str(report)
     assert " raised " not in str(report), str(report)
@@ -62,7 +62,7 @@ def test_nothing_is_said_of_exceptions_where_there_were_none(case):
 
 @pytest.mark.parametrize("good", [0, pytest.param(5, marks=pytest.mark.slow), pytest.param(60, marks=pytest.mark.slow)])
 @of_each_function
-def test_an_exception_is_told_by_its_kind_and_its_words_and_never_a_traceback(case, name, good):
+def test_exception_is_reported_with_type_and_message_without_traceback(case, name, good):
     calls: list[str] = []
     report = case.run({**case.functions, name: raising(case.functions[name], name, good, calls)})
     if len(calls) <= good:
@@ -76,7 +76,7 @@ def test_an_exception_is_told_by_its_kind_and_its_words_and_never_a_traceback(ca
         assert not report.ok, text
 
 
-def test_what_was_looked_at_nowhere_does_not_pass():
+def test_function_without_finite_points_does_not_pass():
     functions = next(case.functions for case in CASES if "third" in case.functions)
     calls: list[str] = []
     found = raising(logp, "logp", 5, calls)  # after the search for a centre, before any other place is found
@@ -108,7 +108,7 @@ def of_two(function):
         ("metric", lambda d: rc.metric(lambda q: np.eye(2) + 0 * np.outer(np.eye(2) @ q, q), dim=d)),
     ],
 )
-def test_a_wrong_dimension_is_named_as_such(check, report):
+def test_wrong_dimension_is_named(check, report):
     text = str(report(3))
     assert "raised ValueError at dim = 3" in text, text
     assert "dim = 2" in text.replace("at dim = 2", ""), text
@@ -116,7 +116,7 @@ def test_a_wrong_dimension_is_named_as_such(check, report):
 
 
 @pytest.mark.sweep
-def test_an_energy_that_raises_leaves_the_rows_that_need_none():
+def test_energy_that_raises_keeps_rows_without_energy():
     def broken(q, p):
         raise ValueError("no such place")
 
@@ -166,7 +166,7 @@ def overflowing(function, name: str, good: int, factor: float):
 @pytest.mark.parametrize("factor", [1e300, pytest.param(np.nan, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("good", [0, pytest.param(30, marks=pytest.mark.slow)])
 @of_each_check
-def test_no_warning_comes_out_of_a_check(case, name, good, factor):
+def test_checks_emit_no_warnings(case, name, good, factor):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         report = case.run({**case.functions, name: overflowing(case.functions[name], name, good, factor)})
@@ -223,7 +223,7 @@ BUDGETED = {
 
 @pytest.mark.parametrize("each", [swept(0.01), 0.4])
 @pytest.mark.parametrize("check", BUDGETED)
-def test_a_budget_is_kept_to_a_call(clock, check, each):
+def test_budget_is_kept_up_to_one_call(clock, check, each):
     began = clock.now()
     report = BUDGETED[check](lambda f: slow(f, clock, each), 4.0)
     assert clock.now() - began <= 4.0 + 2 * each, str(report)
@@ -233,7 +233,7 @@ def test_a_budget_is_kept_to_a_call(clock, check, each):
 
 
 @pytest.mark.sweep
-def test_what_was_not_done_in_time_is_said_to_be_so(clock):
+def test_unfinished_rows_name_the_time_limit(clock):
     report = rc.integrator(slow(step, clock, 1.0), H, dim=2, seconds=40.0, seconds_per_call=None)
     said = {row.status: row.basis for row in report.rows if "time limit of 40 s" in row.basis}
     assert said, str(report)
@@ -243,7 +243,7 @@ def test_what_was_not_done_in_time_is_said_to_be_so(clock):
 
 
 @pytest.mark.parametrize("seconds", [0, -1.0, np.nan])
-def test_a_budget_that_makes_no_sense_is_refused(seconds):
+def test_invalid_budget_is_rejected(seconds):
     for call in (
         lambda: rc.integrator(step, H, dim=2, seconds=seconds),
         lambda: rc.transition(with_momentum, H, dim=2, seconds=seconds),
@@ -253,12 +253,12 @@ def test_a_budget_that_makes_no_sense_is_refused(seconds):
             call()
 
 
-def test_a_sampler_without_any_limit_is_refused():
+def test_sampler_without_any_limit_is_rejected():
     with pytest.raises(ValueError, match="draws"):
         rc.sampler(walk, "normal-2", seconds=None)
 
 
-def test_a_call_that_outlasts_the_budget_is_not_waited_for():
+def test_call_beyond_the_budget_is_abandoned():
     free = threading.Event()
 
     def stuck(q, p):

@@ -29,7 +29,7 @@ def test_anderson_and_darlings_tail_has_the_known_quantiles(p, critical):
 
 
 @pytest.mark.sweep
-def test_anderson_and_darlings_tail_is_the_law_of_its_sum_of_squares():
+def test_anderson_darling_tail_is_that_of_its_sum_of_squares():
     rng = np.random.default_rng(1)
     j = np.arange(1, 400)
     rest = 1 - np.sum(1 / (j * (j + 1)))  # the expectation of the terms left out
@@ -43,11 +43,11 @@ def test_anderson_and_darlings_tail_is_the_law_of_its_sum_of_squares():
 @pytest.mark.parametrize(
     "test", [swept("one-sample KS"), "one-sample AD", swept("two-sample KS"), swept("two-sample AD")]
 )
-def test_the_p_values_of_a_right_law_are_uniform(test):
+def test_p_values_of_the_right_distribution_are_uniform(test):
     assert uniform_p(p_values(test, 500, np.random.default_rng(2))) > ALARM
 
 
-def test_two_samples_of_different_laws_are_told_apart_and_nan_counts_as_large():
+def test_two_samples_of_different_distributions_differ_and_nan_counts_as_large():
     rng = np.random.default_rng(3)
     x, y = rng.standard_normal(2000), rng.standard_normal(8000)
     assert max(evidence.two_sample(x + 0.3, y)) < 1e-10
@@ -56,7 +56,7 @@ def test_two_samples_of_different_laws_are_told_apart_and_nan_counts_as_large():
     assert max(evidence.two_sample(x, y)) < 1e-5
 
 
-def test_two_samples_with_ties_alone_raise_no_alarm():
+def test_two_samples_with_ties_raise_no_alarm():
     rng = np.random.default_rng(4)
     p = np.array([evidence.two_sample(rng.integers(4, size=300), rng.integers(4, size=1200)) for _ in range(300)])
     for q in (0.01, 0.05, 0.2):
@@ -78,7 +78,7 @@ def test_the_scores_keep_every_wealth_positive():
 
 
 @pytest.mark.sweep
-def test_a_fair_game_seldom_makes_anyone_rich():
+def test_fair_bets_rarely_gain_wealth():
     rng = np.random.default_rng(6)
     rich = sum(most_wealth(rng, 400) >= 20 for _ in range(200))
     assert rich <= scipy.stats.binom.ppf(1 - ALARM, 200, 1 / 20)
@@ -98,7 +98,7 @@ def test_the_least_detectable_bias_is_detected():
     assert found >= scipy.stats.binom.ppf(ALARM, runs, 0.99)
 
 
-def test_bets_on_signs_win_where_they_agree_and_lose_where_they_are_fair():
+def test_bets_on_signs_win_if_signs_agree_and_lose_if_fair():
     rng = np.random.default_rng(8)
     assert evidence.log_mean(evidence.log_pair_wealths(np.ones((60, 4)))) > math.log(1e6)
     fair = rng.choice([-1, 0, 1], size=(1000, 4))
@@ -107,18 +107,18 @@ def test_bets_on_signs_win_where_they_agree_and_lose_where_they_are_fair():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("test", ["one-sample KS", "one-sample AD", "two-sample KS", "two-sample AD"])
-def test_the_p_values_of_a_right_law_are_uniform_in_2000_runs(test):
+def test_p_values_of_the_right_distribution_are_uniform_in_2000_runs(test):
     assert uniform_p(p_values(test, 2000, np.random.default_rng(12))) > ALARM
 
 
 @pytest.mark.slow
-def test_a_fair_game_seldom_makes_anyone_rich_in_2000_runs():
+def test_fair_bets_rarely_gain_wealth_in_2000_runs():
     rng = np.random.default_rng(16)
     rich = sum(most_wealth(rng, 1000) >= 20 for _ in range(2000))
     assert rich <= scipy.stats.binom.ppf(1 - ALARM, 2000, 1 / 20)
 
 
-def test_the_sums_of_bets_on_paths_never_promise_more_than_the_bets_have():
+def test_path_sums_bound_the_wealth_from_below():
     """log(1 + x) >= x - x^2/2 - 2|x|^3/3 for |x| <= 1/2, summed over gains and for every stake."""
     gains = np.linspace(-1.0, 1.0, 4001)
     promised = evidence.log_path_wealths(evidence.path_sums(gains[None]))

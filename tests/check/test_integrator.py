@@ -40,7 +40,7 @@ def failed(report) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pair", foreign.PAIRS, ids=list(BY_ID))
-def test_a_planted_bug_fails_in_its_row_and_is_called_what_it_is(pair):  # by default: tests/check/test_mutants.py
+def test_planted_bug_fails_in_its_row_with_its_severity(pair):  # by default: tests/check/test_mutants.py
     for seed in (3, 4):
         report = pair.wrong(seed)
         assert failed(report) & set(pair.expected), str(report)
@@ -50,7 +50,7 @@ def test_a_planted_bug_fails_in_its_row_and_is_called_what_it_is(pair):  # by de
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 106))
 @pytest.mark.parametrize("pair", foreign.PAIRS, ids=list(BY_ID))
-def test_no_correct_twin_fails_for_any_seed(pair, seed):
+def test_corrected_code_passes_for_all_seeds(pair, seed):
     report = pair.right(seed)
     assert report.ok, str(report)
 
@@ -76,12 +76,12 @@ SWEPT = ("P02", "P05")
     "id",
     [id if id in SEEN else swept(id) if id in SWEPT else pytest.param(id, marks=pytest.mark.slow) for id in SAID],
 )
-def test_the_printed_report_says_what_the_pattern_is_typical_of(id):
+def test_printed_report_names_the_likely_cause(id):
     text = str(BY_ID[id].wrong(0))
     assert f"{SAID[id]}" in text.split("likely: ", 1)[1], text
 
 
-def test_the_smallest_case_is_simple_and_fails_when_it_is_pasted():
+def test_smallest_case_is_simple_and_fails_when_pasted():
     report = foreign.PAIRS[0].wrong(5)
     case = eval(f"dict({report.row('reversible').case})")
     q, p = np.array(case["q"]), np.array(case["p"])
@@ -96,14 +96,14 @@ def test_the_smallest_case_is_simple_and_fails_when_it_is_pasted():
 
 
 @pytest.mark.sweep
-def test_a_turned_momentum_is_detected_and_noted():
+def test_reversed_momentum_is_detected_and_noted():
     report = rc.integrator(foreign.verlet_turned, foreign.energy, dim=2)
     assert report.ok, str(report)
     assert any("opposite sign" in note for note in report.notes)
 
 
 @pytest.mark.sweep
-def test_single_precision_is_judged_as_such():
+def test_single_precision_has_its_own_tolerances():
     report = rc.integrator(foreign.single, foreign.energy, dim=2)
     assert report.ok, str(report)
     assert "23 bits" in report.notes[0]
@@ -111,14 +111,14 @@ def test_single_precision_is_judged_as_such():
 
 
 @pytest.mark.sweep
-def test_a_jittered_step_passes_and_its_time_is_told():
+def test_jittered_step_passes_with_its_time_reported():
     report = rc.integrator(foreign.jittered, foreign.energy, dim=2, tolerance=0.0)
     assert report.ok, str(report)
     assert "its time is" in report.row("elapsed time").basis
 
 
 @pytest.mark.sweep
-def test_a_solver_of_unknown_tolerance_is_not_called_wrong():
+def test_solver_of_unknown_tolerance_does_not_fail():
     report = rc.integrator(foreign.midpoint(1e-6, 100, True), foreign.curved, dim=2)
     assert not report.failures, str(report)
     assert {"reversible", "symplectic"} & {row.name for row in report.inconclusive}
@@ -143,14 +143,14 @@ def test_a_solver_that_can_be_tightened_is_judged_by_how_its_defect_falls():
     assert {"delta scaling", "reversible"} <= failed(wrong), str(wrong)
 
 
-def test_without_an_energy_what_needs_it_is_not_run():
+def test_rows_that_need_an_energy_are_not_run_without_one():
     report = rc.integrator(foreign.leapfrog, dim=2)
     assert report.ok, str(report)
     assert {"order", "elapsed time", "energy"} <= {row.name for row in report.not_run}
 
 
 @pytest.mark.sweep
-def test_what_is_not_claimed_never_fails():
+def test_unclaimed_properties_never_fail():
     report = rc.integrator(foreign.runge_kutta, foreign.energy, dim=2, claims="order=4")
     assert report.ok, str(report)
     assert report.row("symplectic").status == "NOT RUN"
@@ -158,7 +158,7 @@ def test_what_is_not_claimed_never_fails():
 
 
 @pytest.mark.sweep
-def test_declared_invariants_and_symmetries_are_held_to_account():
+def test_declared_invariants_and_symmetries_are_checked():
     def central(q, p, eps):
         p = p - eps / 2 * q * (1 + q @ q)
         q = q + eps * p
@@ -188,7 +188,7 @@ def test_an_exact_flow_passes_with_a_note():
     assert any("true flow" in note for note in report.notes)
 
 
-def test_a_gradient_that_is_not_that_of_the_energy_is_found():
+def test_gradient_of_another_energy_is_found():
     report = rc.integrator(
         foreign.leapfrog, foreign.energy, dim=2, grad_q=lambda q, p: -0.9 * foreign.force(q), grad_p=lambda q, p: p
     )
@@ -248,7 +248,7 @@ def ellipse(q, p):
 
 
 @pytest.mark.parametrize("eps", [5.0, swept(20.0), swept(100.0), swept(1000.0)])
-def test_a_step_of_many_periods_is_no_fault(eps):
+def test_step_of_many_periods_passes(eps):
     report = rc.integrator(solved_midpoint, ellipse, dim=2, eps=eps)
     assert report.ok, str(report)
     assert report.row("shadow energy").status == report.row("order").status == "PASS", str(report)
@@ -294,7 +294,7 @@ def test_solver_that_fails_silently_only_beyond_twice_the_step_is_not_a_failure(
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("seed", SOME_SEEDS)
-def test_a_solve_that_fails_at_eps_itself_is_a_wrong_law(seed):
+def test_unreported_solver_failure_at_eps_is_wrong_law(seed):
     report = foreign.curved_check(foreign.midpoint(1e-12, 60, False), seed, tolerance=1e-12, eps=0.5)
     assert report.severity == "wrong law", str(report)
     if report.row("reversible").status == "PASS":
@@ -371,13 +371,13 @@ def own(name: str, **more):
 
 
 @pytest.mark.parametrize("name", representatives(OWN, ["leapfrog"]))
-def test_all_of_refhmc_s_integrators_pass(name):
+def test_all_integrators_of_refhmc_pass(name):
     report = own(name)
     assert report.ok, str(report)
 
 
 @pytest.mark.sweep
-def test_tao_s_explicit_integrator_is_neither_reversible_nor_volume_preserving_on_the_diagonal():
+def test_explicit_tao_integrator_is_not_reversible_or_volume_preserving_on_the_diagonal():
     H = refhmc.Hamiltonian(refhmc.models.Banana(), Fisher())
     points = [([0.3, 0.2], [0.5, -0.8]), ([-0.4, 0.6], [1.0, 0.3])]
     report = rc.integrator((H, ExplicitTao(omega=10.0)), eps=0.05, points=points)
@@ -415,7 +415,7 @@ def letters(q, p, eps, n):
 
 
 @pytest.mark.parametrize("step", [raises, nowhere, misshapen, alone, letters])
-def test_misconduct_is_a_row_and_never_a_traceback(step):
+def test_misconduct_is_a_row_without_traceback(step):
     report = rc.integrator(step, foreign.energy, dim=2)
     assert report.row("answers").status == "FAIL", str(report)
     assert report.severity == "misconduct"
@@ -428,7 +428,7 @@ def test_misconduct_at_some_n_leaves_the_other_rows():
     assert report.row("order").status == report.row("reversible").status == "PASS", str(report)
 
 
-def test_a_step_that_hangs_costs_its_row_and_no_more():
+def test_step_that_hangs_costs_only_its_row():
     def hangs(q, p, eps, n):
         time.sleep(1.0)
         return q, p
@@ -453,7 +453,7 @@ def test_an_energy_that_raises_does_not_stop_the_rest():
 
 
 @pytest.mark.parametrize("claims", ["order", "symplectik", "order=0", "symplectic=2", "order=x"])
-def test_a_claim_that_makes_no_sense_is_refused(claims):
+def test_invalid_claim_is_rejected(claims):
     with pytest.raises(ValueError):
         rc.integrator(foreign.leapfrog, foreign.energy, dim=2, claims=claims)
     assert read_claims("symplectic, exact time order=3") == {"symplectic": 1, "exact time": 1, "order": 3, "volume": 1}
@@ -477,18 +477,18 @@ PLAIN = ("q", "p", "eps", "n")
         (lambda *a: 0, (CallShape(PLAIN), None)),
     ],
 )
-def test_the_shape_of_a_call_is_read_from_the_signature(function, shape):
+def test_call_signature_is_read_from_parameter_names(function, shape):
     assert step_shape(function) == shape
 
 
 @pytest.mark.parametrize("form", [lambda *a: foreign.position_verlet(*a), lambda *a: foreign.leapfrog(*a[:4])])
-def test_where_the_signature_does_not_tell_it_is_found_by_trying(form):
+def test_unclear_signature_is_found_by_trying(form):
     z = np.array([0.3, -0.2, 0.5, 1.0])
     step = Step(form, 2)
     assert np.abs(step(z, 0.1, 3) - step(step(step(z, 0.1), 0.1), 0.1)).max() < 1e-14
 
 
-def test_all_ways_that_draws_fall_out_are_found():
+def test_all_outcomes_of_random_numbers_are_found():
     def step(draws, q, p, eps):
         k = draws.choice([0.2, 0.3, 0.5])
         if k == 1 and draws.flip(np.log(0.25)):
@@ -518,7 +518,7 @@ def test_the_true_flow_of_the_pendulum_is_exact_to_rounding():
     assert error < 1e-13
 
 
-def test_an_energy_that_takes_no_complex_numbers_has_its_flow_too():
+def test_flow_of_an_energy_without_complex_arguments():
     def rounded_off(q, p):
         return float(0.5 * (np.abs(q) ** 2).sum() + 0.5 * (np.abs(p) ** 2).sum())
 
@@ -526,7 +526,7 @@ def test_an_energy_that_takes_no_complex_numbers_has_its_flow_too():
     assert np.abs(states[0] - [np.cos(1.0), -np.sin(1.0)]).max() < max(1e-10, error)
 
 
-def test_a_leading_term_is_read_off_a_noisy_curve():
+def test_leading_term_of_a_noisy_curve():
     x = np.arange(1, 17) / 16
     rng = np.random.default_rng(0)
     curve = 3e-9 * x**3 + 0.1 * x**5 * np.exp(x) + 1e-16 * rng.standard_normal(16)

@@ -28,7 +28,7 @@ def cases(*pairs, basis="of them"):
         ([(0.0, 0.0), (0.0, 1.0)], (0.0, 0.0), "PASS"),
     ],
 )
-def test_the_case_that_goes_furthest_beyond_what_it_is_allowed_is_judged(pairs, which, status):
+def test_case_with_largest_excess_is_judged(pairs, which, status):
     row = worst_of(cases(*pairs))
     assert row.status == status
     assert np.array_equal([row.number, row.tolerance], which, equal_nan=True)
@@ -36,19 +36,19 @@ def test_the_case_that_goes_furthest_beyond_what_it_is_allowed_is_judged(pairs, 
     assert row.case == ("" if status == "PASS" else f"case {pairs.index(which)}")
 
 
-def test_where_nothing_was_measured_there_is_no_answer():
+def test_no_measurement_is_inconclusive():
     with pytest.raises(Inconclusive, match="no finite answer"):
         worst_of(cases())
 
 
-def test_a_case_is_made_simple_only_where_it_fails():
+def test_only_failing_cases_are_simplified():
     asked = []
     assert judged(1.0, 2.0, "", lambda: asked.append("a") or "a").case == ""
     assert judged(3.0, 2.0, "", lambda: asked.append("b") or "b").case == "b"
     assert asked == ["b"]
 
 
-def test_a_row_has_the_name_and_the_severity_of_its_table_where_it_does_not_say():
+def test_row_has_name_and_severity_of_its_table_by_default():
     (plain,) = rows_of("a row", lambda: failed("why"), INEFFICIENT)
     assert (plain.name, plain.severity, plain.status) == ("a row", INEFFICIENT, "FAIL")
     (graver,) = rows_of("a row", lambda: failed("why", severity=WRONG_LAW), INEFFICIENT)
@@ -67,7 +67,7 @@ def test_a_row_has_the_name_and_the_severity_of_its_table_where_it_does_not_say(
         (Inconclusive("hm", 3.0), "INCONCLUSIVE", 3.0),
     ],
 )
-def test_what_a_row_raises_is_said_in_words(error, status, number):
+def test_exceptions_of_a_row_are_reported(error, status, number):
     def row():
         yield Measured(0.0, 1.0)
         raise error
@@ -78,7 +78,7 @@ def test_what_a_row_raises_is_said_in_words(error, status, number):
     assert found.severity == MISCONDUCT or status != "FAIL"
 
 
-def test_a_failing_place_is_made_simple_as_long_as_it_fails():
+def test_failing_point_is_simplified_while_it_fails():
     def fails(q):
         return q[1] > 0.5
 
@@ -90,7 +90,7 @@ def test_a_failing_place_is_made_simple_as_long_as_it_fails():
     ]
 
 
-def test_to_make_a_place_simple_neither_raises_nor_goes_on_for_ever():
+def test_simplification_neither_raises_nor_runs_without_end():
     tried = []
 
     def raises(q):

@@ -50,14 +50,14 @@ def test_only_own_reaches_refhmc(path):
 
 
 @pytest.mark.sweep
-def test_the_kits_rooms_have_no_circle():
+def test_packages_of_the_kit_have_no_cyclic_imports():
     arrows = architecture.house(architecture.sources_here()).anywhere
     rooms = architecture.within_rooms(architecture.between(arrows, architecture.room_of_check))
     assert {"subject", "examination", "models", "orbits", "own"} <= set(rooms)
     assert architecture.circles(rooms) == []
 
 
-def test_no_folder_or_file_takes_the_place_of_a_public_function():
+def test_no_module_shadows_a_public_function():
     beside = {path.stem for path in KIT.glob("*.py")} | {path.name for path in KIT.iterdir() if path.is_dir()}
     modules = {"adapters", "golden_vectors", "targets"}
     assert not beside & (set(refhmc.check.__all__) - modules)

@@ -20,27 +20,27 @@ QUICK_ODD = ("float32", "constant", "direction first, said so", "more normals th
 
 
 @pytest.mark.parametrize("name", representatives(QUICK, ["P08", "M2", "M3", "solve"]))
-def test_the_bug_fails_where_it_should(name):
+def test_planted_bug_fails_in_the_expected_row(name):
     report = PAIRS[name].wrong(1)
     assert {row.name for row in report.failures} & set(PAIRS[name].expected), str(report)
     assert report.severity == "wrong law"
 
 
 @pytest.mark.parametrize("name", ["P08", swept("P09"), swept("P10"), "M2", swept("M29")])
-def test_the_correct_twin_passes(name):
+def test_corrected_code_passes(name):
     report = PAIRS[name].right(1)
     assert report.ok, str(report)
 
 
 @pytest.mark.parametrize("name", representatives(QUICK_ODD, ["constant", "more normals than coordinates"]))
-def test_odd_code_that_is_right_passes(name):
+def test_unusual_correct_code_passes(name):
     report = mutants.ODD[name](1)
     assert report.ok, str(report)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", mutants.ODD)
-def test_odd_code_passes_whatever_the_seed(name):
+def test_unusual_correct_code_passes_for_all_seeds(name):
     for seed in range(20):
         report = mutants.ODD[name](seed)
         assert report.ok, str(report)
@@ -86,7 +86,7 @@ def test_our_constant_metrics_pass(metric):
         swept("log-det-half", "0.5 times"),
     ],
 )
-def test_the_pattern_names_the_bug(name, words):
+def test_diagnosis_names_the_bug(name, words):
     report = PAIRS[name].wrong(2)
     assert words in " ".join(report.diagnosis), str(report)
 
@@ -99,7 +99,7 @@ def test_a_momentum_that_cannot_be_recorded_is_tested():
 
 
 @pytest.mark.sweep
-def test_the_exact_tests_of_a_momentum_have_the_rate_they_state(monkeypatch):
+def test_momentum_tests_have_the_stated_false_alarm_rate(monkeypatch):
     # 60 repetitions of some 50 tests at 1e-6: a false alarm in one of them has a probability of 6e-5
     subject = MetricExamination({"draw_p": lambda rng, q: rng.standard_normal(2)}, "ijk", None, None, 0, None)
     usable = [(np.zeros(2), np.eye(2), 0.0)]
@@ -120,7 +120,7 @@ def test_the_exact_tests_of_a_momentum_have_the_rate_they_state(monkeypatch):
         ((lambda q: np.eye(2) * np.exp(q.fill(0.5) or 0),), "inputs left alone", "not what it was"),
     ],
 )
-def test_misconduct_gets_a_row(arguments, row, words):
+def test_misconduct_is_reported_in_a_row(arguments, row, words):
     report = rc.metric(*arguments, dim=2)
     assert report.row(row).status == "FAIL"
     assert words in report.row(row).basis
@@ -128,7 +128,7 @@ def test_misconduct_gets_a_row(arguments, row, words):
     str(report)
 
 
-def test_what_was_not_given_is_not_run():
+def test_rows_of_omitted_functions_are_not_run():
     report = rc.metric(lambda q: np.eye(2) * (1 + q @ q))
     assert {row.name for row in report.not_run} >= {"derivative", "energy", "force", "momentum law"}
     assert report.ok
@@ -139,12 +139,12 @@ def test_neither_metric_nor_energy_is_an_error():
         rc.metric(None)
 
 
-def test_an_index_order_that_is_none_is_an_error():
+def test_invalid_index_order_is_rejected():
     with pytest.raises(ValueError, match="permutation"):
         rc.metric(lambda q: np.eye(2), index_order="ijj")
 
 
-def test_a_metric_that_diverges_at_the_edge_of_its_domain_is_not_called_wrong():
+def test_metric_that_diverges_at_the_edge_of_its_domain_passes():
     report = rc.metric(lambda q: np.diag(1 / q**2), dim=2)
     assert not report.failures, str(report)
     assert report.row("positive definite").status == "INCONCLUSIVE"
@@ -170,7 +170,7 @@ def test_momentum_drawn_with_a_32_bit_seed_is_tested(bug):
 
 @pytest.mark.parametrize("size", [1e-4, 1e-12])
 @pytest.mark.parametrize("known", [False, True])
-def test_derivative_that_takes_opposite_eigenvalues_for_equal_is_named(size, known):
+def test_derivative_wrong_at_opposite_eigenvalues_is_named(size, known):
     more = {"hessian": mutants.shell_hess} if known else {}
     report = mutants._shell(by_size=size, **more)(3)
     assert {row.name for row in report.failures} == {"derivative at degenerate points"}, str(report)

@@ -16,14 +16,14 @@ DEAR = ("B01", "B10", "B11", "B12", "B14", "B16", "B18")
 @pytest.mark.parametrize(
     "pair", [swept((pair,)) if pair.id in DEAR else pair for pair in cases.PAIRS], ids=lambda pair: pair.id
 )
-def test_the_bug_is_found_and_its_twin_is_not(pair):
+def test_bug_fails_and_corrected_code_passes(pair):
     wrong, right = pair.wrong(1), pair.right(1)
     assert {row.name for row in wrong.failures} & set(pair.expected)
     assert wrong.severity == pair.severity
     assert right.ok, str(right)
 
 
-def test_balanced_batches_hold_every_index_equally_often():
+def test_balanced_batches_contain_every_index_equally_often():
     from refhmc.check.samplers.minibatches import balanced_batches
 
     batches = list(balanced_batches(11, 4, np.random.default_rng(0)))
@@ -31,7 +31,7 @@ def test_balanced_batches_hold_every_index_equally_often():
     assert all(len(set(batch.tolist())) == 4 for batch in batches)
 
 
-def test_what_is_no_sum_over_the_batch_is_not_failed_but_left_undecided():
+def test_gradient_that_is_not_a_sum_over_the_batch_is_inconclusive():
     def pairs(q, batch):  # unbiased over all batches, but quadratic in the batch
         data = cases.terms(q, batch)
         n, b = cases.N, len(batch)
@@ -42,7 +42,7 @@ def test_what_is_no_sum_over_the_batch_is_not_failed_but_left_undecided():
     assert row.status == "INCONCLUSIVE"
 
 
-def test_that_a_gradient_has_no_memory_is_no_pass():
+def test_gradient_without_memory_alone_does_not_pass():
     """A sum without the factor n / size, each batch scaled by itself: no sum over the batch, so that nothing decides."""
     X = np.random.default_rng(0).standard_normal((500, 3))
 
@@ -62,7 +62,7 @@ def test_float32_gradients_are_judged_as_float32():
     assert any("bits" in note for note in report.notes)
 
 
-def test_the_noise_is_read_off_whatever_the_convention():
+def test_noise_is_reported_for_both_conventions():
     notes = " ".join(cases.of_step(cases.HALF)(1).notes) + " ".join(cases.of_step(cases.WHOLE)(1).notes)
     assert "drift 0.5 eps, noise of variance 1 eps" in notes
     assert "drift 1 eps, noise of variance 2 eps" in notes
@@ -81,7 +81,7 @@ def pair(name):
         swept("B18", "normalisation in the batch"),
     ],
 )
-def test_what_a_wrong_sum_is_typical_of(name, said):
+def test_diagnosis_of_a_wrong_sum(name, said):
     assert said in " ".join(pair(name).wrong(3).diagnosis)
 
 
@@ -89,13 +89,13 @@ def test_what_a_wrong_sum_is_typical_of(name, said):
     ("name", "said"),
     [("B15", "have 5 answers in turn"), ("B17", "kept between calls"), ("B19", "kept between calls")],
 )
-def test_what_a_memory_is_told_from(name, said):
+def test_memory_is_distinguished_from_randomness(name, said):
     row = pair(name).wrong(3).row("no memory")
     assert said in row.basis
     assert row.severity == "wrong law"
 
 
-def test_randomness_of_its_own_is_no_memory():
+def test_own_randomness_is_not_a_memory():
     """Batches of noise beside the gradient: nothing is said of it, for a stochastic gradient may have that."""
     rng, good = np.random.default_rng(0), cases.estimator()
     noisy = rc.minibatch(lambda q, batch: good(q, batch) + rng.normal(size=3), cases.full, cases.N, 6, dim=3)
@@ -106,7 +106,7 @@ def test_randomness_of_its_own_is_no_memory():
     assert "not a function of q" in noisy.row("no memory").basis
 
 
-def test_one_split_is_held_against_the_whole_alone():
+def test_one_split_is_compared_with_the_whole():
     parts = cases.split()(4)
     assert rc.minibatch(parts=parts, full=cases.full, dim=cases.DIM).ok
     assert rc.minibatch(parts=parts, dim=cases.DIM).row("sum of the parts").status == "INCONCLUSIVE"
@@ -114,7 +114,7 @@ def test_one_split_is_held_against_the_whole_alone():
     assert {row.name for row in missing.failures} == {"sum of the parts"}
 
 
-def test_where_a_split_cannot_be_made_is_told():
+def test_failed_splits_are_noted():
     def parts(M):
         if M > 2:
             raise ValueError("two at most")
@@ -124,7 +124,7 @@ def test_where_a_split_cannot_be_made_is_told():
 
 
 @pytest.mark.parametrize("kind", ["logistic", swept("network"), swept("softmax")])
-def test_refhmcs_own_splits_pass(kind):
+def test_splits_of_refhmc_pass(kind):
     rng = np.random.default_rng(4)
     X, labels = rng.normal(size=(11, 2)), rng.integers(0, 3, 11)
     whole = {
@@ -144,7 +144,7 @@ def test_refhmcs_own_splits_pass(kind):
 
 @pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore::refhmc.errors.PrecisionWarning")
-def test_single_precision_inside_float64_answers_is_no_fault_of_a_split():
+def test_float32_inside_float64_answers_does_not_fail_a_split():
     rng = np.random.default_rng(4)
     X = rng.normal(size=(11, 2))
     whole = refhmc.models.MLP([2, 3, 1], X, X[:, 0], dtype=np.float32)
@@ -183,7 +183,7 @@ def test_misconduct_is_a_row(bad):
     assert report.failures
 
 
-def test_impossible_calls_are_refused():
+def test_invalid_arguments_are_rejected():
     with pytest.raises(TypeError):
         rc.minibatch()
     with pytest.raises(TypeError):

@@ -32,25 +32,25 @@ def caught(pair, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", representatives(QUICK, ["P13", "half", "support"]))
-def test_the_bug_fails_where_it_should(name):
+def test_planted_bug_fails_in_the_expected_row(name):
     caught(PAIRS[name], 1)
 
 
 @pytest.mark.parametrize("name", ["P13", swept("P15"), swept("third")])
-def test_the_correct_twin_passes(name):
+def test_corrected_code_passes(name):
     report = PAIRS[name].right(1)
     assert report.ok, str(report)
 
 
 @pytest.mark.parametrize("name", representatives(QUICK_ODD, ["kink at zero", "-inf outside"]))
-def test_odd_code_that_is_right_passes(name):
+def test_unusual_correct_code_passes(name):
     report = mutants.ODD[name](1)
     assert report.ok, str(report)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", mutants.ODD)
-def test_odd_code_passes_whatever_the_seed(name):
+def test_unusual_correct_code_passes_for_all_seeds(name):
     for seed in range(20):
         report = mutants.ODD[name](seed)
         assert report.ok, str(report)
@@ -125,7 +125,7 @@ def test_a_density_that_jumps_in_the_coordinates_named_passes():
     assert report.row("exact draws").status == report.row("gradient").status == "PASS"
 
 
-def test_an_undeclared_jump_is_named_and_not_called_a_wrong_law():
+def test_undeclared_jump_is_named_and_inconclusive():
     steps = Steps()
     row = rc.model(steps.log_density, steps.gradient, reference=steps, dim=2).row("exact draws")
     assert row.status == "INCONCLUSIVE"
@@ -133,7 +133,7 @@ def test_an_undeclared_jump_is_named_and_not_called_a_wrong_law():
     assert "discontinuous=" in row.basis
 
 
-def test_beside_a_jump_a_wrong_smooth_coordinate_is_found():
+def test_wrong_smooth_coordinate_is_found_next_to_a_jump():
     steps = Steps()
     report = rc.model(
         steps.log_density, lambda q: np.array([-0.5 * q[0], 0.0]), reference=steps, discontinuous=[1], dim=2
@@ -142,7 +142,7 @@ def test_beside_a_jump_a_wrong_smooth_coordinate_is_found():
     assert "[0]" in report.row("gradient").case
 
 
-def test_where_every_coordinate_jumps_no_derivative_is_judged():
+def test_no_derivative_is_judged_if_all_coordinates_jump():
     steps = Steps()
     report = rc.model(steps.log_density, steps.gradient, reference=steps, discontinuous=[0, 1], dim=2)
     assert report.row("gradient").status == "NOT RUN"
@@ -167,7 +167,7 @@ def step_change(q, j, x):
         swept(lambda q, j, x: step_change(q, j, x) + 1e-9 * (x > 2), ", 1, "),
     ],
 )
-def test_the_change_that_discontinuous_hmc_asks_for(change, words):
+def test_change_for_discontinuous_hmc(change, words):
     steps = Steps()
     row = rc.model(steps.log_density, steps.gradient, discontinuous=[1], change=change, dim=2).row("change")
     assert row.status == ("FAIL" if words else "PASS")
@@ -175,7 +175,7 @@ def test_the_change_that_discontinuous_hmc_asks_for(change, words):
 
 
 @pytest.mark.sweep
-def test_a_tensor_of_too_many_numbers_is_not_asked_for():
+def test_too_large_tensor_is_not_requested():
     def third(q):
         raise MemoryError
 
@@ -197,7 +197,7 @@ def test_a_tensor_of_too_many_numbers_is_not_asked_for():
         swept("prior", "a normal prior?"),
     ],
 )
-def test_the_pattern_names_the_bug(name, words):
+def test_diagnosis_names_the_bug(name, words):
     report = PAIRS[name].wrong(2)
     assert words in " ".join(report.diagnosis), str(report)
 
@@ -227,21 +227,21 @@ def test_a_derivative_may_be_missing():
 
 
 @pytest.mark.sweep
-def test_the_hessian_is_held_against_the_density_where_the_gradient_is_wrong():
+def test_hessian_is_compared_with_the_density_if_the_gradient_is_wrong():
     report = rc.model(lambda q: -0.5 * q @ q, lambda q: q, lambda q: -np.eye(2), dim=2)
     assert report.row("gradient").status == "FAIL"
     assert report.row("hessian").status == "PASS"
     assert rc.model(lambda q: -0.5 * q @ q, None, lambda q: np.eye(2), dim=2).row("hessian").status == "FAIL"
 
 
-def test_without_knowledge_the_normaliser_is_not_run():
+def test_normaliser_is_not_run_without_reference():
     row = PAIRS["half"].right(1).row("normaliser")
     assert row.status == "NOT RUN"
     assert "constrained" in row.basis
 
 
 @pytest.mark.sweep
-def test_another_text_of_the_density_is_compared_up_to_a_constant():
+def test_second_implementation_is_compared_up_to_a_constant():
     gradient = mutants.gamma_grad
     right = rc.model(mutants.gamma_logp, gradient, reference=lambda q: mutants.gamma_logp(q) + 3, dim=2)
     wrong = rc.model(mutants.gamma_logp, gradient, reference=lambda q: mutants.gamma_logp(q, 0.0), dim=2)
@@ -279,7 +279,7 @@ def mutates(q):
         (lambda q: normal(q) + 1j, lambda q: -q, "answers", "complex"),
     ],
 )
-def test_misconduct_gets_a_row(logp, grad, row, words):
+def test_misconduct_is_reported_in_a_row(logp, grad, row, words):
     report = rc.model(logp, grad, dim=2)
     assert report.row(row).status == "FAIL"
     assert words in report.row(row).basis
@@ -287,7 +287,7 @@ def test_misconduct_gets_a_row(logp, grad, row, words):
     str(report)
 
 
-def test_a_gradient_that_hangs_gets_a_row_and_the_rest_goes_on():
+def test_gradient_that_hangs_costs_only_its_row():
     def hangs(q):
         if abs(q[0]) > 2.5:
             while True:
@@ -299,7 +299,7 @@ def test_a_gradient_that_hangs_gets_a_row_and_the_rest_goes_on():
     assert report.row("answers").status == "PASS"
 
 
-def test_a_gradient_that_is_not_finite_far_out_is_told_from_overflow():
+def test_gradient_not_finite_far_out_is_distinguished_from_overflow():
     def logp(q):
         return float(-np.logaddexp(0, q).sum() - 0.01 * q @ q)
 
@@ -347,7 +347,7 @@ def test_the_error_of_a_slope_is_a_bound(f, slope):
         assert abs(found.value - slope(x)) <= found.error + 1e-15 * abs(slope(x)), (x, found, slope(x))
 
 
-def test_a_slope_is_good_to_ten_digits_where_the_function_is():
+def test_slope_has_ten_digits_if_the_function_has():
     found = slope_of(lambda x: np.exp(x) * np.sin(3 * x), 0.7)
     assert found.error <= 1e-10 * abs(found.value)
 
@@ -385,7 +385,7 @@ def test_a_dimension_is_found_from_what_is_accepted(possible, d):
     assert infer_dim(lambda n: [(n,)] if n in possible else None) == d
 
 
-def test_a_failing_place_is_made_simple():
+def test_failing_point_is_simplified():
     q = simplest(np.array([0.37, -2.61, 5.5]), lambda q: q[1] < -2)
     assert q[0] == q[2] == 0.0
     assert q[1] == -3.0

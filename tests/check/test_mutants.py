@@ -31,7 +31,7 @@ def test_all_the_planned_bugs_are_planted():
 
 @of_each_pair
 @pytest.mark.slow
-def test_a_planted_bug_fails_where_it_should(pair):
+def test_planted_bug_fails_as_expected(pair):
     report = pair.wrong(0)
     failed = {row.name for row in report.rows if row.status == FAIL}
     assert failed & set(pair.expected), str(report)
@@ -40,7 +40,7 @@ def test_a_planted_bug_fails_where_it_should(pair):
 
 @of_each_pair
 @pytest.mark.slow
-def test_a_correct_twin_does_not_fail(pair):
+def test_corrected_code_does_not_fail(pair):
     for seed in SEEDS:
         report = pair.right(seed)
         assert not report.failures, str(report)

@@ -34,7 +34,7 @@ def test_the_records_answer_in_the_fields_of_the_table():
     assert set(ANSWERS) == set(fields)
 
 
-def test_the_oracle_has_no_operation_that_the_table_has_not():
+def test_all_operations_of_the_oracle_are_in_the_table():
     told = Oracle().answer({"op": "capabilities"})["ops"]
     # A program may make a momentum of normals; the oracle's is given with a transition.
     assert set(told) == {op for op, has in OPERATIONS.items() if has.ranks or op in ("capabilities", "batch")} - {

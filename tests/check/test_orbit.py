@@ -76,7 +76,7 @@ def test_numbers_that_are_read_are_split_by_bisection(thorough):
 
 
 @pytest.mark.parametrize("thorough", [False, True])
-def test_a_direction_shows_where_the_likeliest_sequences_stay_at_the_start(thorough):
+def test_direction_shows_although_likely_sequences_stay(thorough):
     """On a barrier all likely ends are the start, whichever way the step went."""
 
     def kernel(draws):
@@ -128,7 +128,7 @@ def test_bugs_are_found_and_the_case_is_printed(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pair", cases.PAIRS, ids=lambda pair: pair.id)
-def test_every_bug_is_found_and_its_twin_passes(pair):
+def test_all_bugs_fail_and_corrected_code_passes(pair):
     wrong, right = pair.wrong(2), pair.right(2)
     assert {row.name for row in wrong.failures} & set(pair.expected), str(wrong)
     assert right.ok, str(right)
@@ -138,13 +138,13 @@ MARKS = {"plain HMC": [], "slice": pytest.mark.sweep}
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, pytest.mark.slow)) for name in cases.ODD])
-def test_right_but_odd_kernels_pass(name):
+def test_unusual_correct_kernels_pass(name):
     report = cases.ODD[name](1)
     assert report.ok, str(report)
 
 
 @pytest.mark.sweep
-def test_a_one_sided_limit_fails_where_it_is_asked_for():
+def test_one_sided_limit_fails_if_threshold_is_given():
     report = BY_ID["M20"].wrong(1)
     assert report.row("divergence threshold").status == "FAIL"
     assert report.row("invariance").status == "PASS"
@@ -170,14 +170,14 @@ def test_orbits_at_the_limit_of_divergence_are_found_for_any_seed(depth, eps):
 
 
 @pytest.mark.slow
-def test_a_one_sided_limit_is_only_mentioned_where_it_is_not():
+def test_one_sided_limit_is_only_noted_without_threshold():
     report = cases.ODD["a one-sided limit of 1000"](1)
     assert report.row("divergence threshold").status == "INCONCLUSIVE"
     assert report.ok
 
 
 @pytest.mark.sweep
-def test_the_failing_orbit_can_be_given_back():
+def test_failing_orbit_can_be_passed_as_point():
     report = BY_ID["M11a"].wrong(1)
     sampler = cases.MultinomialNUTS(*cases.GAUSSIAN, 0.6, 2, weight_lost_on_reject=True)
     case = report.row("invariance").case
@@ -200,7 +200,7 @@ def few(transition, **options):
 
 
 @pytest.mark.sweep
-def test_depth_and_step_are_given_where_they_are_asked_for():
+def test_depth_and_step_are_passed_if_they_are_parameters():
     def transition(draws, q, p, step_size, max_depth):
         return cases.MultinomialNUTS(*cases.GAUSSIAN, step_size, max_depth)(draws, q, p)
 
@@ -243,7 +243,7 @@ def test_answers_and_arguments_come_in_many_shapes():
         assert report.ok
 
 
-def test_a_random_step_size_is_left_undecided():
+def test_random_step_size_is_inconclusive():
     def transition(draws, q, p):
         return leap(q, p, 0.9 * (0.5 + draws.uniform()))[0]
 
@@ -252,7 +252,7 @@ def test_a_random_step_size_is_left_undecided():
     assert not report.failures
 
 
-def test_hidden_randomness_is_left_undecided():
+def test_hidden_randomness_is_inconclusive():
     hidden = np.random.default_rng(0)
     report = few(lambda draws, q, p: leap(q, p, 0.9)[0] if hidden.random() < 0.5 else q)
     assert not report.failures
@@ -260,13 +260,13 @@ def test_hidden_randomness_is_left_undecided():
     assert report.row("invariance").status == "NOT RUN"
 
 
-def test_another_map_than_the_leap_is_no_wrong_law():
+def test_other_map_than_leap_is_not_wrong_law():
     report = few(lambda draws, q, p: leap(q, p, 0.31)[0] if draws.flip(-1.0) else q)
     assert report.row("stays on the orbit").status == "FAIL"
     assert report.severity == "misconduct"
 
 
-def test_a_leap_that_cannot_be_undone_is_left_undecided():
+def test_irreversible_leap_is_inconclusive():
     report = rc.orbit(
         correct(), lambda q, p, eps: (q + eps * p, 0.9 * p - eps * q), cases.log_gaussian, depth=1, eps=0.9, dim=2
     )
@@ -301,7 +301,7 @@ def test_misconduct_is_a_row(bad):
     assert report.failures
 
 
-def test_impossible_calls_are_refused():
+def test_invalid_arguments_are_rejected():
     with pytest.raises(TypeError):
         rc.orbit(correct(), leap)
     with pytest.raises(TypeError):
@@ -341,7 +341,7 @@ def text_of_nuts(draws, q, p, step_size, max_depth):
 
 
 @pytest.mark.sweep
-def test_the_text_of_refhmcs_nuts_is_invariant():
+def test_array_implementation_of_nuts_is_invariant():
     report = rc.orbit(text_of_nuts, leap, cases.log_gaussian, depth=2, eps=0.9, dim=2, threshold=1000.0, most_runs=1500)
     assert report.ok, str(report)
     assert report.row("invariance").number <= 1e-13
@@ -349,12 +349,12 @@ def test_the_text_of_refhmcs_nuts_is_invariant():
 
 
 @pytest.mark.slow
-def test_the_text_of_refhmcs_nuts_is_invariant_at_depth_three():
+def test_array_implementation_of_nuts_is_invariant_at_depth_three():
     report = rc.orbit(text_of_nuts, leap, cases.log_gaussian, depth=3, eps=0.6, dim=2)
     assert report.ok, str(report)
 
 
-def test_refhmcs_compiled_nuts_is_invariant_on_a_tape_of_uniforms():
+def test_compiled_nuts_is_invariant_on_a_tape_of_uniforms():
     kernel = refhmc.NUTS(step_size=0.8, max_treedepth=1)
     report = rc.orbit(kernel, target=refhmc.models.by_name()["gaussian"](), depth=1, most_runs=1000)
     assert report.ok, str(report)
@@ -363,7 +363,7 @@ def test_refhmcs_compiled_nuts_is_invariant_on_a_tape_of_uniforms():
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("map_", ["leapfrog", "implicit midpoint"])
-def test_refhmcs_compiled_nuts_is_invariant_at_depth_two(map_):
+def test_compiled_nuts_is_invariant_at_depth_two(map_):
     """To 1e-9 within 600 enumerated runs, of which an orbit of eleven starts takes at most 32 each."""
     if map_ == "leapfrog":
         target, step_size = refhmc.models.Gaussian(np.zeros(3), np.eye(3)), 0.35
@@ -412,7 +412,7 @@ class OnTape:
         swept(2, {"weight_lost_on_reject": True}, "FAIL"),
     ],
 )
-def test_a_kernel_that_is_given_its_uniforms_as_an_array_is_judged(depth, bug, status):
+def test_kernel_with_an_array_of_uniforms_is_judged(depth, bug, status):
     sampler = cases.MultinomialNUTS(*cases.GAUSSIAN, 0.6, depth, **bug)
 
     def transition(draws, q, p):
@@ -451,7 +451,7 @@ def test_wrong_decisions_of_a_kernel_on_a_tape_fail():
 
 
 @pytest.mark.sweep
-def test_thresholds_are_not_taken_on_trust():
+def test_thresholds_are_verified():
     """Both sides of a threshold that is none lead to the same end: ordinary runs contradict that law, and it is not judged."""
     report = own_on_a_tape(lambda tape: 1 - tape, lambda probabilities: probabilities)
     assert report.row("invariance").status == "INCONCLUSIVE", str(report)

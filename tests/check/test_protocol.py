@@ -190,7 +190,7 @@ def test_every_float64_arrives_exactly_in_hex_and_in_decimals():
 
 
 @pytest.mark.parametrize("text", ["", "0x", "one", None, True, {}, [[1], [1, 2]], "1e5x", "1_0x"])
-def test_what_is_no_number_is_refused(text):
+def test_invalid_number_is_rejected(text):
     with pytest.raises(Refusal):
         array(text)
 
@@ -239,7 +239,7 @@ def _funnel_in_many_digits(q, p, eps, n, midpoint: bool):
 
 
 @pytest.mark.parametrize("method", ["leapfrog", "implicit_midpoint"])
-def test_the_tolerance_of_a_step_covers_its_error_and_is_not_idle(ask, method):
+def test_tolerance_of_a_step_covers_its_error_and_is_tight(ask, method):
     # The leapfrog's steps are at times long against the neck's scale: Jacobians of 1e6 and more are among them.
     rng, errors = np.random.default_rng(5), []
     midpoint = method != "leapfrog"
@@ -314,7 +314,7 @@ def test_a_target_is_split_into_parts(ask):
         ({"op": "step", "parts": 3, "method": {"name": "randomized_split", "one_order": [0, 1]}}, "failed"),
     ],
 )
-def test_a_split_that_cannot_be_is_refused(more, code):
+def test_invalid_split_is_rejected(more, code):
     assert Oracle().answer({**SPLIT, **more})["error"]["code"] == code
 
 
@@ -339,7 +339,7 @@ def test_a_transition_replays_recorded_randomness_and_places_the_directions(ask)
     assert ask(**request, max_depth=4, u=hexes(others), bits=bits)["q"] == found["q"]
 
 
-def test_evidence_grows_against_a_wrong_law_only(ask):
+def test_evidence_only_grows_for_a_wrong_distribution(ask):
     starts, ends = (ask(op="draw_exact", target="quartic-2", n=2000, seed=seed)["q"] for seed in (1, 2))
     wrong = [[1.15 * float(x) for x in row] for row in ends]
     right = ask(op="evidence", key="right", target="quartic-2", starts=starts, ends=ends)
@@ -495,7 +495,7 @@ def test_the_oracle_is_quiet_when_its_reader_leaves():
 
 
 @pytest.mark.sweep
-def test_a_right_program_passes_and_what_it_lacks_is_not_run(stranger):
+def test_correct_program_passes_and_missing_operations_are_not_run(stranger):
     outcome = check_program(stranger(), what=["metric", "integrator"])
     assert outcome.status() == 0, str(outcome)
     metric, integrator = outcome.reports
@@ -504,7 +504,7 @@ def test_a_right_program_passes_and_what_it_lacks_is_not_run(stranger):
     assert integrator.row("order").status == "PASS"
 
 
-def test_a_program_that_lacks_what_is_asked_for_is_undecided(stranger):
+def test_program_without_the_requested_operation_is_undecided(stranger):
     outcome = check_program(stranger("no-step"), what=["integrator"])
     assert outcome.status() == 3
     assert outcome.reports[0].not_run[0].basis == "the program has no step"
@@ -521,7 +521,7 @@ def test_a_right_programs_density_is_the_targets_and_a_wrong_one_is_found(strang
 
 
 @pytest.mark.slow
-def test_answers_in_float32_are_judged_as_such(stranger):
+def test_answers_in_float32_have_float32_tolerances(stranger):
     outcome = check_program(stranger("float32"), what=["integrator"])
     assert outcome.status() == 0, str(outcome)
     assert any("23 bits" in note or "24 bits" in note for note in outcome.reports[0].notes)
@@ -530,7 +530,7 @@ def test_answers_in_float32_are_judged_as_such(stranger):
 @pytest.mark.parametrize(
     ("fault", "words"), [("crash", "the last words"), swept("hang", "no answer to 'step' within 0.4 s")]
 )
-def test_a_program_that_crashes_or_hangs_gives_4_and_the_other_checks_go_on(stranger, fault, words):
+def test_program_that_crashes_or_hangs_exits_with_4_after_other_checks(stranger, fault, words):
     began = time.monotonic()
     timeout = 0.4 if fault == "hang" else 10.0
     # (A transition of HMC calls step's own function, not the operation.)
@@ -541,7 +541,7 @@ def test_a_program_that_crashes_or_hangs_gives_4_and_the_other_checks_go_on(stra
     assert time.monotonic() - began < 30
 
 
-def test_a_program_is_ended_with_what_it_started(stranger):
+def test_program_is_ended_with_its_children(stranger):
     with Program(stranger("child", "hang"), seconds=0.5) as program:
         program.ask("logp", q=[0, 0, 0])
         with pytest.raises(ProgramStopped, match="no answer"):
@@ -568,7 +568,7 @@ def _alive(pid: int) -> bool:
     return state not in ("Z", "X")
 
 
-def test_a_program_that_does_not_read_is_not_waited_for():
+def test_program_that_does_not_read_times_out():
     deaf = [sys.executable, "-I", "-c", "import time; time.sleep(60)"]
     with Program(deaf, seconds=0.4) as program, pytest.raises(ProgramStopped, match="no answer"):
         program.ask("logp", q=["0x1.123456789abcdp+0"] * 20_000)  # more than a pipe holds
@@ -610,7 +610,7 @@ for text in sys.stdin:
         ("part of a line", "no answer to 'step' within"),
     ],
 )
-def test_a_flood_is_cut_and_its_end_is_told(tmp_path, mode, words):
+def test_flood_of_output_is_cut_and_reported(tmp_path, mode, words):
     (tmp_path / "floods.py").write_text(FLOODS)
     command = [sys.executable, "-I", str(tmp_path / "floods.py"), mode]
     outcome = check_program(command, what=["integrator"], timeout=0.5 if mode == "part of a line" else 60.0)
@@ -620,7 +620,7 @@ def test_a_flood_is_cut_and_its_end_is_told(tmp_path, mode, words):
     assert max(map(len, str(outcome).splitlines())) < 300
 
 
-def test_a_long_message_of_an_error_is_cut(tmp_path):
+def test_long_error_message_is_cut(tmp_path):
     (tmp_path / "floods.py").write_text(FLOODS)
     words = [sys.executable, "-I", str(tmp_path / "floods.py"), "message"]
     with Program(words) as program, pytest.raises(Refusal) as refused:
@@ -631,7 +631,7 @@ def test_a_long_message_of_an_error_is_cut(tmp_path):
 @pytest.mark.parametrize(
     "says", ['"dim": 1e999', '"dim": 1000000000000', '"dim": 2, "tolerance": "soft"', '"dim": "wide"']
 )
-def test_capabilities_that_make_no_sense_are_refused(tmp_path, says):
+def test_invalid_capabilities_are_rejected(tmp_path, says):
     program = "import sys\nfor text in sys.stdin:\n    print('{\"id\": 1, ' + sys.argv[1] + '}', flush=True)\n"
     (tmp_path / "says.py").write_text(program)
     with pytest.raises(ValueError, match="capabilities"):

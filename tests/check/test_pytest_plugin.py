@@ -108,7 +108,7 @@ def test_a_marked_test_returns_or_yields_what_is_examined(session):
     assert "Traceback" not in result.stdout.str().partition("test_unknown")[0]
 
 
-def test_a_row_without_an_answer_fails_a_test_that_is_strict(session):
+def test_inconclusive_row_fails_a_strict_test(session):
     text = """
         import pytest
         from refhmc.check.pytest_plugin import case, parametrize_with_checks
@@ -180,7 +180,7 @@ def test_each_check_is_an_item_and_expected_failures_are_xfails(session):
     assert SEEN[-1]["alpha"] == pytest.approx(1e-6 * share(1))  # the session's, not the check's own default
 
 
-def test_the_ledger_multiplies_the_nights_and_fails_when_they_come_to_too_much(session, pytester):
+def test_ledger_multiplies_sessions_and_fails_at_its_bound(session, pytester):
     text = """
         def test_mine(refhmc_check):
             refhmc_check.sampler(200.0)
@@ -227,7 +227,7 @@ def test_a_real_integrator_passes_and_fails_through_the_plug_in(pytester, monkey
     result.stdout.fnmatch_lines(["*FAILED*euler*"])
 
 
-def test_the_plug_in_costs_every_other_pytest_nothing():
+def test_plugin_costs_other_sessions_nothing():
     text = (
         "import sys, refhmc.check.pytest_plugin as p\n"
         "heavy = {'numpy', 'scipy', 'numba', 'arviz'} & set(sys.modules)\n"
@@ -240,7 +240,7 @@ def test_the_plug_in_costs_every_other_pytest_nothing():
 # ------------------------------------------------------------------------------------------------------ the ledger
 
 
-def test_a_seed_counts_once_and_a_line_cut_short_is_passed_over(tmp_path):
+def test_seed_counts_once_and_truncated_line_is_ignored(tmp_path):
     ledger = Ledger(tmp_path / "nights.jsonl", 1e-3)
     assert ledger.entries() == []
     first = ledger.add("a", "v", 1, 0.7)
@@ -259,7 +259,7 @@ def test_a_seed_counts_once_and_a_line_cut_short_is_passed_over(tmp_path):
 
 
 @pytest.mark.sweep
-def test_under_a_right_code_the_running_product_rarely_reaches_its_bound():
+def test_running_product_of_correct_code_rarely_reaches_its_bound():
     # Nights of bets on a fair coin. Ville: P(ever >= 1/alpha) <= alpha; 4,000 runs at alpha = 0.05 give at most 200 + 4.5 sd
     # = 262 crossings, with a chance of 3e-6 that more come by accident. With 80 nights to look at.
     rng = np.random.default_rng(7)
@@ -269,7 +269,7 @@ def test_under_a_right_code_the_running_product_rarely_reaches_its_bound():
     assert 40 < crossed < 262
 
 
-def test_the_largest_wealth_is_made_an_e_value_before_it_enters():
+def test_largest_wealth_is_converted_to_an_e_value():
     # A fair game stopped at its largest wealth is no e-value; calibrated, its mean is at most 1 (here to 4.5 standard errors).
     rng = np.random.default_rng(8)
     log_wealth = np.cumsum(np.log1p(0.3 * rng.choice([-1.0, 1.0], (4000, 400))), axis=1)

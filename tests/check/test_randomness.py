@@ -21,7 +21,7 @@ SEEN = ("M33", "P25", "P25d", "P25e", "stop", "spreads", "thaws", "norm")
 @pytest.mark.parametrize(
     "pair", [pair if pair.id in SEEN else swept((pair,)) for pair in mutants.PAIRS], ids=lambda pair: pair.id
 )
-def test_a_planted_bug_is_found_and_its_twin_passes(pair):
+def test_planted_bug_fails_and_corrected_code_passes(pair):
     wrong, right = pair.wrong(2), pair.right(2)
     assert {row.name for row in wrong.failures} & set(pair.expected), wrong
     assert wrong.severity == pair.severity, wrong
@@ -29,7 +29,7 @@ def test_a_planted_bug_is_found_and_its_twin_passes(pair):
     assert wrong.diagnosis
 
 
-def test_what_a_kernel_asks_for_is_counted():
+def test_random_numbers_are_counted():
     report = mutants.look(mutants.RIGHT, 1)
     assert report.ok, report
     assert report.row("kinds and counts").basis == "3 normals, 1 uniform"
@@ -42,7 +42,7 @@ def test_the_global_generators_are_put_back():
     assert np.array_equal(before, np.random.get_state()[1])  # noqa: NPY002
 
 
-def test_a_number_without_consequence_is_named():
+def test_number_without_effect_is_named():
     def kernel(draws, q):
         draws.uniform()
         new = q + draws.normal(2)
@@ -53,7 +53,7 @@ def test_a_number_without_consequence_is_named():
     assert not report.failures
 
 
-def test_one_number_for_two_purposes_is_pointed_out():
+def test_number_with_two_uses_is_reported():
     def kernel(draws, q):
         u = draws.uniform()
         new = q + (0.5 + u) * draws.normal(2)
@@ -123,7 +123,7 @@ USED_TWICE = {
 
 @pytest.mark.parametrize("name", USED_TWICE)
 @pytest.mark.parametrize("seed", [1, swept(2), swept(3)])
-def test_numbers_that_are_used_twice_are_no_pass(name, seed):
+def test_numbers_used_twice_do_not_pass(name, seed):
     report = rc.randomness(USED_TWICE[name], dim=3, n=20, seed=seed)
     assert report.status == INCONCLUSIVE, report
     assert report.row("one use of each number").status == INCONCLUSIVE
@@ -154,7 +154,7 @@ def test_a_memory_is_not_called_a_global_generator():
     assert report.row("respects the generator").status == INCONCLUSIVE, report
 
 
-def test_one_coordinate_at_a_time_is_no_fault():
+def test_one_coordinate_at_a_time_does_not_fail():
     def kernel(rng, q):
         new = q.copy()
         new[rng.integers(len(q))] += rng.normal()
@@ -163,7 +163,7 @@ def test_one_coordinate_at_a_time_is_no_fault():
     assert not rc.randomness(kernel, dim=6).failures
 
 
-def test_refhmc_s_kernels_pass():
+def test_kernels_of_refhmc_pass():
     """Their uniforms are drawn in compiled code from the bit stream: what can be seen by seeds is."""
     model = refhmc.models.Gaussian(np.zeros(2), np.eye(2))
     options = {"step_size": 0.6, "metric": refhmc.metrics.Identity()}
@@ -175,7 +175,7 @@ def test_refhmc_s_kernels_pass():
         assert report.row("kinds and counts").status == NOT_RUN
 
 
-def test_misbehaving_kernels_get_rows():
+def test_misbehaving_kernels_are_reported_in_rows():
     def raises(draws, q):
         raise ValueError("no")
 
@@ -195,7 +195,7 @@ def test_misbehaving_kernels_get_rows():
 # -------------------------------------------------------------------------------------------------------------------- batches
 
 
-def test_a_batched_step_in_float32_is_judged_as_float32():
+def test_batched_step_in_float32_has_float32_tolerances():
     def step(q, p, eps, n):
         q, p = q.astype(np.float32), p.astype(np.float32)
         return tuple(x.astype(np.float32) for x in mutants.leapfrog(q, p, eps, n))
@@ -223,7 +223,7 @@ def test_chains_in_a_loop_that_skip_their_uniform_when_they_diverge_pass():
     assert report.row("alone equals batch").status == PASS
 
 
-def test_decisions_that_are_always_alike_are_found_without_recorded_numbers():
+def test_equal_decisions_are_found_without_recorded_numbers():
     """The chance of the false alarm is computed from the chains' own frequencies."""
 
     def kernel(rng, q):

@@ -41,7 +41,7 @@ DECIDED = [*UNDECISIVE, ("detailed balance", PASS), ("overflow", INCONCLUSIVE), 
         ([], INCONCLUSIVE, UNDECIDED),
     ],
 )
-def test_the_status_is_told_by_the_rows_that_decide(rows, status, strictly):
+def test_status_follows_from_decisive_rows(rows, status, strictly):
     it = report(*rows)
     assert it.status == status
     assert it.ok == (status == PASS)
@@ -65,14 +65,14 @@ def test_json_carries_its_versions_the_status_and_which_rows_decide():
     assert [row["name"] for row in it["rows"] if row["decides"]] == ["detailed balance"]
 
 
-def test_code_that_is_not_what_it_says_is_not_said_to_be_exact_where_its_law_is_not_known():
+def test_inefficient_code_is_not_called_exact_without_decisive_rows():
     rows = [("answers", PASS), ("global state", FAIL), ("one use of each number", INCONCLUSIVE)]
     assert "could not be decided" in report(*rows, check="randomness", severity=INEFFICIENT).verdict
     rows[-1] = ("one use of each number", PASS)
     assert report(*rows, check="randomness", severity=INEFFICIENT).verdict.startswith("EXACT BUT INEFFICIENT")
 
 
-def test_every_row_that_decides_is_one_that_its_check_has():
+def test_every_decisive_row_exists():
     """A row that is renamed would silently count no more. The names are in the modules' text, each in quotes."""
     import refhmc.check
 
@@ -89,7 +89,7 @@ def identity(q):
 
 
 @pytest.mark.parametrize("dim", [0, -1, 1.5, float("nan"), "two"])
-def test_a_dimension_that_is_none_is_refused(dim):
+def test_invalid_dimension_is_rejected(dim):
     """check.model(dim=0) was a PASS: nothing was looked at, nothing was wrong."""
     for call in (
         lambda: rc.model(lambda q: -0.5 * q @ q, lambda q: -q, dim=dim),
@@ -106,7 +106,7 @@ def test_a_dimension_that_is_none_is_refused(dim):
 
 
 @pytest.mark.parametrize("seconds", [-1, 0.0, float("nan")])
-def test_a_time_that_is_none_is_refused(seconds):
+def test_invalid_time_limit_is_rejected(seconds):
     """check.sampler(seconds=-1) was a PASS of no pair at all."""
     for call in (
         lambda: rc.sampler(lambda rng, q: q, "normal-1", seconds=seconds),
@@ -118,7 +118,7 @@ def test_a_time_that_is_none_is_refused(seconds):
             call()
 
 
-def test_counts_that_are_none_are_refused():
+def test_invalid_counts_are_rejected():
     for call in (
         lambda: rc.transition(lambda draws, q: q, lambda q: 0.0, dim=1, n_points=0),
         lambda: rc.randomness(lambda draws, q: q, dim=1, n=0),

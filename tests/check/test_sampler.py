@@ -50,7 +50,7 @@ def failed(report) -> list[str]:
 
 
 @pytest.mark.parametrize("name", [*SMOOTH, "exponential-2"])
-def test_exact_draws_have_the_law_of_the_log_density(name):
+def test_exact_draws_have_the_distribution_of_the_log_density(name):
     """Stein: E[d log p / dq_j h + dh / dq_j] = 0 for h = q_j / (1 + q_j^2), which is 0 at the edge of the exponential."""
     t = targets.from_name(name)
     q = t.draw(np.random.default_rng(1), 40000)
@@ -88,7 +88,7 @@ def test_targets_that_refhmc_has_too_are_the_same_there(name):
     np.testing.assert_array_equal(targets.resolve(model).draw(np.random.default_rng(4), 6), q)
 
 
-def test_a_target_that_is_not_one_is_refused():
+def test_invalid_target_is_rejected():
     with pytest.raises(ValueError, match="target must be one of banana"):
         rc.sampler(metropolis, "nonsense")
     with pytest.raises(TypeError, match="draw"):
@@ -173,7 +173,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("what", representatives(ODD, list(ODD)[::3]))
-def test_a_correct_but_odd_sampler_passes(what):
+def test_unusual_correct_sampler_passes(what):
     make, target = ODD[what]
     report = rc.sampler(make=make, target=target, batched=True, draws=1100, seconds=20)
     assert report.ok, str(report)
@@ -204,7 +204,7 @@ def test_persistent_momentum_with_the_right_flip_passes_in_every_shape_of_state(
 
 
 @pytest.mark.sweep
-def test_an_ensemble_whose_chains_interact_passes_when_it_says_so():
+def test_ensemble_passes_if_declared():
     """Differential evolution: pairs of chains give the direction (in halves, so that the whole keeps the product law)."""
 
     def kernel(rng, q):
@@ -223,7 +223,7 @@ def test_an_ensemble_whose_chains_interact_passes_when_it_says_so():
 
 
 @pytest.mark.parametrize("kernel", [swept("hmc"), "nuts"])
-def test_refhmcs_own_kernels_pass(kernel):
+def test_kernels_of_refhmc_pass(kernel):
     model = refhmc.models.Gaussian([0.5, -1.0], [[1.0, 0.5], [0.5, 2.0]])
     made = refhmc.HMC(trajectory_length=1.5, step_size=0.9) if kernel == "hmc" else refhmc.NUTS(step_size=0.9)
     report = rc.sampler(made, model, draws=210, seconds=20, transitions=1)
@@ -233,7 +233,7 @@ def test_refhmcs_own_kernels_pass(kernel):
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["hmc", "nuts"])
 @pytest.mark.parametrize("name", ["Funnel", "Banana"])
-def test_refhmcs_own_kernels_pass_with_the_whole_budget(kernel, name):
+def test_kernels_of_refhmc_pass_with_the_whole_budget(kernel, name):
     model = getattr(refhmc.models, name)()
     made = refhmc.HMC(trajectory_length=1.0, step_size=0.1) if kernel == "hmc" else refhmc.NUTS(step_size=0.1)
     report = rc.sampler(made, model, seconds=30)
@@ -267,7 +267,7 @@ def test_a_correct_kernel_fails_no_more_often_than_alpha_in_400_runs():
 
 
 @pytest.mark.parametrize("id", ["P17-count", "P18", swept("P25-momentum"), swept("S04")])
-def test_a_planted_bug_is_found_and_called_a_wrong_law(id):
+def test_planted_bug_is_wrong_law(id):
     pair = next(pair for pair in planted.PAIRS if pair.id == id)
     report = pair.wrong(7)
     assert set(failed(report)) & set(pair.expected), str(report)
@@ -278,7 +278,7 @@ def test_a_planted_bug_is_found_and_called_a_wrong_law(id):
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("seed", representatives([1, 2], [1]))
-def test_a_wrong_second_try_is_found_from_as_few_starts_as_the_whole_path_allows(seed):
+def test_wrong_second_try_is_found_from_few_starts(seed):
     """When only the ends of paths were bet on, 32,000 starts were a PASS for either seed."""
     bugs = {bug: planted.batch(planted.delayed, "gaussian", (1.5, 3), (0.5, 2), bug=bug, draws=32000, seed=seed)
             for bug in ("rejections left out", "")}  # fmt: skip
@@ -290,7 +290,7 @@ def test_a_wrong_second_try_is_found_from_as_few_starts_as_the_whole_path_allows
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("bug", ["rejections left out", "ghost forwards", ""])
 @pytest.mark.parametrize("target", ["gaussian", "funnel-3"])
-def test_delayed_rejection_one_chain_at_a_time_is_told_in_a_minute_of_a_core(target, bug, seed):
+def test_delayed_rejection_of_one_chain_is_found_in_a_minute(target, bug, seed):
     """80,000 starts, a minute's on a core by itself."""
     tries = ((1.5, 3), (0.5, 2)) if target == "gaussian" else ((0.5, 3), (0.1, 3))
     t = targets.from_name(target)
@@ -301,7 +301,7 @@ def test_delayed_rejection_one_chain_at_a_time_is_told_in_a_minute_of_a_core(tar
 
 
 @pytest.mark.sweep
-def test_the_shape_of_the_wrong_law_is_said():
+def test_shape_of_the_wrong_distribution_is_reported():
     def narrow(rng, q):
         return 0.9 * rng.standard_normal(q.shape)
 
@@ -315,7 +315,7 @@ def test_the_shape_of_the_wrong_law_is_said():
 
 
 @pytest.mark.sweep
-def test_the_power_that_is_printed_is_that_of_the_bets():
+def test_printed_power_is_that_of_the_bets():
     """The least shift said to be found with probability 0.99 is found in each of three tries; a tenth of it is not."""
     said = rc.sampler(exact_but_lazy, NORMAL, batched=True, draws=4096, transitions=1).row(LAWS[0]).basis
     shift = float(said.split("shift of ")[1].split(" sd")[0])
@@ -334,7 +334,7 @@ def test_the_power_that_is_printed_is_that_of_the_bets():
 
 
 @pytest.mark.parametrize("distance", [2, 16])
-def test_chains_that_share_their_numbers_are_found_wherever_they_stand(distance):
+def test_chains_that_share_numbers_are_found_at_any_position(distance):
     """Chains k and k + 2 of four, and the first and the second half: both of a pair are even, or both odd."""
 
     def kernel(rng, q):
@@ -399,7 +399,7 @@ def test_with_a_number_of_draws_the_numbers_are_the_same_each_time():
 
 
 @pytest.mark.sweep
-def test_the_time_is_kept_to():
+def test_time_limit_is_kept():
     began = time.monotonic()
     report = rc.sampler(metropolis, "normal-2", seconds=0.5)
     assert time.monotonic() - began < 5
@@ -524,7 +524,7 @@ def test_a_fit_that_draws_from_the_posterior_passes_autocorrelated_or_not(more):
     assert report.row("ranks").status == "PASS"
 
 
-def test_draws_that_hang_together_too_much_give_no_answer_but_advice():
+def test_too_correlated_draws_give_advice():
     report = study(rho=0.98)
     assert report.row("ranks").status == "INCONCLUSIVE"
     assert not report.failures
@@ -540,7 +540,7 @@ def test_draws_that_hang_together_too_much_give_no_answer_but_advice():
         ({"blind": True}, "ranks that see the data", "ignores"),
     ],
 )
-def test_a_fit_of_another_law_is_found(more, row, said):
+def test_fit_of_another_posterior_is_found(more, row, said):
     report = study(**more)
     assert row in failed(report), str(report)
     assert any(said in text for text in report.diagnosis), str(report)
@@ -559,7 +559,7 @@ def test_a_quantity_of_the_caller_is_ranked_and_a_fit_that_raises_is_a_row():
     assert failed(report) == ["conduct of the fit"]
 
 
-def test_too_few_simulations_are_no_pass():
+def test_too_few_simulations_do_not_pass():
     """Averages and autocorrelation hold of a posterior twice as wide; of ranks twenty are too few."""
 
     def wide(rng, y):

@@ -12,7 +12,7 @@ import pytest
 from refhmc.check import mutants, selftest
 
 
-def test_planned_bugs_come_first_and_every_area_has_its_turn():
+def test_planned_bugs_come_first_then_all_areas_in_turn():
     pairs = selftest.planted_bugs()
     planned = [pair.id for pair in pairs if pair.id[:3] in selftest.PLANNED]
     assert [pair.id for pair in pairs[: len(planned)]] == sorted(planned, key=lambda name: (len(name) > 3, name))
@@ -48,7 +48,7 @@ def pair_of(found: bool, twin_fails: bool):
     ("own", "found", "twin_fails", "wrong"),
     [(True, True, False, 0), (False, True, False, 1), (True, False, False, 1), (True, True, True, 1)],
 )
-def test_what_is_not_as_it_should_be_is_printed_and_the_exit_status(monkeypatch, capsys, own, found, twin_fails, wrong):
+def test_failures_are_printed_and_set_the_exit_status(monkeypatch, capsys, own, found, twin_fails, wrong):
     beside = types.SimpleNamespace(submit=lambda task: types.SimpleNamespace(result=task))
 
     class Pool:
@@ -72,5 +72,5 @@ def test_what_is_not_as_it_should_be_is_printed_and_the_exit_status(monkeypatch,
 
 
 @pytest.mark.slow
-def test_the_proof_comes_out_as_it_should(capsys):
+def test_selftest_succeeds(capsys):
     assert selftest.run() == 0, capsys.readouterr().out

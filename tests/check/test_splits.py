@@ -22,7 +22,7 @@ QUICK = ("split-unmerged",)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.sweep) for name in PAIRS]
 )
-def test_the_bug_is_found_and_its_twin_is_not(name):
+def test_bug_fails_and_corrected_code_passes(name):
     pair = PAIRS[name]
     wrong, right = pair.wrong(3), pair.right(3)
     assert {row.name for row in wrong.failures} & set(pair.expected), wrong
@@ -31,7 +31,7 @@ def test_the_bug_is_found_and_its_twin_is_not(name):
 
 
 @pytest.mark.sweep
-def test_a_counter_that_stands_still_or_is_missing_decides_nothing():
+def test_missing_or_constant_counter_is_not_judged():
     step = cases.symmetric(cases.Parts())
     given = {"dim": 2, "eps": 0.3, "tolerance": 0.0, "claims": "evaluations=4"}
     assert rc.integrator(step, **given, counter=lambda: 7).row("evaluations").status == "INCONCLUSIVE"
@@ -39,7 +39,7 @@ def test_a_counter_that_stands_still_or_is_missing_decides_nothing():
 
 
 @pytest.mark.sweep
-def test_a_tree_that_draws_an_order_is_not_failed_for_another_orbit():
+def test_tree_with_random_order_does_not_fail_on_another_orbit():
     """Without ``order=`` the orbit of ``leap`` is one of six that it may walk; that is no fault of it."""
     report = rc.orbit(cases.SplitNUTS(True, max_depth=1), cases.both_ways(True), cases.logp, depth=1, eps=0.7, dim=2)
     assert not report.failures, report
@@ -49,7 +49,7 @@ def test_a_tree_that_draws_an_order_is_not_failed_for_another_orbit():
 
 
 @pytest.mark.parametrize("claims", ["evaluations", "inverse=1", "evaluations=many"])
-def test_claims_that_make_no_sense_are_refused(claims):
+def test_invalid_claims_are_rejected(claims):
     with pytest.raises(ValueError):
         rc.integrator(cases.both_ways(True), dim=2, claims=claims)
 
@@ -64,7 +64,7 @@ def model():
 
 
 @pytest.mark.sweep
-def test_a_strangers_parts_are_refhmcs(model):
+def test_independent_parts_equal_those_of_refhmc(model):
     """So that what holds of one set of cases holds of the other."""
     q, p = np.array([0.3, -0.8]), np.array([1.1, 0.4])
     for m, part in enumerate(model.parts):
@@ -82,7 +82,7 @@ OWN = {
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("name", list(OWN))
-def test_refhmcs_integrators_pass_with_the_claims_of_their_classes(name, model):
+def test_integrators_of_refhmc_pass_with_their_claims(name, model):
     step, claims = OWN[name]
     assert (step.symplectic, step.reversible, step.order) == (True, "reversible" in claims, int(claims[-1]))
     report = rc.integrator(step, refhmc.Hamiltonian(model), claims=claims, eps=0.3)
@@ -91,7 +91,7 @@ def test_refhmcs_integrators_pass_with_the_claims_of_their_classes(name, model):
     assert judged >= {"inverse", "symplectic", "volume", "order", "small step", "elapsed time"}
 
 
-def test_the_uniforms_of_an_order_are_those_that_refhmc_draws_it_from(model):
+def test_uniforms_of_an_order_reproduce_it_in_refhmc(model):
     kernel = refhmc.HMC(step_size=0.4, n_steps=2, integrator=RandomizedSplit(), metric=Identity())
     q, p = np.array([0.2, 0.5]), np.array([-0.3, 0.9])
     H = refhmc.Hamiltonian(model, Identity())

@@ -121,14 +121,14 @@ SEEN = (full_first_kick, gradient_not_renewed)
 
 
 @pytest.mark.parametrize("step", representatives(SAID_OF_STEPS, SEEN), ids=lambda step: step.__name__)
-def test_a_mistaken_step_is_told_what_it_did(step):
+def test_diagnosis_names_the_mistake_of_a_step(step):
     report = mark(step)
     assert not report.ok
     assert SAID_OF_STEPS[step] in report.diagnosis[0], str(report)
 
 
 @pytest.mark.parametrize("step", [right_leapfrog, swept(right_midpoint)], ids=lambda step: step.__name__)
-def test_a_right_step_passes(step):
+def test_correct_step_passes(step):
     report = mark(step)
     assert report.ok, str(report)
     assert not report.diagnosis
@@ -208,14 +208,14 @@ def mark_tree(transition):
 
 @pytest.mark.parametrize("mistake", SAID_OF_TREES)
 @pytest.mark.sweep
-def test_a_mistaken_nuts_is_told_what_it_did(mistake):
+def test_diagnosis_names_the_mistake_of_nuts(mistake):
     report = mark_tree(students_nuts(mistake))
     assert not report.ok
     assert SAID_OF_TREES[mistake] in report.diagnosis[0], str(report)
 
 
 @pytest.mark.sweep
-def test_a_right_nuts_passes():
+def test_correct_nuts_passes():
     report = mark_tree(students_nuts())
     assert report.ok, str(report)
     assert not report.diagnosis

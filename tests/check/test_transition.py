@@ -52,7 +52,7 @@ def few_weighted_moves(monkeypatch):
 
 
 @pytest.mark.parametrize("name", representatives(QUICK, ["P16", "cap"]))
-def test_a_planted_bug_is_found_and_its_twin_passes(name, few_weighted_moves):
+def test_planted_bug_fails_and_corrected_code_passes(name, few_weighted_moves):
     wrong = found(name)
     assert wrong.diagnosis
     assert any(row.case for row in wrong.failures)
@@ -60,13 +60,13 @@ def test_a_planted_bug_is_found_and_its_twin_passes(name, few_weighted_moves):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SLOW)
-def test_the_other_planted_bugs_are_found_and_their_twins_pass(name):
+def test_other_planted_bugs_fail_and_corrected_code_passes(name):
     found(name)
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("name", ["Barker's rule", "uniforms near one accept", "uniform proposals", "float32"])
-def test_correct_but_odd_kernels_are_in_detailed_balance(name, few_weighted_moves):
+def test_unusual_correct_kernels_are_in_detailed_balance(name, few_weighted_moves):
     report = mutants.report(mutants.ODD[name], 5)
     assert not report.failures, report
     assert report.row("detailed balance").status == PASS
@@ -76,7 +76,7 @@ def test_correct_but_odd_kernels_are_in_detailed_balance(name, few_weighted_move
 @pytest.mark.parametrize(
     "seed", [swept(4), swept(23), swept(32), 55]
 )  # eight starts near the middle missed a way back at these
-def test_of_several_ways_back_far_out_none_is_missed(seed, few_weighted_moves):
+def test_no_reverse_move_of_large_noise_is_missed(seed, few_weighted_moves):
     report = PAIRS["M4"].right(seed)
     assert report.row("detailed balance").status == report.row("acceptance").status == PASS, report
 
@@ -94,7 +94,7 @@ SWEPT = ["noise after acceptance", "clipped in parts", "slow Langevin"]
         *(pytest.param(x, marks=pytest.mark.slow) for x in mutants.NEARLY if x not in (*ALSO_QUICK, *SWEPT)),
     ],
 )
-def test_a_kernel_that_is_nearly_right_is_no_pass(name, few_weighted_moves):
+def test_nearly_right_kernel_does_not_pass(name, few_weighted_moves):
     """Each was a PASS, beside a detailed balance without an answer, or by moves that come nowhere near its fault."""
     report = mutants.report(mutants.NEARLY[name], 4)
     assert report.status != PASS, report
@@ -103,14 +103,14 @@ def test_a_kernel_that_is_nearly_right_is_no_pass(name, few_weighted_moves):
 
 @pytest.mark.sweep
 @pytest.mark.parametrize(("order", "more"), one_in(9, ["first", "last", "both"], [{}, {"turn": True}, {"alpha": 0.99}]))
-def test_a_momentum_that_is_kept_rightly_passes(order, more, few_weighted_moves):
+def test_correctly_kept_momentum_passes(order, more, few_weighted_moves):
     report = mutants.report(mutants.refreshed(order, **more), 6, H=mutants.energy)
     assert report.ok, report
     for name in ("acceptance", "momentum refreshment", "volume", "momentum flip", "stationarity"):
         assert report.row(name).status == PASS, report
 
 
-def test_the_law_of_q_and_of_a_kept_momentum_is_looked_at_by_weighted_moves_too():
+def test_position_and_kept_momentum_are_tested_by_weighted_moves():
     """A refreshment that is not linear is seen by its law alone: p becomes 1.5 |p| in direction."""
 
     def kernel(draws, q, p):
@@ -156,7 +156,7 @@ WRONG_TURNS = {
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("name", [*RIGHT_TURNS, *WRONG_TURNS])
-def test_rules_that_take_turns_are_not_called_stateless_and_not_judged(name):
+def test_alternating_rules_are_inconclusive(name):
     report = mutants.report({**RIGHT_TURNS, **WRONG_TURNS}[name], 2)
     assert report.row("stateless").status == INCONCLUSIVE, report
     assert report.status == INCONCLUSIVE, report
@@ -166,7 +166,7 @@ def test_rules_that_take_turns_are_not_called_stateless_and_not_judged(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(mutants.ODD))
 @pytest.mark.parametrize("seed", range(8))
-def test_correct_but_odd_kernels_do_not_fail_for_any_seed(name, seed):
+def test_unusual_correct_kernels_do_not_fail_for_any_seed(name, seed):
     report = mutants.report(mutants.ODD[name], seed, seconds=6.0)
     assert not report.failures, report
 
@@ -179,7 +179,7 @@ def test_a_kernel_that_raises_on_very_large_noise_only_is_not_failed_for_it(few_
     assert any("OverflowError" in note for note in report.notes)
 
 
-def test_a_cap_on_the_rise_of_the_energy_is_told_from_one_on_its_change(few_weighted_moves):
+def test_cap_on_energy_increase_is_distinguished_from_cap_on_change(few_weighted_moves):
     """Where a proposal is never taken there is no move to be paired: its way back, which is taken, has none."""
     wrong, right = (mutants.report(mutants.with_rule(mutants.capped(both)), 4) for both in (False, True))
     assert "reverse is never taken" in wrong.row("detailed balance").basis, wrong
@@ -189,7 +189,7 @@ def test_a_cap_on_the_rise_of_the_energy_is_told_from_one_on_its_change(few_weig
 
 
 @pytest.mark.sweep
-def test_barkers_rule_is_named_and_not_taken_for_metropolis(few_weighted_moves):
+def test_barkers_rule_is_named(few_weighted_moves):
     report = mutants.report(mutants.ODD["Barker's rule"], 1)
     assert "Barker" in report.row("acceptance").basis
     assert not report.failures, report
@@ -198,7 +198,7 @@ def test_barkers_rule_is_named_and_not_taken_for_metropolis(few_weighted_moves):
 
 @pytest.mark.sweep
 @pytest.mark.parametrize(("accept", "words"), [(mutants.other_sign, "sign"), swept(mutants.without_kinetic, "kinetic")])
-def test_the_pattern_of_a_wrong_acceptance_is_named(accept, words, few_weighted_moves):
+def test_diagnosis_names_a_wrong_acceptance_rule(accept, words, few_weighted_moves):
     report = rc.transition(mutants.with_rule(accept), mutants.logp, dim=2, n_points=3, seed=1)
     assert any(words in text for text in report.diagnosis), report
 
@@ -207,7 +207,7 @@ def test_the_pattern_of_a_wrong_acceptance_is_named(accept, words, few_weighted_
 
 
 @pytest.mark.sweep
-def test_a_momentum_and_a_uniform_may_be_handed_over(few_weighted_moves):
+def test_momentum_and_uniform_may_be_arguments(few_weighted_moves):
     """With an energy of a mass that is not one; the kernel returns its momentum too."""
     mass = np.array([2.0, 0.5])
 
@@ -235,7 +235,7 @@ def test_a_momentum_and_a_uniform_may_be_handed_over(few_weighted_moves):
 
 
 @pytest.mark.sweep
-def test_a_generator_a_draws_and_a_state_object_are_all_understood(few_weighted_moves):
+def test_generator_draws_and_state_object_are_supported(few_weighted_moves):
     def by_generator(rng, q):
         new = q + rng.normal(0.0, 1.0, size=q.shape)
         return new if rng.exponential() > 0.5 * (new @ new - q @ q) else q
@@ -253,7 +253,7 @@ def test_a_generator_a_draws_and_a_state_object_are_all_understood(few_weighted_
         assert report.row("detailed balance").status == PASS, report
 
 
-def test_a_kernel_whose_randomness_cannot_be_recorded_is_judged_by_its_law_alone():
+def test_unrecordable_kernel_is_judged_by_its_distribution():
     def kernel(rng, q):
         rng = np.random.Generator(rng.bit_generator)  # as compiled code does
         new = q + rng.standard_normal(2)
@@ -266,7 +266,7 @@ def test_a_kernel_whose_randomness_cannot_be_recorded_is_judged_by_its_law_alone
 
 
 @pytest.mark.sweep
-def test_a_step_of_next_to_no_length_must_be_accepted(few_weighted_moves):
+def test_step_of_almost_zero_length_must_be_accepted(few_weighted_moves):
     def kernel(draws, q, eps=0.5):
         p = draws.normal(2)
         new_p = p - 0.5 * eps * q
@@ -288,7 +288,7 @@ def gaussian():
 
 
 @pytest.mark.sweep
-def test_a_direction_is_a_decision_though_both_proposals_may_be_refused(few_weighted_moves):
+def test_direction_is_a_decision_although_both_proposals_may_be_rejected(few_weighted_moves):
     """At this seed the flips after it turn both down by themselves, at a point on the way there and not on the way back."""
     report = mutants.report(mutants.ODD["a random direction"], 4, seconds=6.0)
     assert not report.failures, report
@@ -297,7 +297,7 @@ def test_a_direction_is_a_decision_though_both_proposals_may_be_refused(few_weig
 
 @pytest.mark.sweep  # some 6,000 transitions each; by default the laws of tests/kernels/, and DHMC below
 @pytest.mark.parametrize("name", ["identity", "dense", "riemannian", "generalized"])
-def test_refhmc_s_hmc_kernels_pass(name):
+def test_hmc_kernels_of_refhmc_pass(name):
     if name in ("identity", "dense"):
         metric = refhmc.metrics.Identity()
         if name == "dense":
@@ -316,7 +316,7 @@ def test_refhmc_s_hmc_kernels_pass(name):
 @pytest.mark.parametrize(
     ("model", "step_size"), [swept(refhmc.models.CellGrid, 0.7), (refhmc.models.ClosedPopulation, 0.3)]
 )
-def test_refhmc_s_discontinuous_hmc_does_not_fail(model, step_size):
+def test_discontinuous_hmc_of_refhmc_does_not_fail(model, step_size):
     kernel = refhmc.DHMC(step_size=step_size, n_steps=3)
     report = rc.transition(kernel, refhmc.Hamiltonian(model()), n_points=3, seconds=10.0)
     assert not report.failures, report
@@ -333,7 +333,7 @@ def test_a_kernel_that_rejects_everything_is_not_called_stationary():
 
 
 @pytest.mark.sweep
-def test_refhmc_s_nuts_does_not_fail():
+def test_nuts_of_refhmc_does_not_fail():
     kernel = refhmc.NUTS(step_size=0.5, metric=refhmc.metrics.Identity())
     report = rc.transition(kernel, refhmc.Hamiltonian(gaussian()), n_points=3)
     assert not report.failures, report
@@ -374,7 +374,7 @@ def raises_sometimes(draws, q):
 
 @pytest.mark.parametrize("kernel", [raises, gives_nan, wrong_shape, no_array, raises_sometimes])
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_kernel_that_misbehaves_gets_a_row_that_says_so(kernel):
+def test_misbehaving_kernel_is_reported_in_a_row(kernel):
     report = rc.transition(kernel, lambda q: -0.5 * q @ q, dim=2, n_points=3, seconds=2.0)
     assert report.failures
     assert not report.ok
@@ -382,12 +382,12 @@ def test_a_kernel_that_misbehaves_gets_a_row_that_says_so(kernel):
 
 
 @pytest.mark.sweep
-def test_a_kernel_that_changes_its_input_is_told():
+def test_kernel_that_changes_its_input_is_reported():
     report = rc.transition(mutates, lambda q: -0.5 * q @ q, dim=2, n_points=3, seconds=1.0)
     assert report.row("inputs left alone").status == FAIL
 
 
-def test_a_kernel_that_hangs_costs_its_rows_and_no_more():
+def test_kernel_that_hangs_costs_only_its_rows():
     def hangs(draws, q):
         while True:
             time.sleep(0.01)
@@ -399,7 +399,7 @@ def test_a_kernel_that_hangs_costs_its_rows_and_no_more():
     assert all(row.status in (FAIL, NOT_RUN) for row in report.rows if row.name != "inputs left alone")
 
 
-def test_what_is_no_kernel_or_no_law_is_refused():
+def test_invalid_kernel_or_target_is_rejected():
     with pytest.raises(TypeError):
         rc.transition(3, lambda q: 0.0)
     with pytest.raises(TypeError):
@@ -425,7 +425,7 @@ def test_bisection_finds_a_probability_to_rounding():
     np.testing.assert_allclose([p for _, p in chances], [0.2, 0.8 - 1e-9, 1e-9], rtol=1e-7)
 
 
-def test_the_position_s_law_of_an_energy_has_the_momentum_integrated_out():
+def test_position_density_of_an_energy_integrates_out_the_momentum():
     model = refhmc.models.Banana()
     H = refhmc.Hamiltonian(model, refhmc.metrics.Fisher())
     log_pi = position_log_density(H.energy)

@@ -70,7 +70,7 @@ def test_the_batches_of_a_split_have_each_row_once_and_some_leave_a_remainder():
         }
 
 
-def test_transitions_on_a_split_draw_every_order_and_tell_the_baselines_apart():
+def test_transitions_on_a_split_use_every_order_and_distinguish_baselines():
     """All six orders of three parts are drawn, several of them for whole trajectories, and NUTS goes both ways in them; each
     option of the updates is asked for; HMC accepts and rejects."""
     of_trajectories, of_passes, ways, decisions, options = set(), set(), set(), set(), set()
@@ -94,7 +94,7 @@ def test_transitions_on_a_split_draw_every_order_and_tell_the_baselines_apart():
     assert ("sghmc", "cycle", "noise_estimate") in options
 
 
-def test_windows_are_stans_except_from_151_to_199():
+def test_windows_equal_stans_except_from_151_to_199():
     stan = {r.args["tune"]: r.out["phases"] for r in gv.records("warmup_schedule", "stan")}
     stretched = {r.args["tune"]: r.out["phases"] for r in gv.records("warmup_schedule", "stretched")}
     assert {n for n in stan if stan[n] != stretched[n]} == set(range(151, 200))
@@ -107,7 +107,7 @@ def test_the_files_are_small():
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) <= 2_000_000
 
 
-def test_every_file_begins_with_version_generator_and_licence():
+def test_every_file_starts_with_version_generator_and_licence():
     for path in FOLDER.glob("*.jsonl"):
         first = json.loads(path.open().readline())
         assert first["v"] == 1
@@ -115,7 +115,7 @@ def test_every_file_begins_with_version_generator_and_licence():
         assert first["header"]["file"] == path.stem
 
 
-def test_ids_are_unique_and_say_what_they_are():
+def test_ids_are_unique_and_descriptive():
     rows = list(gv.lines())
     assert len({r["id"] for r in rows}) == len(rows)
     assert all(re.fullmatch(rf"{r['op']}/{r['target']}/\d{{4}}", r["id"]) for r in rows)
@@ -162,7 +162,7 @@ VERSION_SEED = int.from_bytes(refhmc.__version__.encode(), "big")
 
 
 @pytest.mark.sweep
-def test_a_twentieth_of_the_records_comes_out_again():
+def test_a_twentieth_of_the_records_is_reproduced():
     pytest.importorskip("mpmath")
     from validation.vectors import files, records
 
@@ -172,7 +172,7 @@ def test_a_twentieth_of_the_records_comes_out_again():
 
 
 @pytest.mark.slow
-def test_a_fiftieth_comes_out_again_at_90_digits():
+def test_a_fiftieth_is_reproduced_at_90_digits():
     pytest.importorskip("mpmath")
     from validation.vectors import files, records
 
@@ -180,7 +180,7 @@ def test_a_fiftieth_comes_out_again_at_90_digits():
         assert records.agrees(r, 90), r["id"]
 
 
-def test_the_generator_answers_inputs_of_ones_own(capsys):
+def test_generator_answers_given_inputs(capsys):
     pytest.importorskip("mpmath")
     from validation.vectors import __main__ as program
 
@@ -222,14 +222,14 @@ def test_a_wrong_number_fails_in_its_row_and_names_the_record():
 
 
 @pytest.mark.parametrize("value", [[1.0], "abc", [[1.0, 2.0, 3.0, 4.0]], None, [1.0, float("nan"), 0.0, 0.0], {}])
-def test_answers_of_another_form_fail_without_a_traceback(value):
+def test_answers_in_wrong_form_fail_without_traceback(value):
     report, name = spoilt("grad", lambda row: row["out"].update(grad=value))
     assert report.row("grad/funnel").status == "FAIL"
     assert report.row("grad/funnel").case == name
 
 
 @pytest.mark.parametrize("kernel", ["hmc", "sgld"])
-def test_an_order_of_the_parts_that_is_not_drawn_is_found(kernel):
+def test_missing_order_of_parts_is_found(kernel):
     """u close to 1 leaves every part in its place."""
     results = []
     for r in gv.records("split_transition", "linear-model"):
@@ -247,7 +247,7 @@ def test_a_wrong_count_fails():
     assert report.row("transition/funnel").case == name
 
 
-def test_single_precision_is_judged_as_such():
+def test_single_precision_has_its_own_tolerances():
     def lower(row):
         return {"id": row.id, "out": {"grad": [float(np.float32(x)) for x in row.out["grad"]]}}
 
@@ -301,7 +301,7 @@ def test_the_command_exports_questions_without_answers(capsys):
     assert not any("out" in row or "tol" in row for row in rows)
 
 
-def test_the_commands_exit_status_says_what_was_found(tmp_path, capsys):
+def test_exit_status_of_the_command(tmp_path, capsys):
     right, wrong, empty = (tmp_path / name for name in ("right", "wrong", "empty"))
     rows = [{"id": r.id, "out": {"grad": r.out["grad"].tolist()}} for r in gv.records("grad", "funnel")]
     right.write_text("\n".join(map(json.dumps, rows)))
