@@ -115,7 +115,7 @@ def test_metric_not_determined_by_seed_is_inconclusive():
 
 
 def test_run_too_short_to_judge_adaptation_does_not_pass():
-    """Its step follows the acceptances until the end; of 40 draws none decides, and that there are 40 draws does not either."""
+    """The step follows the acceptances until the end, so that neither 40 draws nor their number suffices for a PASS."""
 
     def run(draws, tune, seed):
         rng, q, step, record = np.random.default_rng(seed), 0.0, 1.0, []

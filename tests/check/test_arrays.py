@@ -19,7 +19,7 @@ def energy(q, p):
 
 
 def leapfrog(slope, q, p, eps, n, drift=1.0):
-    """In whatever arrays q and p are; ``slope`` is dU/dq."""
+    """Leapfrog step for any array type; ``slope`` is dU/dq."""
     for _ in range(n):
         p = p - 0.5 * eps * slope(q)
         q = q + drift * eps * p
@@ -28,7 +28,7 @@ def leapfrog(slope, q, p, eps, n, drift=1.0):
 
 
 class DeviceArray:
-    """Memory that is not the host's: NumPy may not look at it, ``get`` copies it, and only its own kind may be added."""
+    """Array in device memory: NumPy may not read it, ``get`` copies it, and it can only be added to its own kind."""
 
     __module__ = "cupy"
     __array_priority__ = 1000

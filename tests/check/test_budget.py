@@ -1,4 +1,4 @@
-"""Budgets of the kit: processor seconds of the process and its children, and five times as many by the clock."""
+"""Budgets of the kit: processor seconds of the process and its children, and five times as many of wall-clock time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from refhmc.check.subject.foreign import Foreign, OutOfTime, SubjectHung, watche
 
 
 class Machine:
-    """A machine whose clocks the test moves."""
+    """Machine whose clocks are set by the test."""
 
     def __init__(self, monkeypatch):
         self.clock = self.processor = self.children = 0.0

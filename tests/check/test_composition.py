@@ -1,4 +1,4 @@
-"""JAX models under vmap, grad and Hessians: wrong custom rules are found, right ones are not failed."""
+"""JAX models under vmap, grad and Hessians: wrong custom rules fail, right ones pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What any check does with a subject that raises, is of another dimension, overflows, or is slow."""
+"""Any check on a subject that raises, has another dimension, overflows, or is slow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEAR = ("integrator", "orbit", "transition")  # their checks take the longest
 
 
 def places(by_default: Callable[[Case], bool]) -> Any:
-    """Each function of each case; by default the first of those cases, the others in the sweep."""
+    """Return each function of each case; by default of the first cases, the others in the sweep."""
     cases = [(case, name) if first and by_default(case) else swept(case, name) for case, name, first in PLACES]
     ids = [f"{case.check}-{'-'.join(case.functions)[:30]}-{name}" for case, name, _ in PLACES]
     return pytest.mark.parametrize(("case", "name"), cases, ids=ids)
@@ -37,7 +37,7 @@ of_each_check = places(lambda case: case is FIRST_OF_CHECK[case.check] and case.
 
 
 def raising(function, name: str, good: int, calls: list):
-    """``function``, which raises after so many ``good`` calls with real numbers."""
+    """Return ``function``, which raises after ``good`` calls with real numbers."""
 
     def planted(*arguments, **keywords):
         if not any(np.iscomplexobj(x) for x in arguments):
@@ -87,7 +87,7 @@ def test_function_without_finite_points_does_not_pass():
 
 
 def of_two(function):
-    """``function`` with a matrix of two dimensions in it."""
+    """Return ``function`` with a matrix of two dimensions in it."""
 
     def fixed(q, *more, **keywords):
         np.eye(2) @ q
@@ -147,7 +147,7 @@ def test_exceptions_at_some_points_are_counted():
 
 
 def overflowing(function, name: str, good: int, factor: float):
-    """``function``; after so many calls its numbers times ``factor``, twice, with NumPy's warnings."""
+    """Return ``function``, whose numbers are multiplied by ``factor`` twice after some calls, with NumPy's warnings."""
     calls = [0]
 
     def planted(*arguments, **keywords):
@@ -178,7 +178,7 @@ def test_checks_emit_no_warnings(case, name, good, factor):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock for the kit that only ``clock.passes(seconds)`` moves, and the processor time with it."""
+    """Clock for the kit that only ``clock.passes(seconds)`` advances, with the processor time."""
     now = [1000.0]
     fake = types.SimpleNamespace(monotonic=lambda: now[0], perf_counter=lambda: now[0], process_time=lambda: now[0])
     monkeypatch.setattr(budget, "_children", budget._Children())
@@ -193,7 +193,7 @@ def clock(monkeypatch):
 
 
 def slow(function, clock, seconds: float):
-    """``function``, each call of which takes so many seconds of the clock."""
+    """Return ``function``, each call of which takes some seconds of the clock."""
 
     def timed(*arguments, **keywords):
         clock.passes(seconds)

@@ -19,7 +19,7 @@ ALARM = 1e-6
 
 
 def uniform_p(p) -> float:
-    """p of the test that p-values are uniform."""
+    """Return the p-value of the hypothesis that p-values are uniform."""
     return scipy.stats.kstest(p, "uniform").pvalue
 
 
@@ -85,7 +85,7 @@ def test_fair_bets_rarely_gain_wealth():
 
 
 def test_the_least_detectable_bias_is_detected():
-    """The ranks of a normal shifted by what the power statement says: at least 99 % of the runs go past the threshold."""
+    """For ranks of a normal shifted by the stated power, at least 99 % of the runs exceed the threshold."""
     rng = np.random.default_rng(7)
     n, limit, runs, found = 4000, math.log(1e6), 60, 0
     gamblers = len(evidence.SCORES) * len(evidence.STAKES)
@@ -136,7 +136,7 @@ def test_path_sums_bound_the_wealth_from_below():
 
 @pytest.mark.sweep
 def test_bets_on_paths_are_fair():
-    """Means of five dependent scores against four fresh ones and the start's: 20 is reached by at most one run in 20."""
+    """Means of five dependent scores minus those of four fresh ones and the start: at most one run in 20 reaches 20."""
     rng, runs, reached = np.random.default_rng(4), 400, 0
     for _ in range(runs):
         start = rng.random((600, 3))

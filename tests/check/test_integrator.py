@@ -1,4 +1,4 @@
-"""``check.integrator``: planted bugs fail in their row, what is right (and odd) does not, no traceback escapes."""
+"""``check.integrator``: planted bugs fail in their row, correct code passes even if unusual, and no traceback escapes."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ SOME_SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(
 
 
 def solved_midpoint(q, p, eps):
-    """The implicit midpoint rule on ``ellipse``, solved."""
+    """Make an exact implicit midpoint step on ``ellipse``."""
     half = 0.5 * eps * np.block([[np.zeros((2, 2)), np.eye(2)], [-np.diag(ELLIPSE), np.zeros((2, 2))]])
     z = np.linalg.solve(np.eye(4) - half, (np.eye(4) + half) @ np.concatenate([q, p]))
     return z[:2], z[2:]
@@ -282,7 +282,7 @@ def test_solver_that_fails_silently_at_twice_the_step_is_inefficient(seed):
 @pytest.mark.parametrize("most", [100, 300])  # 100: the implicit midpoint rule of BlackJAX
 @pytest.mark.parametrize("seed", [0, 1])
 def test_solver_that_fails_silently_only_beyond_twice_the_step_is_not_a_failure(most, seed):
-    """A fixed point that returns its last iterate is in order at the declared step, and has no solution at long ones."""
+    """A fixed-point iteration that returns its last iterate is right at the declared step, but has no solution at long ones."""
     tolerance = {100: 1e-6, 300: 1e-10}[most]
     report = foreign.curved_check(foreign.midpoint(tolerance, most, False), seed, tolerance=tolerance)
     row = report.row("solver failure")
@@ -302,7 +302,7 @@ def test_unreported_solver_failure_at_eps_is_wrong_law(seed):
 
 
 def test_a_solve_that_stops_before_its_declared_tolerance_is_not_called_one_of_several_solutions():
-    """Six iterates leave some 1e-6 where 1e-10 was declared: far below what no solver's tolerance would be."""
+    """Six iterations leave an error of about 1e-6 instead of the declared 1e-10."""
     report = foreign.curved_check(foreign.midpoint(1e-10, 6, False), 0, tolerance=1e-10)
     assert report.row("solver failure").status == "FAIL", str(report)
     assert report.row("solver failure").basis.startswith("at eps itself: ")

@@ -1,4 +1,4 @@
-"""The one engine of the kit's rows: the worst case is judged, NaN is the worst of all, and a failing case is made simple."""
+"""Judging of the kit's rows: the worst case counts, NaN is the worst of all, and failing cases are simplified."""
 
 import math
 
@@ -12,7 +12,7 @@ from refhmc.check.subject.foreign import Inconclusive, NotApplicable, OutOfTime,
 
 
 def cases(*pairs, basis="of them"):
-    """A row's function: cases that say which they are."""
+    """Row function whose cases are known."""
     for k, (error, allowed) in enumerate(pairs):
         yield Measured(error, allowed, f"case {k}")
     return basis

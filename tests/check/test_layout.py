@@ -1,4 +1,4 @@
-"""The kit's layout: one door to refhmc, no folder over a public function, nothing heavy for a NumPy function."""
+"""Layout of the kit: one interface to refhmc, no module that shadows a public function, light imports for NumPy code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILES = sorted(KIT.rglob("*.py"))
 
 
 def names_taken(tree: ast.AST):
-    """Every module or name that a file takes by an import statement, as dotted names."""
+    """Return every module or name that a file imports, as dotted names."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -28,14 +28,14 @@ def names_taken(tree: ast.AST):
 
 
 def attributes_of_refhmc(tree: ast.AST):
-    """Every ``refhmc.x`` in the text, whatever import it comes from."""
+    """Return every ``refhmc.x`` in the source, whatever its import."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "refhmc":
             yield f"refhmc.{node.attr}"
 
 
 def inside(name: str) -> bool:
-    """Whether a dotted name is the kit's own, an error or the version."""
+    """Return whether a dotted name is the kit's own, an error or the version."""
     return (name + ".").startswith(("refhmc.check.", "refhmc.errors.", "refhmc.__version__."))
 
 

@@ -1,4 +1,4 @@
-"""check.metric finds wrong metrics, derivatives, energies, forces and momenta, and nothing wrong with odd ones."""
+"""``check.metric`` finds wrong metrics, derivatives, energies, forces and momenta, and passes unusual correct ones."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_metric_that_diverges_at_the_edge_of_its_domain_passes():
 
 @pytest.mark.parametrize("bug", [False, True])
 def test_momentum_drawn_with_a_32_bit_seed_is_tested(bug):
-    """A JAX momentum is seeded with one of 2^32 numbers, which must not become a list of 2^32 probabilities (32 GiB)."""
+    """A JAX momentum has one of 2^32 seeds, which must not become a list of 2^32 probabilities (32 GiB)."""
 
     def mass(q):
         return np.diag(1 + q**2)

@@ -1,4 +1,4 @@
-"""check.minibatch: unbiased stochastic gradients pass, wrongly scaled ones fail, and so does noise that fits another drift."""
+"""``check.minibatch``: unbiased stochastic gradients pass; wrong scales and wrong noise fail."""
 
 import time
 
@@ -43,7 +43,7 @@ def test_gradient_that_is_not_a_sum_over_the_batch_is_inconclusive():
 
 
 def test_gradient_without_memory_alone_does_not_pass():
-    """A sum without the factor n / size, each batch scaled by itself: no sum over the batch, so that nothing decides."""
+    """A mean normalised within each batch is not a sum over the batch, so that no row decides."""
     X = np.random.default_rng(0).standard_normal((500, 3))
 
     def scaled(q, batch):
@@ -96,7 +96,7 @@ def test_memory_is_distinguished_from_randomness(name, said):
 
 
 def test_own_randomness_is_not_a_memory():
-    """Batches of noise beside the gradient: nothing is said of it, for a stochastic gradient may have that."""
+    """Random batches are allowed for a stochastic gradient, so that the row is INCONCLUSIVE."""
     rng, good = np.random.default_rng(0), cases.estimator()
     noisy = rc.minibatch(lambda q, batch: good(q, batch) + rng.normal(size=3), cases.full, cases.N, 6, dim=3)
     assert not noisy.failures

@@ -1,4 +1,4 @@
-"""check.model finds wrong derivatives and densities, and nothing wrong with odd ones; slopes come with honest errors."""
+"""``check.model`` finds wrong derivatives and densities, and passes unusual correct ones; errors of slopes are bounds."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_no_derivative_is_judged_if_all_coordinates_jump():
 
 
 def step_change(q, j, x):
-    """L of Steps with q_j = x, less L."""
+    """Return L of Steps with q_j = x, minus L."""
     if j == 0:
         return 0.5 * (q[0] ** 2 - x**2)
     return Steps.levels[int(x)] - Steps.levels[int(q[1])] if 0 <= x < 4 else -np.inf

@@ -1,4 +1,4 @@
-"""The table of operations is what the oracle answers and what the golden vectors ask."""
+"""The table of operations agrees with the oracle and with the golden vectors."""
 
 from __future__ import annotations
 

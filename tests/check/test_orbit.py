@@ -1,4 +1,4 @@
-"""check.orbit: tree samplers are judged without sampling; refhmc's own NUTS, compiled and as text, is invariant to rounding."""
+"""``check.orbit``: tree samplers are judged without sampling; NUTS of refhmc is invariant to rounding."""
 
 import math
 import re
@@ -77,7 +77,7 @@ def test_numbers_that_are_read_are_split_by_bisection(thorough):
 
 @pytest.mark.parametrize("thorough", [False, True])
 def test_direction_shows_although_likely_sequences_stay(thorough):
-    """On a barrier all likely ends are the start, whichever way the step went."""
+    """On a barrier all likely ends are the start, whichever direction the step took."""
 
     def kernel(draws):
         way = 1 if float(draws.uniform()) < 0.5 else -1
@@ -314,7 +314,7 @@ def test_invalid_arguments_are_rejected():
 
 
 def text_of_nuts(draws, q, p, step_size, max_depth):
-    """The text of refhmc's kernel as ordinary Python, on a leapfrog in NumPy; its questions are asked from ``draws``."""
+    """Return the array implementation of refhmc's kernel with a leapfrog in NumPy; its randomness comes from ``draws``."""
     q, p = np.array(q), np.array(p)
 
     def put(z, q, p):
@@ -364,7 +364,7 @@ def test_compiled_nuts_is_invariant_on_a_tape_of_uniforms():
 @pytest.mark.sweep
 @pytest.mark.parametrize("map_", ["leapfrog", "implicit midpoint"])
 def test_compiled_nuts_is_invariant_at_depth_two(map_):
-    """To 1e-9 within 600 enumerated runs, of which an orbit of eleven starts takes at most 32 each."""
+    """To 1e-9 within 600 enumerated runs; an orbit of eleven starts takes at most 32 each."""
     if map_ == "leapfrog":
         target, step_size = refhmc.models.Gaussian(np.zeros(3), np.eye(3)), 0.35
         parts = {"metric": refhmc.metrics.Identity()}
@@ -382,7 +382,7 @@ def test_compiled_nuts_is_invariant_at_depth_two(map_):
 
 
 def test_the_map_of_a_metric_that_depends_on_the_position_is_its_default():
-    """The implicit midpoint rule, at its default tolerance of 1e-6: no map that can be undone to 1e-9."""
+    """The implicit midpoint rule at its default tolerance of 1e-6 is not reversible to 1e-9."""
     kernel = refhmc.NUTS(step_size=0.1, max_treedepth=2, metric=refhmc.metrics.Fisher())
     report = rc.orbit(kernel, target=refhmc.models.by_name()["banana"](), most_runs=100)
     assert report.row("leap reversible").status == "INCONCLUSIVE", str(report)
@@ -393,7 +393,7 @@ def test_the_map_of_a_metric_that_depends_on_the_position_is_its_default():
 
 
 class OnTape:
-    """``flip`` by comparing numbers that were read beforehand."""
+    """``flip`` by comparison of numbers that were read beforehand."""
 
     def __init__(self, draws, n):
         self.tape = iter([float(draws.uniform()) for _ in range(n)])
@@ -423,7 +423,7 @@ def test_kernel_with_an_array_of_uniforms_is_judged(depth, bug, status):
 
 
 def own_on_a_tape(tape_of, thresholds_of):
-    """``check.orbit`` of refhmc's NUTS at depth 2 with its decisions changed, and what it says of them."""
+    """Return the report of ``check.orbit`` on refhmc's NUTS at depth 2 with modified decisions."""
     target = refhmc.models.Gaussian(np.zeros(2), np.eye(2))
     kernel = refhmc.NUTS(step_size=0.9, max_treedepth=2, metric=refhmc.metrics.Identity())
 
@@ -440,7 +440,7 @@ def own_on_a_tape(tape_of, thresholds_of):
 
 @pytest.mark.sweep
 def test_wrong_decisions_of_a_kernel_on_a_tape_fail():
-    """Two thirds are taken for three quarters; one half, the threshold of a direction, stays."""
+    """Two thirds are replaced by three quarters; one half, the threshold of a direction, stays."""
 
     def tape_of(u):
         return np.where((u >= 0.5) & (u < 0.75), 0.5, u)
@@ -452,7 +452,7 @@ def test_wrong_decisions_of_a_kernel_on_a_tape_fail():
 
 @pytest.mark.sweep
 def test_thresholds_are_verified():
-    """Both sides of a threshold that is none lead to the same end: ordinary runs contradict that law, and it is not judged."""
+    """Both sides of a false threshold lead to one end, which ordinary runs contradict, so that it is INCONCLUSIVE."""
     report = own_on_a_tape(lambda tape: 1 - tape, lambda probabilities: probabilities)
     assert report.row("invariance").status == "INCONCLUSIVE", str(report)
     assert "ordinary runs do not follow" in report.row("invariance").basis
@@ -499,7 +499,7 @@ def test_functions_of_math_are_restored_when_the_kernel_raises():
 
 
 def test_iterative_tree_of_depth_three_that_compares_logarithms_is_decided():
-    """A fixed number of runs, so that the machine does not matter: some 8 processor seconds on one of 2026."""
+    """The number of runs is fixed, so that the machine does not matter."""
     L = cases.IterativeNUTS
     for bug, status in (({"reservoir_off": True}, "FAIL"), ({}, "PASS")):
         tree = L(*cases.QUARTIC, 0.5, 3, **bug)

@@ -146,7 +146,7 @@ for line in sys.stdin:
 
 @pytest.fixture(scope="module")
 def stranger(tmp_path_factory):
-    """The command of the stranger's program with given faults."""
+    """Return the command of the foreign program with given faults."""
     path = tmp_path_factory.mktemp("client") / "stranger.py"
     path.write_text(CLIENT)
     return lambda *faults: [sys.executable, "-I", str(path), *faults]
@@ -154,7 +154,7 @@ def stranger(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def ask():
-    """An answer of the oracle, of one request's fields."""
+    """Return the oracle's answer to one request."""
     oracle = Oracle()
 
     def answer(**fields):
@@ -166,7 +166,7 @@ def ask():
 
 
 def command(*words) -> int:
-    """The exit status of ``refhmc check ...`` in this process."""
+    """Return the exit status of ``refhmc check ...`` in this process."""
     parser = argparse.ArgumentParser(prog="refhmc")
     add_commands(parser.add_subparsers(required=True))
     try:
@@ -215,7 +215,7 @@ def test_the_answer_to_a_step_has_state_energy_tolerance_and_hex(ask):
 
 
 def _funnel_in_many_digits(q, p, eps, n, midpoint: bool):
-    """The leapfrog, or the implicit midpoint rule, in 50 digits."""
+    """Return steps of the leapfrog, or the implicit midpoint rule, in 50 digits."""
     with mpmath.workdps(50):
 
         def force(q):
@@ -733,7 +733,7 @@ def test_the_command_drives_a_program_and_prints_its_reports(stranger, capsys):
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
-    """The program of a client, by its source's name; skips where there is no compiler for it."""
+    """Return the program of a client by its source's name; skip without a compiler."""
 
     @functools.cache
     def make(source: str) -> str:

@@ -1,4 +1,4 @@
-"""pytest's plug-in of the conformance kit: marker, fixture, items for checks, the session's budget, the ledger of nights."""
+"""Pytest plugin of the conformance kit: marker, fixture, parametrized checks, the session's budget, the ledger."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SEEN: list[dict] = []
 
 
 def pretend_integrator(step, H=None, *, dim=None, seed=0):
-    """A check that says what its subject tells it to: ``step`` is the tuple of the rows that fail."""
+    """Check whose report is defined by its subject: ``step`` is the tuple of failing rows."""
     SEEN.append({"seed": seed, "dim": dim})
     failing = step() if callable(step) else step
     rows = [
@@ -42,7 +42,7 @@ def pretend_integrator(step, H=None, *, dim=None, seed=0):
 
 
 def pretend_sampler(kernel, target="funnel", alpha=1e-6, seconds=30.0, *, seed=0):
-    """A statistical check that finds the e-value its subject names."""
+    """Statistical check that finds the e-value that its subject names."""
     SEEN.append({"seed": seed, "alpha": alpha, "e": kernel})
     row = Row("stationarity (e-value)", PASS if kernel < 1 / alpha else FAIL, kernel, 1 / alpha, relation="<")
     return Report("sampler", "pretended", {"log_e": math.log(kernel)}, seed, (row,))
@@ -50,7 +50,7 @@ def pretend_sampler(kernel, target="funnel", alpha=1e-6, seconds=30.0, *, seed=0
 
 @pytest.fixture
 def session(pytester, monkeypatch):
-    """Run a test file with the plug-in and pretended checks; ``session.seen`` is what those were given."""
+    """Run a test file with the plugin and simulated checks; ``session.seen`` has their arguments."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setattr(refhmc.check, "integrator", pretend_integrator, raising=False)
     monkeypatch.setattr(refhmc.check, "sampler", pretend_sampler, raising=False)

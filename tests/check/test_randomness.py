@@ -63,7 +63,7 @@ def test_number_with_two_uses_is_reported():
 
 
 def bent(q):
-    """A law with no straight direction; and its gradient."""
+    """Density without a straight direction, and its gradient."""
     w = q[1] - q[2] ** 2
     return -0.5 * q @ q - 0.1 * q[0] ** 4 - 0.1 * w * w, -q - np.array([0.4 * q[0] ** 3, 0.2 * w, -0.4 * w * q[2]])
 
@@ -83,7 +83,7 @@ def bent_hmc(momentum, uniform):
 
 
 class OfTheCallBefore:
-    """The uniform that decides, or a part of the momentum, is that of the last call."""
+    """Kernel whose uniform number, or part of the momentum, is that of the last call."""
 
     def __init__(self, what):
         self.what, self.u, self.z = what, 0.5, np.zeros(3)
@@ -164,7 +164,7 @@ def test_one_coordinate_at_a_time_does_not_fail():
 
 
 def test_kernels_of_refhmc_pass():
-    """Their uniforms are drawn in compiled code from the bit stream: what can be seen by seeds is."""
+    """Uniforms come from the bit stream in compiled code: only effects of seeds can be observed."""
     model = refhmc.models.Gaussian(np.zeros(2), np.eye(2))
     options = {"step_size": 0.6, "metric": refhmc.metrics.Identity()}
     for kernel in (refhmc.HMC(n_steps=3, **options), refhmc.NUTS(**options)):
@@ -206,7 +206,7 @@ def test_batched_step_in_float32_has_float32_tolerances():
 
 
 def test_chains_in_a_loop_that_skip_their_uniform_when_they_diverge_pass():
-    """The numbers of later chains move, which is no dependence."""
+    """The numbers of later chains shift, which is not a dependence."""
 
     def kernel(rng, q):
         out = q.copy()
@@ -224,7 +224,7 @@ def test_chains_in_a_loop_that_skip_their_uniform_when_they_diverge_pass():
 
 
 def test_equal_decisions_are_found_without_recorded_numbers():
-    """The chance of the false alarm is computed from the chains' own frequencies."""
+    """The probability of the false alarm is computed from the chains' own frequencies."""
 
     def kernel(rng, q):
         new = q + rng.standard_normal(q.shape)
@@ -243,21 +243,21 @@ def test_a_common_step_size_is_not_a_shared_decision():
 
 
 def test_shared_noise_is_named():
-    """The number, the chains that it moves, and by how much it was changed."""
+    """The row names the number, the chains that it moves, and its change."""
     row = mutants.together(mutants.batched(mutants.own_uniforms, mutants.antithetic), 1).row("streams independent")
     assert "one normal (number 1 of its kind) moves the chains [0, 1]" in row.basis
     assert "normal 1: " in row.case
 
 
 def one_coordinate(rng, shape):
-    """The chains have the last momentum in common."""
+    """The chains share the last momentum."""
     p = rng.standard_normal(shape)
     p[:, -1] = p[0, -1]
     return p
 
 
 def of_uniforms(rng, shape):
-    """By the quantiles, every second chain by those of 1 - u."""
+    """Momenta by quantiles; every second chain uses 1 - u."""
     u = rng.random(shape)
     u[1::2] = 1 - u[: 2 * (shape[0] // 2) : 2]
     return scipy.special.ndtri(u)
@@ -270,7 +270,7 @@ def test_noise_that_is_shared_in_part(momenta):
 
 
 def in_common(sizes):
-    """HMC with a step, or a length, that is one number for all chains."""
+    """Return HMC with a step size, or a length, that is one number for all chains."""
 
     def kernel(rng, q):
         eps, n = sizes(rng)
@@ -284,7 +284,7 @@ def in_common(sizes):
 
 
 def one_after_another(rng, q):
-    """Chain after chain, each with one transition or three: how many numbers it takes depends on them."""
+    """Kernel that runs chain after chain with one transition or three, which changes the count of its numbers."""
     step = mutants.hmc(lambda rng: rng.normal(size=3), lambda rng: rng.random())
     new = []
     for x in q:
@@ -305,7 +305,7 @@ def one_after_another(rng, q):
     ],
 )
 def test_numbers_that_chains_may_share_are_no_failure(kernel, status):
-    """A step or a length in common, and numbers that belong to another chain once one takes fewer."""
+    """All chains share a step or a length, and numbers shift to another chain if one takes fewer."""
     for seed in (1, 2, 3):
         report = mutants.together(kernel, seed)
         assert report.row("streams independent").status == status, report

@@ -1,4 +1,4 @@
-"""What a report comes to: PASS only where a row about the law, the map or the function passed."""
+"""Status of a report: PASS only if a row about the distribution, the map or the function passed."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_inefficient_code_is_not_called_exact_without_decisive_rows():
 
 
 def test_every_decisive_row_exists():
-    """A row that is renamed would silently count no more. The names are in the modules' text, each in quotes."""
+    """A renamed row would no longer count. The names are quoted in the modules' source."""
     import refhmc.check
 
     text = ""
@@ -90,7 +90,7 @@ def identity(q):
 
 @pytest.mark.parametrize("dim", [0, -1, 1.5, float("nan"), "two"])
 def test_invalid_dimension_is_rejected(dim):
-    """check.model(dim=0) was a PASS: nothing was looked at, nothing was wrong."""
+    """Without this, check.model(dim=0) would PASS without examining anything."""
     for call in (
         lambda: rc.model(lambda q: -0.5 * q @ q, lambda q: -q, dim=dim),
         lambda: rc.metric(lambda q: np.eye(len(q)), dim=dim),
@@ -107,7 +107,7 @@ def test_invalid_dimension_is_rejected(dim):
 
 @pytest.mark.parametrize("seconds", [-1, 0.0, float("nan")])
 def test_invalid_time_limit_is_rejected(seconds):
-    """check.sampler(seconds=-1) was a PASS of no pair at all."""
+    """Without this, check.sampler(seconds=-1) would PASS without any pair."""
     for call in (
         lambda: rc.sampler(lambda rng, q: q, "normal-1", seconds=seconds),
         lambda: rc.transition(lambda draws, q: q, lambda q: 0.0, dim=1, seconds=seconds),

@@ -37,7 +37,7 @@ LAWS = ("stationarity (e-value)", "law of the draws (KS/AD)")
 
 
 def metropolis(rng, q, logp=NORMAL.log_density, scale=1.5):
-    """A random walk for one point or many."""
+    """Random walk for one point or many."""
     x = q + scale * rng.standard_normal(q.shape)
     return np.where((np.log(rng.random(q.shape[:-1])) < logp(x) - logp(q))[..., None], x, q)
 
@@ -114,7 +114,7 @@ def single_precision(logp, grad):
 
 
 def random_order(logp, grad):
-    """Metropolis in blocks of one coordinate, in an order drawn each time."""
+    """Metropolis in blocks of one coordinate, in a random order."""
 
     def kernel(rng, q):
         for j in rng.permutation(q.shape[-1]):
@@ -127,7 +127,7 @@ def random_order(logp, grad):
 
 
 def gibbs(logp, grad):
-    """For N((0.5, -1), [[1, 0.5], [0.5, 2]])."""
+    """Gibbs sampler of N((0.5, -1), [[1, 0.5], [0.5, 2]])."""
 
     def kernel(rng, q):
         a = 0.5 + 0.25 * (q[..., 1] + 1) + np.sqrt(1 - 0.125) * rng.standard_normal(q.shape[:-1])
@@ -138,7 +138,7 @@ def gibbs(logp, grad):
 
 
 def delayed(logp, grad):
-    """A second, smaller proposal where the first was rejected, with the ratio that keeps detailed balance (d = 1)."""
+    """Metropolis with a second, smaller proposal after a rejection, with the ratio for detailed balance (d = 1)."""
 
     def first(a, b):
         return np.minimum(1.0, np.exp(logp(b) - logp(a)))
@@ -205,7 +205,7 @@ def test_persistent_momentum_with_the_right_flip_passes_in_every_shape_of_state(
 
 @pytest.mark.sweep
 def test_ensemble_passes_if_declared():
-    """Differential evolution: pairs of chains give the direction (in halves, so that the whole keeps the product law)."""
+    """Differential evolution: pairs of chains give the direction (in halves, which preserves the product distribution)."""
 
     def kernel(rng, q):
         q = q.copy()
@@ -241,14 +241,14 @@ def test_kernels_of_refhmc_pass_with_the_whole_budget(kernel, name):
 
 
 def exact_but_lazy(rng, q):
-    """Keeps half of the points, draws the other half anew."""
+    """Ensemble kernel that keeps half of the points and draws the other half again."""
     return np.where(rng.random(q.shape[:-1])[..., None] < 0.5, q, rng.standard_normal(q.shape))
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("runs", [16, 60])
 def test_a_correct_kernel_fails_no_more_often_than_alpha(runs):
-    """At alpha = 0.2 at most what a binomial number of the runs may be."""
+    """At alpha = 0.2 the failures are at most a quantile of a binomial number of the runs."""
     bad = sum(
         bool(rc.sampler(exact_but_lazy, NORMAL, 0.2, batched=True, draws=1100, seed=s).failures) for s in range(runs)
     )
@@ -279,7 +279,7 @@ def test_planted_bug_is_wrong_law(id):
 @pytest.mark.sweep
 @pytest.mark.parametrize("seed", representatives([1, 2], [1]))
 def test_wrong_second_try_is_found_from_few_starts(seed):
-    """When only the ends of paths were bet on, 32,000 starts were a PASS for either seed."""
+    """Bets on the ends of paths alone pass 32,000 starts for either seed."""
     bugs = {bug: planted.batch(planted.delayed, "gaussian", (1.5, 3), (0.5, 2), bug=bug, draws=32000, seed=seed)
             for bug in ("rejections left out", "")}  # fmt: skip
     assert failed(bugs["rejections left out"])[:1] == [LAWS[0]], str(bugs["rejections left out"])
@@ -291,7 +291,7 @@ def test_wrong_second_try_is_found_from_few_starts(seed):
 @pytest.mark.parametrize("bug", ["rejections left out", "ghost forwards", ""])
 @pytest.mark.parametrize("target", ["gaussian", "funnel-3"])
 def test_delayed_rejection_of_one_chain_is_found_in_a_minute(target, bug, seed):
-    """80,000 starts, a minute's on a core by itself."""
+    """80,000 starts, a minute on one core."""
     tries = ((1.5, 3), (0.5, 2)) if target == "gaussian" else ((0.5, 3), (0.1, 3))
     t = targets.from_name(target)
     report = rc.sampler(
@@ -316,7 +316,7 @@ def test_shape_of_the_wrong_distribution_is_reported():
 
 @pytest.mark.sweep
 def test_printed_power_is_that_of_the_bets():
-    """The least shift said to be found with probability 0.99 is found in each of three tries; a tenth of it is not."""
+    """The least shift that is found with probability 0.99 is found in each of three tries; a tenth of it is not."""
     said = rc.sampler(exact_but_lazy, NORMAL, batched=True, draws=4096, transitions=1).row(LAWS[0]).basis
     shift = float(said.split("shift of ")[1].split(" sd")[0])
     assert 0.05 < shift < 0.5
@@ -335,7 +335,7 @@ def test_printed_power_is_that_of_the_bets():
 
 @pytest.mark.parametrize("distance", [2, 16])
 def test_chains_that_share_numbers_are_found_at_any_position(distance):
-    """Chains k and k + 2 of four, and the first and the second half: both of a pair are even, or both odd."""
+    """Chains k and k + 2 of four, and the two halves: both of a pair are even, or both odd."""
 
     def kernel(rng, q):
         k = np.arange(len(q))
@@ -370,7 +370,7 @@ def test_a_kernel_that_never_moves_is_inefficient_not_wrong():
 
 
 def test_more_functions_see_what_the_usual_ones_do_not():
-    """A kernel that keeps every marginal and each pair, but not the product of three signs."""
+    """Kernel that preserves every marginal and each pair, but not the product of three signs."""
 
     def kernel(rng, q):
         x = rng.standard_normal(q.shape)
@@ -560,7 +560,7 @@ def test_a_quantity_of_the_caller_is_ranked_and_a_fit_that_raises_is_a_row():
 
 
 def test_too_few_simulations_do_not_pass():
-    """Averages and autocorrelation hold of a posterior twice as wide; of ranks twenty are too few."""
+    """Averages and autocorrelation of a posterior twice as wide pass; twenty ranks are too few."""
 
     def wide(rng, y):
         return y.mean() * 5 / 6 + 0.8 * rng.standard_normal((100, 1))

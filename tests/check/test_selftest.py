@@ -1,4 +1,4 @@
-"""``refhmc selftest``: in what order it goes, and that it says when something is wrong."""
+"""``refhmc selftest``: its order, and its report of failures."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_missing_or_constant_counter_is_not_judged():
 
 @pytest.mark.sweep
 def test_tree_with_random_order_does_not_fail_on_another_orbit():
-    """Without ``order=`` the orbit of ``leap`` is one of six that it may walk; that is no fault of it."""
+    """Without ``order=`` the orbit of ``leap`` is one of six possible ones, which is not a fault."""
     report = rc.orbit(cases.SplitNUTS(True, max_depth=1), cases.both_ways(True), cases.logp, depth=1, eps=0.7, dim=2)
     assert not report.failures, report
     assert "pass order=" in report.row("stays on the orbit").basis
@@ -59,13 +59,13 @@ def test_invalid_claims_are_rejected(claims):
 
 @pytest.fixture(scope="module")
 def model():
-    """Logistic regression on the seven rows, in three parts."""
+    """Return logistic regression on the seven rows, in three parts."""
     return refhmc.models.LogisticRegression(cases.X, cases.Y).split(3)
 
 
 @pytest.mark.sweep
 def test_independent_parts_equal_those_of_refhmc(model):
-    """So that what holds of one set of cases holds of the other."""
+    """The two sets of cases have equal parts, so that results carry over."""
     q, p = np.array([0.3, -0.8]), np.array([1.1, 0.4])
     for m, part in enumerate(model.parts):
         np.testing.assert_allclose(part.gradient(q), cases.Parts()(m, q), rtol=1e-13)
@@ -113,7 +113,7 @@ KERNELS = [
 
 @pytest.mark.parametrize("integrator", KERNELS)
 def test_hmc_on_a_split_is_in_detailed_balance(integrator, model):
-    """With an order drawn for each trajectory the way back is through the parts in the reversed one."""
+    """With a random order per trajectory the reverse move uses the reversed order."""
     kernel = refhmc.HMC(step_size=0.5, n_steps=2, integrator=integrator, metric=Identity())
     report = rc.transition(kernel, model, n_points=4, seconds=None)
     assert report.row("detailed balance").status == report.row("acceptance").status == "PASS", report
@@ -130,7 +130,7 @@ def test_hmc_in_one_order_is_not(model):
 @pytest.mark.sweep
 @pytest.mark.parametrize("integrator", [RandomizedSplit(), SymmetricSplit()], ids=["randomised", "symmetric"])
 def test_nuts_on_a_split_is_exact_on_enumerated_orbits(integrator, model):
-    """An order that is drawn is put in the place of the uniforms it is drawn from."""
+    """A given order replaces the uniforms from which it is drawn."""
     kernel = refhmc.NUTS(step_size=0.6, max_treedepth=1, integrator=integrator, metric=Identity())
     report = rc.orbit(kernel, target=model, depth=1, most_runs=400, seconds=None)
     assert report.row("invariance").status == "PASS", report

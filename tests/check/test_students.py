@@ -148,7 +148,7 @@ def leap(q, p, eps):
 
 
 def students_nuts(mistake=None):
-    """Hoffman and Gelman's Algorithm 3 with the candidates chosen as the tree grows, three doublings."""
+    """Hoffman and Gelman's Algorithm 3 with candidates chosen while the tree grows, three doublings."""
 
     def transition(draws, q, p, eps):
         log_slice = log_density(q) - 0.5 * p @ p + np.log1p(-draws.uniform())

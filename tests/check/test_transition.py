@@ -1,4 +1,4 @@
-"""refhmc.check.transition: what it must find, what it must pass, and what it says of code that misbehaves."""
+"""``check.transition``: bugs that it must find, kernels that it must pass, and reports on misconduct."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def found(name: str) -> rc.Report:
 
 @pytest.fixture
 def few_weighted_moves(monkeypatch):
-    """For what the exact rows tell; that the rows of the law are as sharp as they say needs them all."""
+    """Use few weighted moves for tests of the exact rows; the power of the statistical rows needs all of them."""
     monkeypatch.setattr(stationarity, "LOOKS", (500,))
 
 
@@ -95,7 +95,7 @@ SWEPT = ["noise after acceptance", "clipped in parts", "slow Langevin"]
     ],
 )
 def test_nearly_right_kernel_does_not_pass(name, few_weighted_moves):
-    """Each was a PASS, beside a detailed balance without an answer, or by moves that come nowhere near its fault."""
+    """These kernels must not PASS while detailed balance is INCONCLUSIVE, nor by moves far from their fault."""
     report = mutants.report(mutants.NEARLY[name], 4)
     assert report.status != PASS, report
     assert any(name in report.verdict for name in ("detailed balance", "WRONG LAW")), report
@@ -111,7 +111,7 @@ def test_correctly_kept_momentum_passes(order, more, few_weighted_moves):
 
 
 def test_position_and_kept_momentum_are_tested_by_weighted_moves():
-    """A refreshment that is not linear is seen by its law alone: p becomes 1.5 |p| in direction."""
+    """A refreshment that is not linear only shows in the distribution: p becomes 1.5 |p| in direction."""
 
     def kernel(draws, q, p):
         z = draws.normal(2)
@@ -173,14 +173,14 @@ def test_unusual_correct_kernels_do_not_fail_for_any_seed(name, seed):
 
 @pytest.mark.sweep
 def test_a_kernel_that_raises_on_very_large_noise_only_is_not_failed_for_it(few_weighted_moves):
-    """exp of an energy's rise overflows at this seed, on normals of size 7."""
+    """exp of an energy increase overflows at this seed, on normals of size 7."""
     report = mutants.report(mutants.ODD["Barker's rule"], 31)
     assert report.ok, report
     assert any("OverflowError" in note for note in report.notes)
 
 
 def test_cap_on_energy_increase_is_distinguished_from_cap_on_change(few_weighted_moves):
-    """Where a proposal is never taken there is no move to be paired: its way back, which is taken, has none."""
+    """If a proposal is never taken there is no move to pair: its reverse, which is taken, has none."""
     wrong, right = (mutants.report(mutants.with_rule(mutants.capped(both)), 4) for both in (False, True))
     assert "reverse is never taken" in wrong.row("detailed balance").basis, wrong
     assert "P = 0 at" in wrong.row("acceptance").basis, wrong
@@ -208,7 +208,7 @@ def test_diagnosis_names_a_wrong_acceptance_rule(accept, words, few_weighted_mov
 
 @pytest.mark.sweep
 def test_momentum_and_uniform_may_be_arguments(few_weighted_moves):
-    """With an energy of a mass that is not one; the kernel returns its momentum too."""
+    """The energy has a non-unit mass, and the kernel returns its momentum too."""
     mass = np.array([2.0, 0.5])
 
     def H(q, p):
@@ -289,7 +289,7 @@ def gaussian():
 
 @pytest.mark.sweep
 def test_direction_is_a_decision_although_both_proposals_may_be_rejected(few_weighted_moves):
-    """At this seed the flips after it turn both down by themselves, at a point on the way there and not on the way back."""
+    """At this seed the flips reject both by themselves, at a point of the forward move and not of the reverse one."""
     report = mutants.report(mutants.ODD["a random direction"], 4, seconds=6.0)
     assert not report.failures, report
     assert report.row("detailed balance").status == PASS
@@ -410,7 +410,7 @@ def test_invalid_kernel_or_target_is_rejected():
 
 
 def test_bisection_finds_a_probability_to_rounding():
-    """A uniform decides among three outcomes, one of them 1e-9 wide and out of any grid's sight but for its neighbours."""
+    """A uniform decides among three outcomes, one of them 1e-9 wide, which only its neighbours show on a grid."""
 
     def play(script):
         u = script.get("uniform", [0.5])[0]

@@ -1,4 +1,4 @@
-"""The golden vectors: refhmc agrees with all of them, they can be made anew, and wrong results are found out."""
+"""Golden vectors: refhmc agrees with all of them, they can be generated again, and wrong results fail."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_answers_have_34_digits():
 
 
 def test_tolerances_are_those_of_rounding():
-    """Zero only where the answer is, and far below it, except where SoftAbs is sharp: its force hangs on last bits."""
+    """Zero only if the answer is, and far below it, except where SoftAbs is sharp and its force depends on the last bits."""
     for r in gv.records():
         sharpness = r.args.get("alpha", 1.0)
         for key, tol in r.tol.items():
@@ -197,7 +197,7 @@ def test_generator_answers_given_inputs(capsys):
 
 
 def spoilt(op, spoil, target="funnel"):
-    """A report on right answers, one of which ``spoil`` changed."""
+    """Return a report on right answers, one of which ``spoil`` changed."""
     rows = [{"id": r.id, "out": {key: as_json(value) for key, value in r.out.items()}} for r in gv.records(op, target)]
     spoil(rows[2])
     return gv.compare([json.dumps(row) for row in rows], op=op), rows[2]["id"]
@@ -230,7 +230,7 @@ def test_answers_in_wrong_form_fail_without_traceback(value):
 
 @pytest.mark.parametrize("kernel", ["hmc", "sgld"])
 def test_missing_order_of_parts_is_found(kernel):
-    """u close to 1 leaves every part in its place."""
+    """u close to 1 leaves every part in place."""
     results = []
     for r in gv.records("split_transition", "linear-model"):
         if r.args["kernel"] == kernel and r.args.get("integrator", "") != "naive-split" and len(r.args["rows"]) == 5:
