@@ -1,4 +1,4 @@
-"""Subjects that speak other arrays than NumPy's: JAX, Torch, and one that will not be converted by itself, as CuPy's.
+"""Subjects on JAX, Torch and other arrays, also arrays like CuPy's that are not converted implicitly.
 
 JAX and Torch are not among the test requirements: their tests are skipped where they are not installed.
 """
@@ -86,7 +86,7 @@ def test_arrays_on_a_device(drift):
     def step(q, p, eps, n):
         return leapfrog(lambda x: x / widths / widths + x**3, q, p, eps, n, drift)
 
-    # H speaks NumPy; the step does not.
+    # H takes NumPy arrays; the step does not.
     options = {"H": rc.adapters.on_host(energy), "dim": 3, "eps": 0.1, "like": DeviceArray(np.zeros(1))}
     report = rc.integrator(step, **options)
     if drift != 1.0:

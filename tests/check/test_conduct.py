@@ -31,7 +31,7 @@ def places(by_default: Callable[[Case], bool]) -> Any:
     return pytest.mark.parametrize(("case", "name"), cases, ids=ids)
 
 
-# In all its shapes but two, which take a second each.
+# All forms except two, which take a second each.
 of_each_function = places(lambda case: [case.check, *case.functions] not in SLOW)
 of_each_check = places(lambda case: case is FIRST_OF_CHECK[case.check] and case.check != "transition")
 
@@ -235,8 +235,8 @@ def test_budget_is_kept_up_to_one_call(clock, check, each):
 @pytest.mark.sweep
 def test_unfinished_rows_name_the_time_limit(clock):
     report = rc.integrator(slow(step, clock, 1.0), H, dim=2, seconds=40.0, seconds_per_call=None)
-    said = {row.status: row.basis for row in report.rows if "time limit of 40 s" in row.basis}
-    assert said, str(report)
+    unfinished = {row.status: row.basis for row in report.rows if "time limit of 40 s" in row.basis}
+    assert unfinished, str(report)
     whole = rc.integrator(slow(step, clock, 1.0), H, dim=2, seconds=None, seconds_per_call=None)
     assert "time limit" not in str(whole)
     assert not whole.inconclusive, str(whole)

@@ -1,4 +1,4 @@
-"""The statistics behind the sampler check: tails that are right far out, p-values that are uniform, bets that are fair.
+"""Statistics of ``check.sampler``: accurate extreme tails, uniform p-values, fair bets.
 
 Each statistical assertion here has a false-alarm rate of at most 1e-6 over seeds; the seeds are fixed.
 """

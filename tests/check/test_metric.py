@@ -113,11 +113,11 @@ def test_momentum_tests_have_the_stated_false_alarm_rate(monkeypatch):
     ("arguments", "row", "words"),
     [
         ((lambda q: 1 / 0,), "answers", "ZeroDivisionError"),
-        ((lambda q: np.full((2, 2), np.nan),), "answers", "finite nowhere"),
+        ((lambda q: np.full((2, 2), np.nan),), "answers", "not finite"),
         ((lambda q: np.ones(2),), "answers", "shape"),
         ((lambda q: np.eye(2), lambda q: np.zeros((2, 2))), "answers", "shape"),
         ((lambda q: np.eye(2), None, lambda rng, q: rng.normal(size=3)), "answers", "shape"),
-        ((lambda q: np.eye(2) * np.exp(q.fill(0.5) or 0),), "inputs left alone", "not what it was"),
+        ((lambda q: np.eye(2) * np.exp(q.fill(0.5) or 0),), "inputs left alone", "changed"),
     ],
 )
 def test_misconduct_is_reported_in_a_row(arguments, row, words):

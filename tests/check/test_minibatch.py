@@ -73,7 +73,7 @@ def pair(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "words"),
     [
         swept("B10", "each part has a complete prior"),
         swept("B12", "the remaining rows are dropped"),
@@ -81,17 +81,17 @@ def pair(name):
         swept("B18", "normalisation in the batch"),
     ],
 )
-def test_diagnosis_of_a_wrong_sum(name, said):
-    assert said in " ".join(pair(name).wrong(3).diagnosis)
+def test_diagnosis_of_a_wrong_sum(name, words):
+    assert words in " ".join(pair(name).wrong(3).diagnosis)
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "words"),
     [("B15", "have 5 answers in turn"), ("B17", "kept between calls"), ("B19", "kept between calls")],
 )
-def test_memory_is_distinguished_from_randomness(name, said):
+def test_memory_is_distinguished_from_randomness(name, words):
     row = pair(name).wrong(3).row("no memory")
-    assert said in row.basis
+    assert words in row.basis
     assert row.severity == "wrong law"
 
 

@@ -56,7 +56,7 @@ def test_unusual_correct_code_passes_for_all_seeds(name):
         assert report.ok, str(report)
 
 
-# Data of a size that takes seconds; "normal-100" is the model of "gaussian-3".
+# These take seconds because of the size of their data; "normal-100" is the model of "gaussian-3".
 OURS = {name: make for name, make in MODELS.items() if name != "normal-100"} | {
     "fitzhugh-nagumo": lambda: refhmc.models.FitzHughNagumo(
         load_json("fitzhugh_nagumo")["y"][:20], times=np.linspace(0.0, 1.0, 20)
@@ -269,13 +269,13 @@ def mutates(q):
     ("logp", "grad", "row", "words"),
     [
         (raises, None, "answers", "no data"),
-        (lambda q: np.nan, lambda q: q, "answers", "finite nowhere"),
+        (lambda q: np.nan, lambda q: q, "answers", "not finite"),
         (lambda q: "low", None, "answers", "not an array of numbers"),
         (lambda q: None, None, "answers", "not an array of numbers"),
         (normal, raises, "answers", "no data"),
         (normal, lambda q: -q[:1], "answers", "shape"),
         (normal, lambda q: -q * np.nan, "answers", "not finite where logp is"),
-        (normal, mutates, "inputs left alone", "not what it was"),
+        (normal, mutates, "inputs left alone", "changed"),
         (lambda q: normal(q) + 1j, lambda q: -q, "answers", "complex"),
     ],
 )

@@ -1,8 +1,8 @@
-"""The conformance kit on code with known faults: every planted bug FAILs where it should, and no correct twin FAILs.
+"""The conformance kit on code with known faults: every planted bug fails in its row, and no corrected code fails.
 
-The bugs and their twins are in ``refhmc/check/mutants``. A wrong FAIL of a twin would make every report doubtful, so the twins
-run over 20 seeds. This is the slow gate; by default the tests of each check run its own pairs with one seed. The
-statistical checks among them have alpha 1e-6 a call: that any twin fails by accident has a chance below 1e-3.
+The bugs and the corrected codes are in ``refhmc/check/mutants``. A false FAIL would make every report doubtful, so the
+corrected codes run with 20 seeds. This is the slow gate; by default the tests of each check run its own pairs with one seed.
+The statistical checks have alpha = 1e-6 per call, so that the probability of any false FAIL here is below 1e-3.
 """
 
 from __future__ import annotations

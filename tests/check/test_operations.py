@@ -36,7 +36,7 @@ def test_the_records_answer_in_the_fields_of_the_table():
 
 def test_all_operations_of_the_oracle_are_in_the_table():
     told = Oracle().answer({"op": "capabilities"})["ops"]
-    # A program may make a momentum of normals; the oracle's is given with a transition.
+    # A program may compute a momentum from normals; the oracle receives the momentum with the transition.
     assert set(told) == {op for op, has in OPERATIONS.items() if has.ranks or op in ("capabilities", "batch")} - {
         "momentum"
     }

@@ -31,7 +31,7 @@ from tests.helpers.sweeps import swept
 CLIENTS = ROOT / "validation" / "clients"
 FUNNEL = {"target": "funnel", "args": {"n": 2}}
 
-# A stranger's program: HMC on the funnel, and a sampler that chooses among all states of a doubled trajectory.
+# A user's program: HMC on the funnel, and a sampler that selects among all states of a doubled trajectory.
 CLIENT = """
 import json, math, os, sys, time
 
@@ -89,7 +89,7 @@ def answer(r):
         if "float32" in faults:
             more["precision"] = "float32"
         ops = [name for name in ("logp", "grad", "partial_grad", "step", "transition") if "no-" + name not in faults]
-        return {"name": "stranger", "ops": ops, "target": "funnel", "args": {"n": 2}, "dim": 3, "eps": 0.1, **more}
+        return {"name": "client", "ops": ops, "target": "funnel", "args": {"n": 2}, "dim": 3, "eps": 0.1, **more}
     if "no-" + op in faults:
         return {"error": {"code": "not_supported", "message": "not here"}}
     if op == "logp":
@@ -145,9 +145,9 @@ for line in sys.stdin:
 
 
 @pytest.fixture(scope="module")
-def stranger(tmp_path_factory):
+def client(tmp_path_factory):
     """Return the command of the foreign program with given faults."""
-    path = tmp_path_factory.mktemp("client") / "stranger.py"
+    path = tmp_path_factory.mktemp("client") / "client.py"
     path.write_text(CLIENT)
     return lambda *faults: [sys.executable, "-I", str(path), *faults]
 
@@ -240,7 +240,7 @@ def _funnel_in_many_digits(q, p, eps, n, midpoint: bool):
 
 @pytest.mark.parametrize("method", ["leapfrog", "implicit_midpoint"])
 def test_tolerance_of_a_step_covers_its_error_and_is_tight(ask, method):
-    # The leapfrog's steps are at times long against the neck's scale: Jacobians of 1e6 and more are among them.
+    # Some leapfrog steps are long relative to the scale of the neck: there are Jacobians of 1e6 and more.
     rng, errors = np.random.default_rng(5), []
     midpoint = method != "leapfrog"
     for n in (1, 4) if midpoint else (1, 20, 60):
@@ -330,7 +330,7 @@ def test_a_transition_replays_recorded_randomness_and_places_the_directions(ask)
         assert np.array_equal(array(found["q"]), went.q)
         assert found["uniforms_used"] == went.uniforms_used
         assert float(found["tol"]) < 1e-10
-    # Of a tape for NUTS the first of each doubling is its direction.
+    # The first number of each doubling on a tape for NUTS is its direction.
     places, k = [], 0
     for doubling in range(4):
         places.append(k)
@@ -495,8 +495,8 @@ def test_the_oracle_is_quiet_when_its_reader_leaves():
 
 
 @pytest.mark.sweep
-def test_correct_program_passes_and_missing_operations_are_not_run(stranger):
-    outcome = check_program(stranger(), what=["metric", "integrator"])
+def test_correct_program_passes_and_missing_operations_are_not_run(client):
+    outcome = check_program(client(), what=["metric", "integrator"])
     assert outcome.status() == 0, str(outcome)
     metric, integrator = outcome.reports
     assert integrator.ok
@@ -504,25 +504,25 @@ def test_correct_program_passes_and_missing_operations_are_not_run(stranger):
     assert integrator.row("order").status == "PASS"
 
 
-def test_program_without_the_requested_operation_is_undecided(stranger):
-    outcome = check_program(stranger("no-step"), what=["integrator"])
+def test_program_without_the_requested_operation_is_undecided(client):
+    outcome = check_program(client("no-step"), what=["integrator"])
     assert outcome.status() == 3
     assert outcome.reports[0].not_run[0].basis == "the program has no step"
 
 
 @pytest.mark.slow
-def test_a_right_programs_density_is_the_targets_and_a_wrong_one_is_found(stranger):
-    right = check_program(stranger(), what=["model"])
+def test_a_right_programs_density_is_the_targets_and_a_wrong_one_is_found(client):
+    right = check_program(client(), what=["model"])
     assert right.status() == 0, str(right)
     assert right.reports[0].row("normaliser").status == "PASS"
-    wrong = check_program(stranger(), what=["model"], target="gaussian-3-10", args={})
+    wrong = check_program(client(), what=["model"], target="gaussian-3-10", args={})
     assert wrong.status() == 1
     assert wrong.reports[0].row("normaliser").status == "FAIL"
 
 
 @pytest.mark.slow
-def test_answers_in_float32_have_float32_tolerances(stranger):
-    outcome = check_program(stranger("float32"), what=["integrator"])
+def test_answers_in_float32_have_float32_tolerances(client):
+    outcome = check_program(client("float32"), what=["integrator"])
     assert outcome.status() == 0, str(outcome)
     assert any("23 bits" in note or "24 bits" in note for note in outcome.reports[0].notes)
 
@@ -530,19 +530,19 @@ def test_answers_in_float32_have_float32_tolerances(stranger):
 @pytest.mark.parametrize(
     ("fault", "words"), [("crash", "the last words"), swept("hang", "no answer to 'step' within 0.4 s")]
 )
-def test_program_that_crashes_or_hangs_exits_with_4_after_other_checks(stranger, fault, words):
+def test_program_that_crashes_or_hangs_exits_with_4_after_other_checks(client, fault, words):
     began = time.monotonic()
     timeout = 0.4 if fault == "hang" else 10.0
-    # (A transition of HMC calls step's own function, not the operation.)
-    outcome = check_program(stranger(fault), what=["integrator", "transition"], timeout=timeout, seconds=0.1)
+    # (A transition of HMC calls the function of step itself, not the operation.)
+    outcome = check_program(client(fault), what=["integrator", "transition"], timeout=timeout, seconds=0.1)
     assert outcome.status() == 4
     assert words in outcome.stops[0]
     assert outcome.reports[1].row("answers").status == "PASS"
     assert time.monotonic() - began < 30
 
 
-def test_program_is_ended_with_its_children(stranger):
-    with Program(stranger("child", "hang"), seconds=0.5) as program:
+def test_program_is_ended_with_its_children(client):
+    with Program(client("child", "hang"), seconds=0.5) as program:
         program.ask("logp", q=[0, 0, 0])
         with pytest.raises(ProgramStopped, match="no answer"):
             program.ask("step", q=[0, 0, 0], p=[0, 0, 0])
@@ -629,38 +629,38 @@ def test_long_error_message_is_cut(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "says", ['"dim": 1e999', '"dim": 1000000000000', '"dim": 2, "tolerance": "soft"', '"dim": "wide"']
+    "fields", ['"dim": 1e999', '"dim": 1000000000000', '"dim": 2, "tolerance": "soft"', '"dim": "wide"']
 )
-def test_invalid_capabilities_are_rejected(tmp_path, says):
+def test_invalid_capabilities_are_rejected(tmp_path, fields):
     program = "import sys\nfor text in sys.stdin:\n    print('{\"id\": 1, ' + sys.argv[1] + '}', flush=True)\n"
-    (tmp_path / "says.py").write_text(program)
+    (tmp_path / "fields.py").write_text(program)
     with pytest.raises(ValueError, match="capabilities"):
-        check_program([sys.executable, "-I", str(tmp_path / "says.py"), says], what=["integrator"])
+        check_program([sys.executable, "-I", str(tmp_path / "fields.py"), fields], what=["integrator"])
 
 
 @pytest.mark.sweep
-def test_a_transition_that_asks_for_its_randomness_is_enumerated(stranger):
-    right = check_program(stranger("tree"), what=["orbit"], eps=0.4, depth=1, seconds=20)
+def test_a_transition_that_asks_for_its_randomness_is_enumerated(client):
+    right = check_program(client("tree"), what=["orbit"], eps=0.4, depth=1, seconds=20)
     assert right.status() == 0, str(right)
     assert right.reports[0].row("invariance").status == "PASS"
-    wrong = check_program(stranger("tree", "unweighted"), what=["orbit"], eps=0.4, depth=1, seconds=20)
+    wrong = check_program(client("tree", "unweighted"), what=["orbit"], eps=0.4, depth=1, seconds=20)
     assert wrong.reports[0].row("invariance").status == "FAIL"
 
 
-def test_the_parts_of_a_program_are_added_up(stranger):
-    right = check_program(stranger(), what=["minibatch"], parts=2)
+def test_the_parts_of_a_program_are_added_up(client):
+    right = check_program(client(), what=["minibatch"], parts=2)
     assert right.status() == 0, str(right)
     assert right.reports[0].row("sum of the parts").status == "PASS"
-    wrong = check_program(stranger("whole-prior"), what=["minibatch"], parts=2)
+    wrong = check_program(client("whole-prior"), what=["minibatch"], parts=2)
     assert [row.name for row in wrong.reports[0].failures] == ["sum of the parts"]
-    unasked = check_program(stranger(), what=["minibatch"])
+    unasked = check_program(client(), what=["minibatch"])
     assert unasked.status() == 3
-    assert unasked.reports[0].not_run[0].basis == "no number of parts is given"
+    assert unasked.reports[0].not_run[0].basis == "the number of parts is not given"
 
 
 @pytest.mark.sweep
-def test_hmc_in_a_program_passes_the_transition_check(stranger):
-    outcome = check_program(stranger(), what=["transition"], eps=0.3, seconds=20)
+def test_hmc_in_a_program_passes_the_transition_check(client):
+    outcome = check_program(client(), what=["transition"], eps=0.3, seconds=20)
     assert outcome.status() == 0, str(outcome)
     assert outcome.reports[0].row("acceptance").status == "PASS"
 
@@ -668,8 +668,8 @@ def test_hmc_in_a_program_passes_the_transition_check(stranger):
 # ----------------------------------------------------------------------------------------------- the command line
 
 
-def test_usage_errors_end_with_2(stranger, capsys):
-    client = subprocess.list2cmdline(stranger())
+def test_usage_errors_end_with_2(client, capsys):
+    client = subprocess.list2cmdline(client())
     for words in (
         ["check"],
         ["check", "integrator"],
@@ -716,15 +716,15 @@ def test_python_functions_are_examined_by_name(tmp_path, monkeypatch, capsys):
     assert "reversible" in [row["name"] for row in report["rows"] if row["status"] == "FAIL"]
 
 
-def test_the_command_drives_a_program_and_prints_its_reports(stranger, capsys):
-    words = ["check", "--cmd", subprocess.list2cmdline(stranger("half-drift")), "--what", "integrator", "--json"]
+def test_the_command_drives_a_program_and_prints_its_reports(client, capsys):
+    words = ["check", "--cmd", subprocess.list2cmdline(client("half-drift")), "--what", "integrator", "--json"]
     assert command(*words) == 1
     report = json.loads(capsys.readouterr().out)
     assert report["check"] == "integrator"
-    assert report["subject"] == "stranger"
+    assert report["subject"] == "client"
     failed = [row["name"] for row in report["rows"] if row["status"] == "FAIL"]
     assert {"order", "elapsed time"} <= set(failed)
-    assert command("check", "--cmd", subprocess.list2cmdline(stranger("crash")), "--what", "integrator") == 4
+    assert command("check", "--cmd", subprocess.list2cmdline(client("crash")), "--what", "integrator") == 4
     assert "the last words" in capsys.readouterr().out
 
 
@@ -780,10 +780,10 @@ def test_the_shipped_clients_answer_as_the_oracle_does(compiled, ask, source):
             client.ask("hess", q=hexes(q))
         assert refused.value.code == "not_supported"
         tiny, great = np.array([0.0, 5e-324, -2.5e-310]), np.array([0.0, 1.7e308, -np.pi * 1e-300])
-        for odd in (tiny, great):  # the extremes of hex floats arrive as they are
+        for extreme in (tiny, great):  # the extremes of hex floats arrive as they are
             assert (
-                array(client.ask("transition", q=hexes(odd), p0=hexes(0 * odd), u=["1"], n=0)["q"]).tobytes()
-                == odd.tobytes()
+                array(client.ask("transition", q=hexes(extreme), p0=hexes(0 * extreme), u=["1"], n=0)["q"]).tobytes()
+                == extreme.tobytes()
             )
 
 

@@ -20,7 +20,7 @@ from refhmc.check.report import FAIL, INEFFICIENT, PASS, Report, Row, inconclusi
 
 pytest_plugins = ["pytester"]
 
-# A pytest run inside this process forgets what it was first to import, and compiled modules cannot be imported twice.
+# An in-process pytest run removes the modules that it imported first, and compiled modules cannot be imported twice.
 for module in ("numpy.fft", "scipy.integrate", "scipy.stats", "refhmc.core.compiled", "refhmc.sampling.sample"):
     importlib.import_module(module)
 for found in pkgutil.walk_packages(refhmc.check.__path__, "refhmc.check."):
@@ -187,15 +187,15 @@ def test_ledger_multiplies_sessions_and_fails_at_its_bound(session, pytester):
     """
     outcomes = []
     for _ in range(4):
-        result = session(text, "--refhmc-alpha", "1e-6", "--refhmc-ledger", "nights.jsonl", "--refhmc-version", "v1")
+        result = session(text, "--refhmc-alpha", "1e-6", "--refhmc-ledger", "ledger.jsonl", "--refhmc-version", "v1")
         outcomes.append(result.ret == 0)
-    # The bound is 1 / (1e-6 / 2 * 6 / pi^2) = 3.3e6; 200^2 = 4e4 and 200^3 = 8e6. No night by itself is remarkable.
+    # The bound is 1 / (1e-6 / 2 * 6 / pi^2) = 3.3e6; 200^2 = 4e4 and 200^3 = 8e6. No single session is significant.
     assert outcomes == [True, True, False, False]
     result.stdout.fnmatch_lines(["*evidence*10^9.2*"])
-    lines = [json.loads(line) for line in (pytester.path / "nights.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (pytester.path / "ledger.jsonl").read_text().splitlines()]
     assert [line["log_product"] for line in lines] == pytest.approx([k * math.log(200) for k in (1, 2, 3, 4)])
-    assert len({line["seed"] for line in lines}) == 4  # fresh every night
-    fresh = session(text, "--refhmc-ledger", "nights.jsonl", "--refhmc-version", "v2")
+    assert len({line["seed"] for line in lines}) == 4  # a new seed in every session
+    fresh = session(text, "--refhmc-ledger", "ledger.jsonl", "--refhmc-version", "v2")
     fresh.assert_outcomes(passed=1)  # another version of the code starts anew
 
 
@@ -241,7 +241,7 @@ def test_plugin_costs_other_sessions_nothing():
 
 
 def test_seed_counts_once_and_truncated_line_is_ignored(tmp_path):
-    ledger = Ledger(tmp_path / "nights.jsonl", 1e-3)
+    ledger = Ledger(tmp_path / "ledger.jsonl", 1e-3)
     assert ledger.entries() == []
     first = ledger.add("a", "v", 1, 0.7)
     assert ledger.add("a", "v", 1, 50.0) == first
@@ -260,8 +260,8 @@ def test_seed_counts_once_and_truncated_line_is_ignored(tmp_path):
 
 @pytest.mark.sweep
 def test_running_product_of_correct_code_rarely_reaches_its_bound():
-    # Nights of bets on a fair coin. Ville: P(ever >= 1/alpha) <= alpha; 4,000 runs at alpha = 0.05 give at most 200 + 4.5 sd
-    # = 262 crossings, with a chance of 3e-6 that more come by accident. With 80 nights to look at.
+    # 80 sessions of bets on a fair coin. Ville: P(ever >= 1/alpha) <= alpha; 4,000 runs at alpha = 0.05 give at most
+    # 200 + 4.5 sd = 262 crossings, and more occur by chance with probability 3e-6.
     rng = np.random.default_rng(7)
     gains = rng.choice([-1.0, 1.0], (4000, 80, 20))
     products = np.cumsum(np.log1p(0.2 * gains).sum(axis=2), axis=1)
@@ -270,7 +270,7 @@ def test_running_product_of_correct_code_rarely_reaches_its_bound():
 
 
 def test_largest_wealth_is_converted_to_an_e_value():
-    # A fair game stopped at its largest wealth is no e-value; calibrated, its mean is at most 1 (here to 4.5 standard errors).
+    # The largest wealth of a fair game is not an e-value; calibrated, its mean is at most 1 (here to 4.5 standard errors).
     rng = np.random.default_rng(8)
     log_wealth = np.cumsum(np.log1p(0.3 * rng.choice([-1.0, 1.0], (4000, 400))), axis=1)
     largest = np.exp(np.maximum(log_wealth.max(axis=1), 0.0))
@@ -294,7 +294,7 @@ def _add_many(path, test):
 
 @pytest.mark.sweep
 def test_programs_that_write_at_the_same_time_lose_nothing(tmp_path):
-    path = tmp_path / "nights.jsonl"
+    path = tmp_path / "ledger.jsonl"
     spawn = multiprocessing.get_context("spawn")
     others = [spawn.Process(target=_add_many, args=(path, name)) for name in ("a", "b")]
     for other in others:

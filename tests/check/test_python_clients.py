@@ -1,4 +1,4 @@
-"""The shipped clients in JAX and Torch: right as they are, and each planted bug is found by the check that is there for it.
+"""Example clients in JAX and Torch: they pass, and each planted bug is found by the check meant for it.
 
 JAX and Torch are not among the test requirements: a client is skipped where its library is not installed.
 """

@@ -1,4 +1,4 @@
-"""The statistical layer: wrong laws are found, right ones pass however odd they are, and misconduct is a row, not a traceback.
+"""``check.sampler``: wrong distributions are found, unusual correct ones pass, and errors become rows, not tracebacks.
 
 Each statistical assertion here has a false-alarm rate of at most 1e-6 over seeds; the seeds are fixed.
 """
@@ -317,12 +317,12 @@ def test_shape_of_the_wrong_distribution_is_reported():
 @pytest.mark.sweep
 def test_printed_power_is_that_of_the_bets():
     """The least shift that is found with probability 0.99 is found in each of three tries; a tenth of it is not."""
-    said = rc.sampler(exact_but_lazy, NORMAL, batched=True, draws=4096, transitions=1).row(LAWS[0]).basis
-    shift = float(said.split("shift of ")[1].split(" sd")[0])
+    basis = rc.sampler(exact_but_lazy, NORMAL, batched=True, draws=4096, transitions=1).row(LAWS[0]).basis
+    shift = float(basis.split("shift of ")[1].split(" sd")[0])
     assert 0.05 < shift < 0.5
 
     def off(by):
-        # The law of the chain is shifted by ``by`` sd, and half of the starts are kept.
+        # The distribution of the chain is shifted by ``by`` sd, and half of the initial states are kept.
         return lambda rng, q: np.where(rng.random((len(q), 1)) < 0.5, q, rng.standard_normal(q.shape) + [by, 0.0])
 
     found = [
@@ -532,7 +532,7 @@ def test_too_correlated_draws_give_advice():
 
 
 @pytest.mark.parametrize(
-    ("more", "row", "said"),
+    ("more", "row", "words"),
     [
         ({"shift": 0.6}, "ranks", "too large"),
         swept({"scale": 0.6}, "ranks", "too narrow"),
@@ -540,10 +540,10 @@ def test_too_correlated_draws_give_advice():
         ({"blind": True}, "ranks that see the data", "ignores"),
     ],
 )
-def test_fit_of_another_posterior_is_found(more, row, said):
+def test_fit_of_another_posterior_is_found(more, row, words):
     report = study(**more)
     assert row in failed(report), str(report)
-    assert any(said in text for text in report.diagnosis), str(report)
+    assert any(words in text for text in report.diagnosis), str(report)
 
 
 def test_a_quantity_of_the_caller_is_ranked_and_a_fit_that_raises_is_a_row():

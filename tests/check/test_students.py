@@ -1,7 +1,6 @@
-"""Mistakes that students make in their first leapfrog, midpoint rule and NUTS: each is marked with the sentence that names it.
+"""Mistakes of students in their first leapfrog, midpoint rule and NUTS: the diagnosis of the report names each.
 
-Written as a student writes them, from the equations of the book's chapters; the book shows some. Of each kind there is one
-that is right, which passes.
+The code follows the equations of the book's chapters, and the book shows some of it. One correct version of each passes.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ def right_midpoint(q, p, eps):
         old, new = new, z + eps * field((z + new) / 2)
         if np.abs(new - old).max() < 1e-14:
             return new[:2], new[2:]
-    return z[:2] * np.nan, z[2:] * np.nan  # not solved, and said so
+    return z[:2] * np.nan, z[2:] * np.nan  # not solved, and reported as such
 
 
 def one_iteration(q, p, eps):

@@ -180,7 +180,7 @@ def test_a_kernel_that_raises_on_very_large_noise_only_is_not_failed_for_it(few_
 
 
 def test_cap_on_energy_increase_is_distinguished_from_cap_on_change(few_weighted_moves):
-    """If a proposal is never taken there is no move to pair: its reverse, which is taken, has none."""
+    """A proposal that is never accepted gives no move to pair with its reverse, which is accepted."""
     wrong, right = (mutants.report(mutants.with_rule(mutants.capped(both)), 4) for both in (False, True))
     assert "reverse is never taken" in wrong.row("detailed balance").basis, wrong
     assert "P = 0 at" in wrong.row("acceptance").basis, wrong

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Pair(NamedTuple):
-    """A bug with its ``id`` (P01 ... of the plan, or another name), ``what`` is wrong, and the code with and without it.
+    """A bug with its ``id``, a description ``what``, and the code with and without it.
 
     ``wrong(seed)`` and ``right(seed)`` return the :class:`refhmc.check.Report` of the same check; at least one of the rows
     named in ``expected`` must FAIL for the wrong one. ``severity`` is the severity of that failure.

@@ -98,7 +98,7 @@ def sampler(
 
 
 def metric_at_the_end(run):
-    """Return the same run, which only records the metric of its last iteration."""
+    """Return the same run, but record only the metric of the last iteration."""
 
     def told(draws, tune, seed):
         record = run(draws, tune, seed)
@@ -121,7 +121,7 @@ def dual_averaging(count=0, gamma=0.05, mu=10.0):
 
 
 def schedule(doubling):
-    """75, then windows, then 50."""
+    """Return the number of iterations in each window: 75, then the slow windows, then 50."""
 
     def phases(n):
         start, window, found = 75, 25, [("fast", 0, 75)]

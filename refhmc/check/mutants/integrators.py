@@ -247,7 +247,7 @@ def friction(q, p, eps, n):
 
 
 def clipped(q, p, eps, n):
-    """Leapfrog with a bounded force, which is allowed: a function of q alone, although not a gradient."""
+    """Leapfrog with a bounded force; correct, because the force depends on q only, although it is not a gradient."""
 
     def bounded(q):
         f = force(q)
@@ -261,7 +261,7 @@ def clipped(q, p, eps, n):
 
 
 def two_solutions(q, p, eps, n):
-    """Velocity Verlet with the force at the end computed at a predicted place."""
+    """Velocity Verlet with the final force evaluated at a predicted position."""
     for _ in range(n):
         f = force(q)
         predicted = q + eps * p
@@ -356,7 +356,7 @@ def end_velocity(q, p, eps):  # P04
 
 
 def explicit_curved(q, p, eps):
-    """The leapfrog as if H were separable."""
+    """Explicit leapfrog for H that is not separable."""
     p = p - eps / 2 * curved_q(q, p)
     q = q + eps * curved_p(q, p)
     return q, p - eps / 2 * curved_q(q, p)
@@ -373,7 +373,7 @@ def few_iterations(q, p, eps):
 
 
 def midpoint(tolerance, most, give_up, velocity=curved_p, slope=curved_q):
-    """The implicit midpoint rule; with ``give_up`` an iteration that does not converge gives NaN."""
+    """The implicit midpoint rule; with ``give_up``, return NaN if the iteration does not converge."""
 
     def step(q, p, eps):
         a, b = q, p
@@ -391,7 +391,7 @@ def midpoint(tolerance, most, give_up, velocity=curved_p, slope=curved_q):
 
 
 def oscillator_midpoint(most, give_up):
-    """Make the same step of an oscillator of frequency one: its iteration converges for eps < 2."""
+    """Return the same step for an oscillator of frequency one; its iteration converges for eps < 2."""
     return midpoint(1e-12, most, give_up, lambda q, p: p, lambda q, p: q)
 
 
@@ -406,7 +406,7 @@ def trapezoidal(q, p, eps):
 
 
 def without_log_det(q, p, eps):
-    """dH/dq without the slope of log det G / 2."""
+    """dH/dq without the derivative of log det G / 2."""
 
     def slope(q, p):
         g = 1.0 + q * q
@@ -430,7 +430,7 @@ def extended_energy(Q, P):
 
 
 def tao(angle):
-    """``angle(omega, eps)`` of the binding's rotation."""
+    """Tao's method; ``angle(omega, eps)`` is the angle of the rotation of the coupling."""
 
     def step(Q, P, eps, n):
         q, x, p, y = Q[:1], Q[1:], P[:1], P[1:]
@@ -452,7 +452,7 @@ def tao(angle):
 
 
 def piece(k, q, p, eps):
-    """The exact flow of one part of H: the drift of a coordinate, or the kick of one term of the potential."""
+    """Exact flow of one term of H: the drift of one coordinate or the kick of one term of the potential."""
     q, p = q.copy(), p.copy()
     if k < len(q):
         q[k] = q[k] + eps * p[k]
@@ -491,7 +491,7 @@ class OrderOfTheChain:  # P22
 
 
 def biased_direction(draws, q, p, eps):
-    """Step that takes one direction three times as often as the other."""
+    """Step that selects one direction three times as often as the other."""
     order = range(2 * len(q) + 1)
     for k in order if draws.flip(np.log(0.75)) else reversed(order):
         q, p = piece(k, q, p, eps)
@@ -502,7 +502,7 @@ def biased_direction(draws, q, p, eps):
 
 
 def cells(q):
-    """A potential that is constant on cells."""
+    """Piecewise constant potential."""
     return 0.7 * np.abs(np.floor(q)).sum() + 0.4 * np.abs(np.floor(q[0]) - np.floor(q[1]))
 
 
@@ -511,7 +511,7 @@ def jump_energy(q, p):
 
 
 def laplace_step(returns):
-    """One coordinate after the other there and back; ``returns``: a fall gives its energy to the momentum."""
+    """Update the coordinates in order and in reverse order; ``returns``: decreases of the potential increase the momentum."""
 
     def move(k, q, p, eps):
         new = q.copy()

@@ -15,7 +15,7 @@ from . import Pair
 
 
 def density(bug):
-    """Return a logistic log density; its softplus has a rule of its own, and ``bug`` is "" or what is wrong with the rule."""
+    """Return a logistic log density whose softplus has a custom rule; ``bug`` is "" or names the fault of the rule."""
     import jax
     import jax.numpy as jnp
 
@@ -46,7 +46,7 @@ def density(bug):
 
 
 def backward(bug):
-    """Return a Gaussian log density whose reverse rule is its own; ``bug``: a residual that vmap does not see is kept."""
+    """Return a Gaussian log density with a custom reverse rule; ``bug``: the rule keeps a residual outside vmap."""
     import jax
     import jax.numpy as jnp
 

@@ -62,7 +62,7 @@ def soft_slope(x):
 
 
 def divided(x, limit=True, by_size=0.0):
-    """Divided differences; with ``by_size`` eigenvalues whose absolute values are so close count as equal."""
+    """Divided differences; ``by_size``: eigenvalues are treated as equal if their absolute values are close."""
     f, d = soft(x), len(x)
     J = np.empty((d, d))
     for i in range(d):
@@ -161,7 +161,7 @@ def fisher_derivative(q):
 
 
 def fisher_derivative_symmetrised(q):
-    """Symmetric in all three indices, as a third derivative would be: a Fisher metric's is not."""
+    """Derivative symmetrized in all three indices, which is wrong for a Fisher metric."""
     D = fisher_derivative(q)
     return (D + np.transpose(D, (1, 2, 0)) + np.transpose(D, (2, 0, 1))) / 3
 
@@ -201,7 +201,7 @@ def draw(rng, q):
 
 
 def draw_by_inverse(rng, q):
-    """Through the inverse: K K' = G^-1, p = K^-T w."""
+    """Draw with a factor of the inverse: K K' = G^-1, p = K^-T w; correct."""
     return np.linalg.solve(np.linalg.cholesky(np.linalg.inv(fisher(q))).T, rng.standard_normal(len(q)))
 
 
@@ -228,7 +228,7 @@ def draw_from_data(rng, q):
 
 
 def unrecorded_normals(rng):
-    """Draw a momentum from a length and an angle, which a script cannot replay."""
+    """Draw a momentum from a length and an angle, which recorded normals cannot reproduce."""
     angle, length = 2 * np.pi * rng.random(2), np.sqrt(rng.chisquare(2, 2))
     return np.concatenate([length * np.cos(angle), length * np.sin(angle)])[:3]
 

@@ -18,7 +18,7 @@ PRECISION = np.linalg.inv(COVARIANCE)
 
 
 def terms(q, rows):
-    """Gradients of the log likelihood of single data, logistic regression."""
+    """Gradients of the log likelihood of single observations in logistic regression."""
     return (Y[rows] - 1 / (1 + np.exp(-X[rows] @ q)))[:, None] * X[rows]
 
 
@@ -51,12 +51,12 @@ AT_CENTRE = terms(CENTRE, np.arange(N)).sum(axis=0)
 
 
 def control_variate(q, batch):
-    """Return a right gradient: the difference from the gradient at a fixed centre, whose sum is known."""
+    """Return a correct gradient with a control variate: its difference from the gradient at a fixed centre."""
     return -PRIOR * q + AT_CENTRE + N / len(batch) * (terms(q, batch) - terms(CENTRE, batch)).sum(axis=0)
 
 
 def with_repeats(q, batch):
-    """Return a right gradient for any order of indices, with or without repetition."""
+    """Return a correct gradient for any order of indices, with or without repetition."""
     counts = np.bincount(batch, minlength=N)
     return -PRIOR * q + N / counts.sum() * counts @ terms(q, np.arange(N))
 
@@ -65,12 +65,12 @@ def with_repeats(q, batch):
 
 
 def likelihood(q, rows):
-    """Log likelihood of single data, logistic regression."""
+    """Log likelihood of single observations in logistic regression."""
     return Y[rows] * (X[rows] @ q) - np.log1p(np.exp(X[rows] @ q))
 
 
 def split(bug=None):
-    """M -> M parts, pairs of a log density and its gradient."""
+    """Return a function from M to M parts, pairs of a log density and its gradient."""
 
     def parts(M):
         rows = np.array_split(np.arange(N), M)
@@ -95,7 +95,7 @@ def split(bug=None):
 
 
 def bound_late(M):
-    """Return parts that look up the batch when they are called, when it is the last one."""
+    """Return parts that read the loop variable when called, so that all use the last batch."""
     made = []
     for batch in np.array_split(np.arange(N), M):
         made.append(lambda q: -PRIOR / M * q + terms(q, batch).sum(axis=0))  # noqa: B023
@@ -131,7 +131,7 @@ INPUTS, TARGETS = np.sort(rng.normal(1.0, 2.0, N)), rng.normal(size=N)
 
 
 class Normalised:
-    """Return a network on inputs normalised ``by`` their "batch", a "running" mean of batches, or all of them."""
+    """Network whose inputs are normalized by the "batch" mean, a "running" mean of batches, or the mean of all data."""
 
     def __init__(self, by, momentum=0.1):
         self.by, self.momentum, self.mean, self.deviation = by, momentum, INPUTS.mean(), INPUTS.std()
@@ -190,13 +190,13 @@ def with_friction(factor, friction=2.0):
 
 
 def scale_for_variance(draws, q, p, eps):
-    """Make a step whose noise has standard deviation 2 eps friction, which should be its variance."""
+    """Return a step whose noise has standard deviation 2 eps friction; this should be the variance."""
     q = q + eps * p
     return q, p + eps * gaussian(q) - 2.0 * eps * p + 2.0 * eps * 2.0 * draws.normal(len(q))
 
 
 def splitting(draws, q, p, eps):
-    """Right: half kick, half drift, exact friction, half drift, half kick."""
+    """Correct: half kick, half drift, exact friction, half drift, half kick."""
     p = p + 0.5 * eps * gaussian(q)
     q = q + 0.5 * eps * p
     c = np.exp(-1.5 * eps)
@@ -218,7 +218,7 @@ def of_split(parts):
 
 
 def of_network(by, size=None):
-    """Parts for every M; with ``size``, batches of that size."""
+    """Examine a network for every M; ``size``: the size of the batches."""
 
     def examine(seed):
         net = Normalised(by)

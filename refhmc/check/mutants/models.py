@@ -261,7 +261,7 @@ def student_grad(q):
 
 
 def walls_logp(q):
-    """Return a density with levels: the step has gradient zero, the other term that of a normal."""
+    """Return the log density of a normal plus a step function, whose gradient is zero."""
     return -0.5 * q @ q - float(np.floor(q[0]))
 
 

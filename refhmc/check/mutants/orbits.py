@@ -38,7 +38,7 @@ def grad_quartic(q):
 
 
 def log_walled(q):
-    """Log density of a normal with a wall: NaN for q_0 > 0.8, which the gradient does not show."""
+    """Log density of a truncated normal: NaN for q_0 > 0.8, where the gradient remains finite."""
     return -0.5 * q @ q if q[0] < 0.8 else np.nan
 
 
@@ -80,7 +80,7 @@ def turns(rho, p_first, p_last):
 
 
 class MultinomialNUTS:
-    """``transition(draws, q, p)``; the options are bugs, or oddities that are right."""
+    """``transition(draws, q, p)``; the options are bugs or unusual correct variants."""
 
     def __init__(self, log_density, grad, eps, max_depth, **options):
         self.log_density, self.leap, self.eps, self.max_depth = log_density, leapfrog(grad), eps, max_depth
@@ -107,7 +107,7 @@ class MultinomialNUTS:
         return tree
 
     def joined(self, a, b, sign):
-        """Tree of a, then b in building order, without choosing a proposal."""
+        """Return the tree of a followed by b in the order of building, without selecting a proposal."""
         left, right = (a, b) if sign > 0 else (b, a)
         tree = Tree(a.left[0], a.rho, 0.0, 0.0)
         tree.rho = left.rho + right.rho
@@ -218,7 +218,7 @@ class MultinomialNUTS:
 
 
 class IterativeNUTS:
-    """``transition(rng, q, p)`` for NumPy's generator: the trajectory as lists, U-turns of its dyadic pieces."""
+    """``transition(rng, q, p)`` for NumPy's generator: the trajectory as lists, with U-turn tests on its dyadic parts."""
 
     def __init__(self, log_density, grad, eps, max_depth, **options):
         self.log_density, self.leap, self.eps, self.max_depth, self.o = (
@@ -278,7 +278,7 @@ class IterativeNUTS:
 
 
 class SliceNUTS:
-    """Hoffman and Gelman's algorithm 3: ``transition(q, p, rng)``; a slice variable, equal weights of what is inside."""
+    """Hoffman and Gelman's algorithm 3: ``transition(q, p, rng)``; a slice variable, and equal weights within the slice."""
 
     def __init__(self, log_density, grad, eps, max_depth, **options):
         self.log_density, self.leap, self.eps, self.max_depth, self.o = (
@@ -336,7 +336,7 @@ class SliceNUTS:
 
 
 class StaticMultinomial:
-    """L steps of which a random number lies before the start; the end by its weight: ``transition(draws, q, p)`` -> (q, p)."""
+    """Static multinomial HMC with L steps, a random number of them backward: ``transition(draws, q, p)`` -> (q, p)."""
 
     def __init__(self, log_density, grad, eps, n_steps, **options):
         self.log_density, self.leap, self.eps, self.n_steps, self.o = log_density, leapfrog(grad), eps, n_steps, options
@@ -365,7 +365,7 @@ class StaticMultinomial:
 
 
 class EndPoint:
-    """Return plain HMC: L steps forward, then accepted or not; right if the momentum is refreshed."""
+    """Metropolis HMC with L steps forward; correct if the momentum is refreshed."""
 
     def __init__(self, log_density, grad, eps, n_steps, **options):
         self.log_density, self.leap, self.eps, self.n_steps, self.o = log_density, leapfrog(grad), eps, n_steps, options
@@ -385,7 +385,7 @@ class EndPoint:
 
 @functools.cache
 def examined(seed, sampler, density, grad, eps, depth, said_depth, threshold, options):
-    """Return the report on one sampler; counterparts that several bugs share are examined once."""
+    """Return the report on one sampler; cached, since several bugs share one corrected sampler."""
     subject = sampler(density, grad, eps, depth, **dict(options))
     return rc.orbit(
         subject,

@@ -30,7 +30,7 @@ def leapfrog(q, p, eps=0.3, n=3):
 
 
 def hmc(momentum, uniform):
-    """One chain; ``momentum(rng)`` and ``uniform(rng)``."""
+    """Return an HMC kernel for one chain with ``momentum(rng)`` and ``uniform(rng)``."""
 
     def kernel(rng, q):
         p = momentum(rng)
@@ -105,13 +105,13 @@ def one_momentum(rng, shape):
 
 
 def half_the_streams(rng, shape):
-    """Return uniforms of which each pair of chains shares a stream."""
+    """Return uniforms; each pair of chains shares one stream."""
     few = rng.standard_normal(((shape[0] + 1) // 2, shape[1]))
     return np.repeat(few, 2, axis=0)[: shape[0]]
 
 
 def antithetic(rng, shape):
-    """Every second chain has the momentum of the one before, turned round: from equal starts they go to different points."""
+    """Give every second chain the negated momentum of the one before; from equal initial states they reach different states."""
     p = rng.standard_normal(shape)
     p[1::2] = -p[: 2 * (shape[0] // 2) : 2]
     return p
@@ -123,7 +123,7 @@ def one_momentum_scaled(rng, shape):
 
 
 def summed_energies(rng, q):
-    """HMC with one decision for all chains, from the sum of their energies."""
+    """HMC with one acceptance decision for all chains, based on the sum of their energies."""
     p = rng.standard_normal(q.shape)
     new_q, new_p = leapfrog(q, p)
     drop = np.sum(logp(new_q) - logp(q)) + 0.5 * np.sum(p * p) - 0.5 * np.sum(new_p * new_p)
@@ -145,7 +145,7 @@ def step_that_stops_together(q, p, eps, n):
 
 
 def step_normalised(q, p, eps, n):
-    """The gradient is scaled by a norm over all chains."""
+    """Scale the gradient by a norm over all chains."""
     for _ in range(n):
         scale = min(1.0, 1.5 / np.sqrt(np.sum(grad(q) ** 2)))
         p = p + 0.5 * eps * scale * grad(q)
@@ -155,14 +155,14 @@ def step_normalised(q, p, eps, n):
 
 
 def step_in_matrix_products(q, p, eps, n):
-    """Rows are chosen by products with a matrix of zeros and ones: 0 NaN is NaN."""
+    """Select rows by products with a matrix of zeros and ones; 0 times NaN is NaN."""
     q, p = leapfrog(q, p, eps, n)
     chosen = np.eye(len(q))
     return chosen @ q, chosen @ p
 
 
 def midpoint(freezes):
-    """The implicit midpoint rule by iteration to a tolerance; a chain that is there ``freezes``, or goes on with the others."""
+    """Implicit midpoint rule by iteration to a tolerance; ``freezes``: converged chains stop iterating."""
 
     def step(q, p, eps, n):
         for _ in range(n):
@@ -182,7 +182,7 @@ def midpoint(freezes):
 
 
 def common_step(rng, q):
-    """HMC with one jittered step size for all chains, which is right."""
+    """HMC with one jittered step size for all chains; correct."""
     eps = 0.3 * rng.uniform(0.8, 1.2)
     p = rng.standard_normal(q.shape)
     new_q, new_p = leapfrog(q, p, eps)

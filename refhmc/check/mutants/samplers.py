@@ -53,7 +53,7 @@ def hmc(logp, grad, eps, steps, *, bug="", dense=None):
 
 
 def persistent(logp, grad, eps, steps, refresh, *, bug=""):
-    """Horowitz's HMC: the momentum is kept in part; on a rejection it is turned round, or the law is lost."""
+    """Horowitz's HMC with partial refreshment; the momentum must be reversed after a rejection."""
 
     @quiet
     def kernel(rng, state):
@@ -77,7 +77,7 @@ def persistent(logp, grad, eps, steps, refresh, *, bug=""):
 
 
 def riemannian(logp, grad, eps, steps, *, share):
-    """Generalised leapfrog with G = diag(1 + q^2); ``share`` of log det G is in the energy: one half is right."""
+    """Generalised leapfrog with G = diag(1 + q^2); ``share`` is the factor of log det G in the energy; one half is correct."""
 
     def force(q, p):
         G = 1 + q * q
@@ -106,12 +106,12 @@ def riemannian(logp, grad, eps, steps, *, share):
 
 
 def on_log_scale(kernel):
-    """A kernel for z = log q as one for q > 0."""
+    """Return a kernel for q > 0 that runs a kernel for z = log q."""
     return lambda rng, q: np.exp(kernel(rng, np.log(q)))
 
 
 def log_scale(jacobian):
-    """The standard exponential's log density and gradient in z = log q, with or without the transform's Jacobian."""
+    """The standard exponential's log density and gradient in z = log q, with or without the Jacobian of the transform."""
 
     def logp(z):
         return np.sum(jacobian * z - np.exp(z), axis=-1)
@@ -123,7 +123,7 @@ def log_scale(jacobian):
 
 
 def walk_run(logp, scale, *, keep):
-    """A run of random-walk Metropolis; ``keep``: "all", "accepted" (until there are n), "accepted of n"."""
+    """Return a run of random-walk Metropolis; ``keep``: "all", "accepted" (until there are n) or "accepted of n"."""
 
     def run(rng, q, n):
         kept, tried = [], 0
@@ -139,7 +139,7 @@ def walk_run(logp, scale, *, keep):
 
 
 def adapting_run(logp, *, frozen):
-    """A run of random-walk Metropolis that goes on fitting its scale to the last five draws after the warm-up, or does not."""
+    """Return a run of random-walk Metropolis that fits its scale to the last five draws, during warm-up only or always."""
 
     def run(rng, q, n):
         draws, scale = [q], 2.4
@@ -155,7 +155,7 @@ def adapting_run(logp, *, frozen):
 
 
 class HalfLine:
-    """Independent Gamma(2, 1): its log density is NaN where a coordinate is negative, as the formula says."""
+    """Independent Gamma(2, 1): by its formula the log density is NaN where a coordinate is negative."""
 
     name, law = "gamma", "q exp(-q), q > 0"
 
@@ -171,7 +171,7 @@ class HalfLine:
 
 
 def nuts(logp, grad, eps, *, bug="", largest=1000.0, deepest=6):
-    """The slice sampler of the paper's third algorithm, one chain."""
+    """Slice NUTS (algorithm 3 of Hoffman and Gelman) for one chain."""
 
     def leap(q, p, direction):
         p = p + direction * eps / 2 * grad(q)
@@ -183,7 +183,7 @@ def nuts(logp, grad, eps, *, bug="", largest=1000.0, deepest=6):
         return span @ p_left >= 0 and span @ p_right >= 0
 
     def tree(rng, q, p, log_u, direction, depth):
-        """left q and p, right q and p, proposal, number of points, whether to go on, whether it diverged."""
+        """Return left q and p, right q and p, proposal, number of points, whether to continue, whether it diverged."""
         if depth == 0:
             q, p = leap(q, p, direction)
             joint = logp(q) - 0.5 * p @ p
@@ -225,10 +225,10 @@ def nuts(logp, grad, eps, *, bug="", largest=1000.0, deepest=6):
 
 
 def delayed(logp, grad, first, second, *, bug=""):
-    """HMC with a second, smaller try on the same momentum after a rejection; ``first`` and ``second``: (step, steps).
+    """Delayed-rejection HMC: a second try with smaller steps after a rejection; ``first``, ``second``: (step size, steps).
 
-    The second try's ratio needs the probabilities that the first is rejected, from where it starts and from where it would end
-    (there with the momentum turned round).
+    The acceptance ratio of the second try contains the probabilities that the first try is rejected, from the initial state and
+    from the second proposal with its momentum reversed.
     """
 
     def leap(x, p, eps, steps):
@@ -260,7 +260,7 @@ def delayed(logp, grad, first, second, *, bug=""):
 
 
 def discontinuous(logp, steps, *, bug=""):
-    """Laplace momenta, one coordinate at a time: crossing a jump costs its height, or gives it back."""
+    """Discontinuous HMC with Laplace momenta, one coordinate at a time; a jump changes |p| by its height."""
 
     def kernel(rng, q):
         x, p = q.copy(), rng.laplace(size=q.shape)
@@ -281,7 +281,7 @@ def discontinuous(logp, steps, *, bug=""):
 
 
 def langevin(logp, grad, eps, *, bug=""):
-    """A Langevin proposal with its Metropolis test; the proposal's densities both ways, or not."""
+    """Langevin proposal with a Metropolis test, with or without the densities of the proposal in the ratio."""
 
     @quiet
     def kernel(rng, q):
@@ -295,7 +295,7 @@ def langevin(logp, grad, eps, *, bug=""):
 
 
 def box_walk(logp, scale, *, bug=""):
-    """A random walk on a box; the bug draws the proposal again until it lies inside."""
+    """Random walk on a box; the bug draws the proposal again until it is inside."""
 
     def kernel(rng, q):
         x = q + scale * rng.standard_normal(q.shape)
@@ -325,7 +325,7 @@ def batch(make, target, *arguments, bug="", draws=None, seed, **more):
 def pair(
     id, what, bug, make, target, *arguments, expected=("stationarity (e-value)", "law of the draws (KS/AD)"), **more
 ):
-    """A pair of kernels for many chains that differ by ``bug``."""
+    """Return a pair of kernels for many chains that differ by ``bug``."""
     return Pair(
         id,
         what,
@@ -378,7 +378,7 @@ def nuts_of(bug, target, eps, **more):
 
 
 def of(id, what, wrong, right, *, expected=("stationarity (e-value)", "law of the draws (KS/AD)"), draws=ENOUGH):
-    """A pair of partial calls of ``rc.sampler``."""
+    """Return a pair of partial calls of ``rc.sampler``."""
     return Pair(id, what, lambda seed: wrong(seed=seed), lambda seed: right(seed=seed, draws=draws), expected)
 
 

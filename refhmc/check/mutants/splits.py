@@ -32,7 +32,7 @@ def gradient(q, rows, share):
 
 
 class Parts:
-    """Partial gradients; ``calls`` counts them. ``whole_prior``, ``dropped``: bugs."""
+    """Partial gradients; ``calls`` counts the evaluations. ``whole_prior``, ``dropped``: bugs."""
 
     def __init__(self, whole_prior=False, dropped=False):
         self.calls = 0
@@ -45,7 +45,7 @@ class Parts:
 
 
 class Remembers:
-    """The partial gradient evaluated last, for the next time; ``where``: only where it was evaluated."""
+    """Parts that reuse the last partial gradient; ``where``: only at the position where it was evaluated."""
 
     def __init__(self, where=True):
         self.parts, self.where, self.m, self.q, self.last = Parts(), where, None, None, None
@@ -57,7 +57,7 @@ class Remembers:
 
 
 class RemembersEach(Remembers):
-    """One of each part from the sweep ahead for the sweep back, wherever that is."""
+    """Parts that reuse each gradient of the forward sweep in the backward sweep, at any position."""
 
     def __init__(self):
         super().__init__()
@@ -74,7 +74,7 @@ class RemembersEach(Remembers):
 
 
 def symmetric(of, drifts=2 * (M - 1), back=True):
-    """``drifts``: of how many drifts a step is said to be; ``back``: whether the second sweep is the first one's mirror."""
+    """Symmetric split step; ``drifts``: its number of drifts; ``back``: whether the second sweep reverses the first."""
 
     def step(q, p, eps, n):
         for _ in range(n):
@@ -92,7 +92,7 @@ def symmetric(of, drifts=2 * (M - 1), back=True):
 
 
 def merged_too_early(of):
-    """The two kicks of the last part in one, of the gradient where the drift before it began."""
+    """Merge the two kicks of the last part, with the gradient at the start of the drift before them."""
 
     def step(q, p, eps):
         for m in range(M - 1):
@@ -120,7 +120,7 @@ def randomised(draws, q, p, eps):
 
 
 def one_way_or_the_other(rng, q, p, eps):
-    """Right: the given order or its reverse."""
+    """Correct: the given order or its reverse."""
     return through(range(M) if rng.random() < 0.5 else range(M)[::-1], Parts(), q, p, eps)
 
 
@@ -135,12 +135,12 @@ class OnceAChain:
 
 
 def turned_round(draws, q, p, eps):
-    """Cyclic orders, each as likely, whose reverses are none."""
+    """Cyclic orders with equal probabilities; the reverse of a cyclic order is not one of them."""
     return through(np.roll(range(M), draws.choice([1 / M] * M)), Parts(), q, p, eps)
 
 
 def both_ways(reverses, order=range(M)):
-    """Backward by -eps, through the parts in the reversed order as it should be, or not."""
+    """Step backward with -eps and the parts in reversed order (correct) or in the same order."""
 
     def step(q, p, eps):
         return through(order[::-1] if reverses and eps < 0 else order, Parts(), q, p, eps)
@@ -152,7 +152,7 @@ def both_ways(reverses, order=range(M)):
 
 
 class SplitHMC:
-    """``order``: "anew" for each trajectory, or "once"."""
+    """HMC with a random order of the parts, drawn "anew" for each trajectory or "once"."""
 
     def __init__(self, order, eps=0.6, n=2):
         self.order, self.eps, self.n, self.known = order, eps, n, None
@@ -168,7 +168,7 @@ class SplitHMC:
 
 
 class SplitNUTS(MultinomialNUTS):
-    """An order of the parts for each tree, whose leaves are steps in it; ``reverses``: those backward in the reversed one."""
+    """NUTS with one order of the parts for each tree; ``reverses``: backward steps use the reversed order."""
 
     def __init__(self, reverses, eps=0.7, max_depth=2):
         super().__init__(logp, None, eps, max_depth)
@@ -186,7 +186,7 @@ BACKWARD = "symplectic inverse order=1"
 
 
 def of_step(make, claims=SECOND, **more):
-    """``make()`` gives a new step, and perhaps its counter."""
+    """Examine a step; ``make()`` returns a new step, and optionally its counter."""
 
     def examine(seed):
         step, *counter = make()
@@ -208,7 +208,7 @@ ONE_ORDER = np.array([2, 0, 1])
 
 
 def of_nuts(reverses, order=ONE_ORDER):
-    """In one of the orders that it draws; the orbit is that of the right step."""
+    """Examine NUTS in one of its orders; the orbit is that of the correct step."""
     leap = both_ways(True, ONE_ORDER)
     return lambda seed: rc.orbit(
         SplitNUTS(reverses), leap, logp, depth=2, eps=0.7, dim=2, order=order, seed=seed, seconds=None

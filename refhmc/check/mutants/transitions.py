@@ -88,7 +88,7 @@ def reversed_sense(u, H0, H1, *state):
 
 
 def capped(both):
-    """A move whose energy rises by .3 is never taken; ``both``: nor one whose energy falls by as much, which is right."""
+    """Reject if the energy increases by 0.3; ``both``: also if it decreases by as much, which is correct."""
 
     def accept(u, H0, H1, *state):
         return (abs(H1 - H0) if both else H1 - H0) < 0.3 and math.log(u) < H0 - H1
@@ -165,7 +165,7 @@ def make_hmc(clamp):
 
 
 def gamma_logp(q):
-    """NaN, with NumPy's warning, for a negative first coordinate."""
+    """Return a log density that is NaN, with NumPy's warning, for a negative first coordinate."""
     with np.errstate(all="ignore"):
         return 2 * np.log(q[0]) - 3 * q[0] - 0.5 * q[1] ** 2
 
@@ -175,7 +175,7 @@ def gamma_grad(q):
 
 
 def make_walk(log_scale):
-    """Random walk with the density itself, which overflows although its logarithm does not."""
+    """Return a random walk with a ratio of densities that overflow although their logarithms do not."""
 
     def make(log_density, gradient):
         def kernel(rng, q):
@@ -211,7 +211,7 @@ def mala(hastings):
 
 
 def jittered(after):
-    """The step is jittered; if ``after``, only once the energies have been compared."""
+    """HMC with a jittered step size; ``after``: drawn only after the comparison of energies."""
 
     def kernel(draws, q):
         eps = EPS * (0.8 + 0.4 * draws.uniform())
@@ -224,7 +224,7 @@ def jittered(after):
 
 
 def multinomial(both_ways):
-    """One of the four states of a trajectory, by their weights; it must be laid out on both sides of the start."""
+    """Multinomial HMC on four states; the trajectory must extend to both sides of the initial state at random."""
 
     def kernel(draws, q):
         p = draws.normal(2)
@@ -242,7 +242,7 @@ def multinomial(both_ways):
 
 
 def persistent(flip):
-    """Horowitz's: most of the momentum is kept; a rejection turns it round."""
+    """Horowitz's HMC: most of the momentum is kept, and reversed after a rejection."""
 
     def kernel(draws, q, p):
         p = 0.8 * p + 0.6 * draws.normal(2)
@@ -255,9 +255,9 @@ def persistent(flip):
 
 
 def refreshed(order="first", *, alpha=0.8, excess=1.0, curved=0.0, floor=0.0, turn=False, eps=EPS):
-    """Horowitz's with the refreshment ``order``: "first", "last" or "both"; ``turn``: a move is turned round, a rejection not.
+    """Horowitz's HMC; ``order`` of refreshment: "first", "last" or "both"; ``turn``: moves are reversed, not rejections.
 
-    Wrong where the noise has ``excess``, the step is ``curved`` with the position, or the acceptance has a ``floor``.
+    Wrong if the noise has ``excess`` variance, the step is ``curved``, or the acceptance probability has a ``floor``.
     """
 
     def refreshment(draws, p):
@@ -294,7 +294,7 @@ def dense_momentum(right):
 
 
 def barrier(clipped):
-    """The drop of energy is limited from below: big errors are taken too often."""
+    """Limit the decrease of energy from below, so that large errors are accepted too often."""
 
     def accept(u, H0, H1, *state):
         return math.log(u) < (max(H0 - H1, -0.05) if clipped else H0 - H1)
@@ -306,9 +306,9 @@ def barrier(clipped):
 
 
 def delaying(right):
-    """A second, smaller try after a rejection, on the same momentum (Modi and others 2023).
+    """Delayed-rejection HMC: a second try with smaller steps and the same momentum (Modi and others 2023).
 
-    Its ratio needs the probabilities that the first try is rejected, from both ends.
+    The acceptance ratio contains the probabilities that the first try is rejected, from both ends.
     """
 
     def chance(q, p):
@@ -332,7 +332,7 @@ delayed_rejection = delaying(True)
 
 
 def gibbs(draws, q):
-    """Gibbs sampler of a normal, one coordinate after the other: right, but not reversible."""
+    """Gibbs sampler of a normal, one coordinate after the other: correct, but not reversible."""
     q = q.copy()
     for i in (0, 1):
         q[i] = -PRECISION[i, 1 - i] / PRECISION[i, i] * q[1 - i] + draws.normal() / math.sqrt(PRECISION[i, i])
@@ -340,7 +340,7 @@ def gibbs(draws, q):
 
 
 def one_after_the_other(draws, q):
-    """Metropolis, coordinate by coordinate: right, but not reversible."""
+    """Metropolis, one coordinate after the other: correct, but not reversible."""
     q = q.copy()
     for i in (0, 1):
         new = q.copy()
@@ -374,7 +374,7 @@ def either_way(draws, q):
 
 
 def unadjusted(draws, q):
-    """Langevin step without a decision, which has another distribution."""
+    """Langevin step without a Metropolis decision, which has another distribution."""
     h = 0.3
     return q + h * grad(q) + math.sqrt(2 * h) * draws.normal(2)
 
@@ -387,12 +387,12 @@ def normal_logp(q):
 
 
 def ruled(chance):
-    """HMC that accepts with the probability ``chance(drop of energy)``."""
+    """HMC with the acceptance probability ``chance(decrease of energy)``."""
     return with_rule(lambda u, H0, H1, *state: u < chance(min(H0 - H1, 0.0)))
 
 
 def in_parts(chance, choose=None):
-    """Metropolis coordinate by coordinate, or of the one that ``choose(q)`` gives probabilities for."""
+    """Metropolis on all coordinates in order, or on one drawn with the probabilities ``choose(q)``."""
 
     def kernel(draws, q):
         for i in (0, 1) if choose is None else (draws.choice(np.array(choose(q))),):
@@ -405,7 +405,7 @@ def in_parts(chance, choose=None):
 
 
 def moved_on(draws, q):
-    """HMC that adds a little noise to what it accepts."""
+    """HMC that adds a small noise to accepted proposals."""
     new = hmc(draws, q)
     return q if np.array_equal(new, q) else new + 0.1 * draws.normal(2)
 
@@ -415,7 +415,7 @@ def slow_langevin(draws, q):
 
 
 def tree(temperature):
-    """A trajectory doubled three times in random directions, one of whose states is taken by its weight."""
+    """Multinomial HMC on a trajectory doubled three times in random directions."""
 
     def kernel(draws, q):
         left = right = (q, draws.normal(2))
@@ -438,7 +438,7 @@ def tree(temperature):
 
 
 def unseen(temperature):
-    """A random walk whose numbers come from the bit stream."""
+    """Random walk whose numbers come from the bit stream."""
 
     def kernel(rng, q):
         rng = np.random.Generator(rng.bit_generator)
@@ -466,7 +466,7 @@ NEARLY = {
 
 
 class TakesTurns:
-    """``other`` every ``period`` calls, else ``first``."""
+    """Kernel that applies ``other`` once every ``period`` calls, and ``first`` otherwise."""
 
     def __init__(self, first, other, period):
         self.first, self.other, self.period, self.calls = first, other, period, 0
@@ -494,7 +494,7 @@ def report(kernel, seed, H=logp, **more):
 
 @functools.cache
 def right_hmc(seed):
-    """Return the report on the counterpart of most bugs, examined once per seed."""
+    """Return the report on the corrected code of most bugs; cached for each seed."""
     return report(hmc, seed)
 
 
