@@ -112,7 +112,7 @@ def test_wrong_dimension_is_named(check, report):
     text = str(report(3))
     assert "raised ValueError at dim = 3" in text, text
     assert "dim = 2" in text.replace("at dim = 2", ""), text
-    assert "wrong dimension" not in str(report(2))
+    assert "is dim wrong" not in str(report(2))
 
 
 @pytest.mark.sweep
@@ -122,12 +122,10 @@ def test_energy_that_raises_keeps_rows_without_energy():
 
     report = rc.integrator(step, broken, dim=2)
     assert report.row("gradient of H").status == "FAIL", str(report)
-    assert report.row("gradient of H").basis == "broken raised ValueError at dim = 2: no such place".replace(
-        "broken", "H"
-    )
+    assert "H raised ValueError at dim = 2" in report.row("gradient of H").basis
     assert report.row("reversible").status == report.row("symplectic").status == "PASS"
     assert report.row("order").status == "NOT RUN"
-    assert "at dim = 2: no such place; dim was not given" in str(rc.integrator(step, broken))
+    assert "dim was not given" in str(rc.integrator(step, broken))
 
 
 def test_exceptions_at_some_points_are_counted():
@@ -271,4 +269,4 @@ def test_call_beyond_the_budget_is_abandoned():
         report = rc.integrator(step, stuck, dim=2, seconds=0.1)
     free.set()
     assert report.row("answers").status == "INCONCLUSIVE", str(report)
-    assert "did not come back" not in str(report)
+    assert "did not return" not in str(report)

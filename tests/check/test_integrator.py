@@ -59,7 +59,7 @@ SAID = {
     "P01": "one kick missing or at the wrong end",
     "P02": "the drift uses eps/2",
     "P05": "rounded coefficients",
-    "P06": "last iterate used as if it had converged",
+    "P06": "last iterate is used as if it had converged",
     "integrator-mass": "the mass matrix instead of its inverse",
     "integrator-sign": "the sign of the gradient",
     "integrator-twice": "twice the requested time",

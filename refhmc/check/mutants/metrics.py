@@ -98,7 +98,7 @@ def middle_swapped(q):
     return np.transpose(softabs_derivative(q), (0, 2, 1))
 
 
-# a quartic well: its Hessian is zero at zero, and equal for equal coordinates
+# a quartic well: its Hessian is zero at zero, with equal eigenvalues for equal coordinates
 
 
 def well_hess(q):
@@ -142,7 +142,7 @@ def shell_third(q):
     return -8 * (T + np.transpose(T, (0, 2, 1)) + np.transpose(T, (2, 1, 0)))
 
 
-# ----------------------------------------------------------------------------------- a dense Fisher metric, by hand
+# ---------------------------------------------------------------------------------------------- dense Fisher metric
 
 
 def fisher(q):
@@ -193,7 +193,7 @@ def log_det_wrong_triangle(q):
     return 2 * np.log(np.diag(np.linalg.qr(np.triu(fisher(q)) @ L)[1]) ** 2).sum() / 2
 
 
-# ------------------------------------------------------------------------------------------------- drawing momenta
+# --------------------------------------------------------------------------------------------------------- momenta
 
 
 def draw(rng, q):
@@ -255,7 +255,7 @@ class Chain:
         return p
 
 
-# ------------------------------------------------------------------------------------------------------------ odd
+# ----------------------------------------------------------------------------------------------- unusual, correct
 
 
 def single(q):

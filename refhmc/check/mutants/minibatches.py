@@ -61,7 +61,7 @@ def with_repeats(q, batch):
     return -PRIOR * q + N / counts.sum() * counts @ terms(q, np.arange(N))
 
 
-# ------------------------------------------------------------------------------------------------ batches that a split makes
+# -------------------------------------------------------------------------------------------------------- batches of a split
 
 
 def likelihood(q, rows):

@@ -128,7 +128,7 @@ def chain_grad(x, shift=0):
     return g
 
 
-# -------------------------------------------------------------- s ~ Gamma(3, 1), looked at in q = log s, and a normal
+# ----------------------------------------------------------- s ~ Gamma(3, 1) as a function of q = log s, and a normal
 
 
 def gamma_logp_of_s(x):
@@ -221,7 +221,7 @@ def strict_logp(q):
     return math.log(q[0]) - q[0]  # math.log raises for q <= 0
 
 
-# ------------------------------------------------------------------------------------------------- odd, but correct
+# --------------------------------------------------------------------------------------------- unusual, but correct
 
 
 def single_logp(q):

@@ -72,7 +72,7 @@ class Tree:
         self.log_weight = energy0 - energy
         self.highest = self.lowest = energy
         self.diverged = False
-        self.bad = False  # turned or diverged inside: no further doubling, and it is discarded
+        self.bad = False  # a U-turn or divergence within the subtree: discard it, and do not double again
 
 
 def turns(rho, p_first, p_last):
@@ -214,7 +214,7 @@ class MultinomialNUTS:
         return tree.proposal
 
 
-# --------------------------------------------------------------------------------------------- iterative, on stored states
+# ------------------------------------------------------------------------------------------- iterative, with stored states
 
 
 class IterativeNUTS:
@@ -274,7 +274,7 @@ class IterativeNUTS:
         return chosen
 
 
-# -------------------------------------------------------------------------------------- the original, with a slice variable
+# -------------------------------------------------------------------------------- original algorithm, with a slice variable
 
 
 class SliceNUTS:

@@ -190,7 +190,7 @@ def make_walk(log_scale):
     return make
 
 
-# ---------------------------------------------------------------------------------------------------- other kinds of move
+# --------------------------------------------------------------------------------------------------- other kinds of moves
 
 
 def mala(hastings):
@@ -235,7 +235,7 @@ def multinomial(both_ways):
             path.append(leapfrog(*path[-1], EPS, 1))
         H = np.array([energy(*z) for z in path])
         H = np.where(np.isnan(H), np.inf, H)
-        weights = np.exp(H.min() - H)  # far out each by itself would be 0
+        weights = np.exp(H.min() - H)  # far out each factor alone would be 0
         return path[draws.choice(weights / weights.sum())][0]
 
     return kernel
@@ -302,7 +302,7 @@ def barrier(clipped):
     return with_rule(accept)
 
 
-# --------------------------------------------------------------------------------------------------- odd, and right
+# --------------------------------------------------------------------------------------------- unusual, but correct
 
 
 def delaying(right):
@@ -383,7 +383,7 @@ def normal_logp(q):
     return -0.5 * q @ PRECISION @ q
 
 
-# ------------------------------------------------------------------------------------- wrong by little, or rarely
+# ------------------------------------------------------------------------------------------- small or rare errors
 
 
 def ruled(chance):
