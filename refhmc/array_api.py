@@ -1,20 +1,19 @@
-"""Array implementations of all metrics, integrators and kernels, with free leading axes (..., d).
+"""Array implementations of all metrics, integrators and kernels, for any namespace of the Python array API.
 
-They follow the mathematical notation, and work with any namespace of the Python array API::
+They have the names of the mathematics and free leading axes, ``(..., d)``::
 
     H = refhmc.array_api.hamiltonian(refhmc.models.Funnel(3), refhmc.metrics.SoftAbs())
     p = H.draw_momentum(q, rng.standard_normal(q.shape))                        # q: (..., d), any number of chains
     q, p = refhmc.array_api.implicit_midpoint(H, q, p, 0.1)
     moves = refhmc.array_api.hmc(H, refhmc.integrators.GeneralizedLeapfrog().on_arrays(), q, p, u, step_size=0.1, n_steps=10)
 
-Each array implementation is in the file of the compiled implementation, which is tested against it
-(``tests/integrators/test_array_texts.py``, ``tests/kernels/test_array_transitions.py``). They are plain Python, which a
-debugger can step through. A chain whose solver fails, or that has no metric at its position, is NaN from then on. Other
-chains are not affected. NumPy then warns of invalid values; ``np.errstate(all="ignore")`` silences it.
+Each function is defined next to its compiled counterpart, which is tested against it
+(``tests/integrators/test_array_texts.py``, ``tests/kernels/test_array_transitions.py``). They are plain Python, so that a
+debugger can step through them. A chain for which a solver fails, or whose metric cannot be factorised, is NaN from there
+on, and other chains are not affected. (NumPy then warns of invalid values; ``np.errstate(all="ignore")`` silences it.)
 
-The steps of the implicit integrators have no reversibility check. The functions of this module solve them by plain
-fixed-point iteration. The step that an integrator's ``on_arrays()`` returns uses the ``solver`` of the integrator with its
-options.
+The steps of the implicit integrators have no reversibility check. The functions of this module solve them by plain fixed-point
+iteration. The step that an integrator's ``on_arrays()`` returns uses the integrator's ``solver`` and its options.
 """
 
 from __future__ import annotations
@@ -74,90 +73,101 @@ __all__ = [
 
 
 def hamiltonian(model: Any, metric: Any, xp: Any = None) -> HamiltonianOnArrays:
-    """Return the Hamiltonian H(q, p) of a model and a metric, for arrays (..., d).
+    """Return the Hamiltonian of a model on a metric, on arrays (..., d).
 
     Parameters
     ----------
-    model : Model
-        The model. Also an object with its functions on arrays, such as :class:`ModelOnArrays` or :class:`TextOnArrays`.
-    metric : Metric
-        The metric.
-    xp : module, optional
-        Array namespace for the model's array implementation and its data (:meth:`refhmc.Model.on_arrays`). Defaults to the
-        model's compiled functions, on NumPy.
+    model : Model or object
+        The model, or an object with its functions on arrays, as :class:`ModelOnArrays` and :class:`TextOnArrays` have them.
+    metric : object
+        A metric of `refhmc.metrics`.
+    xp : namespace, optional
+        Namespace of the array API for the model's own array implementation, with its data there
+        (:meth:`refhmc.Model.on_arrays`). By default the model's compiled functions are used, on NumPy.
 
     Returns
     -------
     HamiltonianOnArrays
-        The Hamiltonian.
+        The Hamiltonian, its derivatives and the momentum draw.
 
     Examples
     --------
-    >>> import numpy as np, refhmc
-    >>> H = refhmc.array_api.hamiltonian(refhmc.models.Funnel(1), refhmc.metrics.Identity())
-    >>> H.energy(np.zeros((5, 2)), np.ones((5, 2))).shape
-    (5,)
+    >>> import numpy as np
+    >>> import refhmc
+    >>> H = refhmc.array_api.hamiltonian(refhmc.models.Funnel(3), refhmc.metrics.SoftAbs())
+    >>> q = np.full((5, 4), 0.5)
+    >>> p = H.draw_momentum(q, np.ones((5, 4)))
+    >>> q, p = refhmc.array_api.implicit_midpoint(H, q, p, 0.1)
+    >>> q.shape, H.energy(q, p).shape
+    ((5, 4), (5,))
     """
     return metric.on_arrays(functions_of(model, xp))
 
 
 def discontinuous_hamiltonian(model: Any, metric: Any, xp: Any = None) -> LaplaceOnArrays:
-    """Return the Hamiltonian of discontinuous HMC, with Laplace momenta.
+    """Return the Hamiltonian of discontinuous HMC, with the Laplace momentum, on arrays (..., d).
 
     Parameters
     ----------
-    model : Model
-        The model. Also an object with its functions on arrays, such as :class:`ModelOnArrays` or :class:`TextOnArrays`.
+    model : Model or object
+        The model, or an object with its functions on arrays.
     metric : Identity or Diagonal
-        The metric, ``Identity()`` or ``Diagonal(variances)``.
-    xp : module, optional
-        Array namespace for the model's array implementation and its data (:meth:`refhmc.Model.on_arrays`). Defaults to the
-        model's compiled functions, on NumPy.
+        The metric.
+    xp : namespace, optional
+        Namespace of the array API for the model's own array implementation, as in :func:`hamiltonian`.
 
     Returns
     -------
     LaplaceOnArrays
-        The Hamiltonian.
+        The Hamiltonian, the velocity and the momentum draw.
     """
     return LaplaceOnArrays(functions_of(model, xp), metric)
 
 
 def transitions(model: Any, kernel: Any, q: Any, normals: Any, uniforms: Any, xp: Any = None) -> Transitions:
-    """Run one transition of many chains with given random numbers.
+    """Make one transition of many chains on given random numbers.
 
-    The transition is that of ``sample(..., backend="arrays")``.
+    The transition is that of ``refhmc.sample`` with ``backend="arrays"``. The random numbers are used in the order of
+    :mod:`refhmc.core.randomness`.
 
     Parameters
     ----------
-    model : Model
-        The model. Also an object with its functions on arrays, such as :class:`ModelOnArrays` or :class:`TextOnArrays`.
+    model : Model or object
+        The model, or an object with its functions on arrays.
     kernel : HMC, NUTS or DHMC
-        Kernel with a step size.
-    q : array of shape (n, d)
-        Positions of n chains, in a namespace with writable arrays.
-    normals : array of shape (n, d)
-        Normal random numbers, for the momenta.
-    uniforms : array of shape (n, k)
-        Uniform random numbers, in the order of :mod:`refhmc.core.randomness`.
-    xp : module, optional
-        Array namespace for the model's array implementation and its data (:meth:`refhmc.Model.on_arrays`). Defaults to the
-        model's compiled functions, on NumPy.
+        The kernel, with a step size.
+    q : array, shape (n, d)
+        Positions of the chains.
+    normals : array, shape (n, d)
+        Standard normals, from which the momenta are made.
+    uniforms : array, shape (n, k)
+        Uniforms on [0, 1).
+    xp : namespace, optional
+        Namespace of the array API for the model's own array implementation, as in :func:`hamiltonian`. Its arrays must be
+        writable.
 
     Returns
     -------
     Transitions
-        New positions, statistics and the random numbers used.
+        Positions after the transition, statistics, and the use of the uniforms.
+
+    Raises
+    ------
+    TypeError
+        If the kernel has no implementation for many chains.
+    ValueError
+        If the kernel has no step size, or if a chain needs more than k uniforms.
+    refhmc.errors.ShapeError
+        If the arrays do not fit together.
 
     Examples
     --------
-    >>> import numpy as np, refhmc
-    >>> rng, q = np.random.default_rng(1), np.zeros((5, 2))
-    >>> kernel = refhmc.HMC(step_size=0.1, n_steps=3)
-    >>> moves = refhmc.array_api.transitions(
-    ...     refhmc.models.Funnel(1), kernel, q, rng.standard_normal(q.shape), rng.random((5, 8))
-    ... )
-    >>> moves.q.shape
-    (5, 2)
+    >>> import numpy as np
+    >>> import refhmc
+    >>> q, kernel = np.zeros((3, 2)), refhmc.HMC(step_size=0.1, n_steps=2)
+    >>> moved = refhmc.array_api.transitions(refhmc.models.Funnel(1), kernel, q, np.ones((3, 2)), np.full((3, 1), 0.5))
+    >>> moved.q.shape, moved.uniforms_used
+    ((3, 2), array([1, 1, 1]))
     """
     return transitions_of_text(functions_of(model, xp), kernel, q, normals, uniforms)
 

@@ -268,9 +268,8 @@ def check_dimension(warmup: Any, d: int) -> None:
 def as_stan(kernel: Any) -> Any:
     """Return the kernel, or the Gibbs kernel of such blocks, that learns as Stan does, from draws and without a length.
 
-    ``Diagonal()`` and ``Dense()`` use Stan's rule, and "auto" becomes Stan's diagonal. A metric that the user wants to be learned
-    from gradients, which Stan does not do, is not changed and keeps its windows; ``LowRank()`` is one of these. Neither is a metric
-    that learns nothing.
+    ``Diagonal()`` and ``Dense()`` use Stan's rule, and "auto" becomes Stan's diagonal. A metric that learns from gradients,
+    such as ``LowRank()``, keeps its windows, since Stan has no counterpart. A metric that learns nothing does not change.
     """
     if hasattr(kernel, "blocks"):
         return replace(kernel, blocks={block: as_stan(each) for block, each in kernel.blocks.items()})

@@ -1,1 +1,1 @@
-"""Many chains at once: the texts on arrays as a backend of ``refhmc.sample``, on NumPy and on CuPy."""
+"""Many chains at once: the array implementations as backends of ``refhmc.sample``, on NumPy and on CuPy."""

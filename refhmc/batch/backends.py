@@ -1,4 +1,4 @@
-"""Where the arrays live: "arrays" is NumPy's on the CPU, "cupy" an NVIDIA GPU, with no silent change from one to the other."""
+"""The device of the arrays: "arrays" is NumPy on the CPU, "cupy" an NVIDIA GPU. Neither replaces the other silently."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BUDGET = 2**30  # bytes of draws and statistics that stay on a GPU before they a
 
 
 def namespace_of(backend: str) -> Any:
-    """NumPy, or array-api-compat's CuPy. Raises DeviceError where there is no GPU, ImportError's text included."""
+    """Return NumPy, or array-api-compat's CuPy. Raises DeviceError if there is no GPU or CuPy cannot be imported."""
     if backend == "arrays":
         return np
     try:
@@ -21,42 +21,44 @@ def namespace_of(backend: str) -> Any:
         import cupy
     except ImportError as error:
         raise DeviceError(
-            f"backend='cupy' needs the packages cupy and array-api-compat ({error}): pip install 'refhmc[gpu]'. "
-            "backend='arrays' runs the same text on the CPU."
+            f"backend='cupy' needs the packages cupy and array-api-compat ({error}). Install them by pip install "
+            "'refhmc[gpu]', or use backend='arrays', which runs the same implementation on the CPU."
         ) from error
     try:
         count = cupy.cuda.runtime.getDeviceCount()
         cupy.arange(2).sum().item()
-    except Exception as error:  # CuPy has an exception of its own for each library of CUDA
+    except Exception as error:  # CuPy has its own exception for each library of CUDA
         raise DeviceError(
-            f"backend='cupy' found no GPU that works ({type(error).__name__}: {error}). backend='arrays' runs the same text on "
-            "the CPU."
+            f"backend='cupy' found no working GPU ({type(error).__name__}: {error}). Use backend='arrays', which runs the same "
+            "implementation on the CPU."
         ) from error
     if count < 1:
-        raise DeviceError("backend='cupy' found no GPU. backend='arrays' runs the same text on the CPU.")
+        raise DeviceError(
+            "backend='cupy' found no GPU. Use backend='arrays', which runs the same implementation on the CPU."
+        )
     return xp
 
 
 def to_host(x: Any) -> np.ndarray:
-    """As a NumPy array"""
+    """Return an array as a NumPy array."""
     return x.get() if hasattr(x, "get") else np.asarray(x)
 
 
 def error_of_device(error: BaseException) -> DeviceError | None:
-    """What to raise in the place of an exception of CuPy's own, or None for any other."""
+    """Return the error to raise instead of one of CuPy's own exceptions, or None for any other."""
     if type(error).__module__.partition(".")[0] not in ("cupy", "cupy_backends"):
         return None
     said = f"({type(error).__name__}: {error})"
     if isinstance(error, MemoryError):
-        return DeviceError(f"the GPU has no memory left {said}: take fewer chains, or a smaller max_treedepth")
+        return DeviceError(f"The GPU is out of memory {said}. Use fewer chains, or a smaller max_treedepth.")
     return DeviceError(
-        f"the GPU failed {said}. The process may have to be started anew before it can be used; backend='arrays' runs the same "
-        "text on the CPU"
+        f"The GPU failed {said}. Restart the process before you use it again, or use backend='arrays', which runs the same "
+        "implementation on the CPU."
     )
 
 
 def memory_there(backend: str) -> int | None:
-    """Bytes that this process may take, or those that are free on the GPU; None where the system does not say."""
+    """Return the bytes that this process may use, or those that are free on the GPU; None if unknown."""
     if backend == "cupy":
         import cupy
 
@@ -65,7 +67,7 @@ def memory_there(backend: str) -> int | None:
 
 
 def describe(backend: str) -> str:
-    """The device, in words."""
+    """Return a description of the device."""
     if backend == "arrays":
         return f"CPU, NumPy {np.__version__}"
     import cupy

@@ -1,10 +1,10 @@
 """n chains between their transitions, and the loop that takes each of them through its own.
 
-Every chain makes one step of the integrator a turn. One that has come to the end of its transition begins the next at once,
-with numbers of its own (:mod:`refhmc.batch.streams`): no chain waits for another's trajectory, and none depends on another.
-Chains meet only where something is learned from all of them.
+In each pass every chain makes one step of the integrator. A chain that has finished its transition starts the next one
+immediately, with its own random numbers (:mod:`refhmc.batch.streams`). No chain waits for another's trajectory, and none
+depends on another. Chains only meet when something is learned from all of them.
 
-Arrays are written in place here, at the rows of the chains concerned: NumPy, CuPy and PyTorch allow it.
+Arrays are written in place here, at the rows of the chains concerned, which NumPy, CuPy and PyTorch allow.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ ALL = slice(None)
 
 @dataclass
 class Chains:
-    """Of each of n chains: its position with L and dL/dq there, the step size, the number of its next transition in all; its
-    stream; where DHMC adapts it apart from the step, the size of its jumps."""
+    """State of n chains.
+
+    It has each chain's position with L and dL/dq there, its step size, the number of its next transition and its stream. If
+    DHMC adapts the jump size separately, it also has this.
+    """
 
     q: Array
     log_density: Array
@@ -38,21 +41,24 @@ class Chains:
         return self.q.shape[0]
 
     def uniforms(self, rows: Any, first: Array, count: int) -> Array:
-        """Of the present transition, from number ``first`` (r,) on"""
+        """Return uniforms of the present transition, from number ``first`` (r,) on."""
         return self.streams.uniforms(rows, self.transition[rows], Purpose.KERNEL, first, count)
 
     def bernoulli(self, rows: Any, number: Array, probability: Array, asked: Any = True) -> Array:
-        """True with that probability (r,), by the uniform of that number: the one place where a chain decides anything."""
+        """Return True with that probability (r,), by the uniform of that number.
+
+        All random decisions of a chain are made here.
+        """
         self.streams.compared(rows, number, probability, asked)
         return self.uniforms(rows, number, 1)[:, 0] < probability
 
     def order(self, rows: Any, parts: int) -> Array:
-        """Of the parts of a split, (r, M): from the first M - 1 uniforms of the present transition"""
+        """Return a random order of the parts of a split, (r, M), from the first M - 1 uniforms of the present transition."""
         first = 0 * self.transition[rows]
         return batched.random_order(range(parts), self.uniforms(rows, first, parts - 1))
 
     def with_momentum(self, rows: Any, mover: Any, purpose: Purpose = Purpose.MOMENTUM, number: Any = None) -> Point:
-        """The chains with fresh momenta p ~ N(0, G(q)), from the numbers of their transition or of that ``number``."""
+        """Return the chains with fresh momenta p ~ N(0, G(q)), from the numbers of their transition or of that ``number``."""
         mover = mover.of(self, rows)
         H, q = mover.H, copied(self.q[rows])
         number = self.transition[rows] if number is None else number
@@ -63,7 +69,7 @@ class Chains:
         return mover.at((q, p) * mover.copies)
 
     def move(self, rows: Any, accepted: Array, q: Array, log_density: Array, gradient: Array) -> None:
-        """Those of the chains ``rows`` that are ``accepted`` to q."""
+        """Move those of the chains ``rows`` that are ``accepted`` to q."""
         xp = batched.namespace(q)
         self.q[rows] = xp.where(accepted[:, None], q, self.q[rows])
         self.gradient[rows] = xp.where(accepted[:, None], gradient, self.gradient[rows])
@@ -71,17 +77,18 @@ class Chains:
 
 
 def copied(x: Array) -> Array:
+    """Return a copy."""
     return batched.namespace(x).asarray(x, copy=True)
 
 
 def indices(rows: Any, mask: Array) -> Array:
-    """Which chains these are of ``rows``"""
+    """Return the numbers of those of the chains ``rows`` in the mask."""
     (found,) = batched.namespace(mask).nonzero(mask)
     return found if isinstance(rows, slice) else rows[found]
 
 
 def run(transitions: Any, chains: Chains, n: int, ended: Callable) -> None:
-    """Make n transitions of each chain, and call ``ended(rows, stats)`` for those that have come to the end of one."""
+    """Make n transitions of each chain, and call ``ended(rows, stats)`` for chains that have finished one."""
     xp = batched.namespace(chains.q)
     left = xp.full((len(chains),), n, dtype=xp.int64)
     if n == 0:

@@ -1,4 +1,4 @@
-"""A run of many chains: starts, warm-up, draws and statistics; on the device, and from there to the host."""
+"""A run of many chains: starts, warm-up, draws and statistics, first on the device and then on the host."""
 
 from __future__ import annotations
 
@@ -34,18 +34,21 @@ from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
 TRANSITIONS: dict[str, Callable] = {"hmc": HMCTransitions, "nuts": NUTSTransitions, "dhmc": DHMCTransitions}
-# Counted for the run as a whole: a batch evaluates for all of its chains at once.
+# Counted for the whole run, since a batch evaluates for all of its chains together.
 NOT_OF_A_DRAW = ("n_gradient_evaluations", "n_metric_evaluations", "n_contraction_evaluations", "n_density_evaluations")
 MAX_TRIES = 100
 REPORT_EVERY = 0.1  # seconds
 
 
 class Stopped(Exception):
-    """The watch has stopped the run in the middle of a transition, which is not recorded."""
+    """Raised if the watch has stopped the run in the middle of a transition, which is not recorded."""
 
 
 class Options(NamedTuple):
-    """Of a run; ``watch(run)`` is asked ten times a second, between two evaluations of the model, whether to stop."""
+    """Options of a run.
+
+    ``watch(run)`` is called ten times per second, between two evaluations of the model, and returns whether to stop.
+    """
 
     draws: int
     tune: int
@@ -56,9 +59,9 @@ class Options(NamedTuple):
 
 
 class Recorder:
-    """Draws and statistics of ``total`` transitions: on the device for as many as the budget holds, then on the host.
+    """Draws and statistics of ``total`` transitions, on the device for as many as the budget allows, then on the host.
 
-    ``done`` (n,): transitions that are there.
+    ``done`` (n,) is the number of recorded transitions.
     """
 
     def __init__(self, chains: Chains, names: tuple[str, ...], total: int, budget: int) -> None:
@@ -78,6 +81,7 @@ class Recorder:
         self.moved = 0
 
     def record(self, rows: Array, q: Array, stats: dict[str, Array]) -> None:
+        """Record a transition of the chains ``rows``."""
         at = self.done[rows] - self.moved
         self.draws_there[rows, at] = q
         for name in self.names:
@@ -85,7 +89,7 @@ class Recorder:
         self.done[rows] += 1
 
     def stretches(self, n: int) -> list[int]:
-        """The next n transitions in pieces for which there is room on the device."""
+        """Return the next n transitions in pieces that fit on the device."""
         if not self.on_device:
             return [n]
         first = min(n, self.room - self.waiting)
@@ -94,15 +98,16 @@ class Recorder:
 
     @property
     def waiting(self) -> int:
-        """Transitions of the chain that is furthest that are on the device only."""
+        """Number of transitions, of the chain with the most, that are on the device only."""
         return int(self.xp.max(self.done)) - self.moved
 
     def move_if_full(self) -> None:
+        """Move the records to the host if the device has no room for more."""
         if self.on_device and self.waiting >= self.room:
             self.move()
 
     def move(self) -> None:
-        """What is on the device to the host."""
+        """Move the records from the device to the host."""
         if self.on_device and self.waiting > 0:
             at = slice(self.moved, min(self.moved + self.waiting, self.total))
             n = at.stop - at.start
@@ -112,13 +117,16 @@ class Recorder:
             self.moved = at.stop
 
     def give_up(self) -> None:
-        """Of a device that does not answer any more: what has been moved to the host is all there is."""
+        """Forget the records on a device that has failed, and keep those on the host."""
         self.on_device, self.done = False, np.full(len(self.draws), self.moved)
 
 
 class Run:
-    """n chains of a kernel on a model's text; :meth:`warm_up` and :meth:`draw`, which record in ``warm`` and ``made``.
-    ``divergences`` (n,) are those of draws, beside ``warmup_divergences``. Raises Stopped where the watch ends it."""
+    """n chains of a kernel on a model's array implementation.
+
+    :meth:`warm_up` and :meth:`draw` record in ``warm`` and ``made``. ``divergences`` (n,) are those of draws, and
+    ``warmup_divergences`` those of warm-up. Raises Stopped if the watch ends the run.
+    """
 
     def __init__(self, text: Any, kernel: Any, q: Array, entropy: int, options: Options) -> None:
         xp, n = batched.namespace(q), q.shape[0]
@@ -138,16 +146,18 @@ class Run:
         self.warm = self.made = Recorder(self.chains, self.names, 0, options.budget)
 
     def mover_for(self, metric: Any) -> Mover | JumpMover:
+        """Return the object that makes the steps on a metric."""
         self.metric, self.model = metric, Remembering(self.text, look=self.look)
         return mover_for(self.kernel, metric, self.integrator, self.model)
 
     def count_evaluations(self) -> None:
+        """Add the model's evaluations to the counts."""
         for name, count in self.model.counts.items():
             self.evaluations[name] = self.evaluations.get(name, 0) + count
             self.model.counts[name] = 0
 
     def look(self) -> None:
-        """Ask the watch, if it is time. Raises Stopped."""
+        """Call the watch, if it is time. Raises Stopped."""
         if time.monotonic() - self.last_report < REPORT_EVERY:
             return
         self.last_report = time.monotonic()
@@ -163,9 +173,12 @@ class Run:
         made[rows] += xp.astype(stats["diverging"], xp.int64)
 
     def warm_up(self) -> None:
-        """Step size and metric; the draws of warm-up, if they are kept. Without warm-up, a first step size."""
+        """Adapt step size and metric, and record the draws of warm-up if they are kept.
+
+        Without warm-up, find a first step size.
+        """
         options, chains, xp = self.options, self.chains, batched.namespace(self.chains.q)
-        asked, learns = self.metric, self.metric.learns  # what is learned says no more what it learns from
+        asked, learns = self.metric, self.metric.learns  # a learned metric does not know how it was learned
         recorder = Recorder(chains, self.names, options.tune if options.keep_warmup else 0, options.budget)
         self.warm = recorder
         statistics = statistics_of_sizes(self.kernel, self.metric, self.text)
@@ -211,7 +224,7 @@ class Run:
         recorder.move()
 
     def run(self, n: int, ended: Callable, together: bool = False) -> None:
-        """n transitions of each chain; ``together``: they are told of at once, when all have ended."""
+        """Make n transitions of each chain; with ``together``, ``ended`` is called once, when all have ended."""
         if not together:
             run(self.transitions, self.chains, n, ended)
             return
@@ -225,8 +238,10 @@ class Run:
         ended(xp.arange(len(self.chains)), kept)
 
     def first_sizes(self, statistics: dict[str, tuple[str, float]]) -> dict[str, Array]:
-        """Of the jumps, then of the step, by searches; (n,), or (1,) where they are shared. Where all coordinates jump, the
-        step is the jump."""
+        """Search the first jump size, then the first step size; (n,), or (1,) if they are shared.
+
+        If all coordinates jump, the step size is the jump size.
+        """
         shared, chains, mover, found = self.options.shared_step_size, self.chains, self.transitions.mover, {}
         for name in sorted(statistics):
             if name == "jump_size" or statistics[name][0] == "no_flip_probability":
@@ -242,7 +257,7 @@ class Run:
         return found
 
     def draw(self) -> None:
-        """The draws, with the step size and the metric as they are."""
+        """Make the draws, with the present step size and metric."""
         recorder = self.made = Recorder(self.chains, self.names, self.options.draws, self.options.budget)
         self.warming = False
 
@@ -260,14 +275,14 @@ class Run:
 
 
 def mover_for(kernel: Any, metric: Any, integrator: Any, model: Remembering) -> Mover | JumpMover:
-    """What makes the kernel's steps."""
+    """Return the object that makes the kernel's steps."""
     if getattr(kernel, "jumping", False):
         return JumpMover(model, metric)
     return Mover(metric.on_arrays(model), integrator)
 
 
 def uniform_starts(text: Any, entropy: int, chains: int, xp: Any) -> Callable[[Array, int], Array]:
-    """Starts (r, d) of the chains ``rows`` at a try, uniform on (-2, 2)^d, from each chain's own stream."""
+    """Return a function that draws starts (r, d) of the chains ``rows``, uniform on (-2, 2)^d, from each chain's own stream."""
     streams = Streams(xp.asarray(keys_of(entropy, chains)))
 
     def drawn(rows: Array, tried: int) -> Array:
@@ -278,8 +293,7 @@ def uniform_starts(text: Any, entropy: int, chains: int, xp: Any) -> Callable[[A
 
 
 def random_starts(drawn: Callable[[Array, int], Array], text: Any, metric: Any, chains: int, xp: Any) -> Array:
-    """Those that are drawn, (chains, d); again, up to 100 times, where density, gradient or metric is not finite. Raises
-    InitError."""
+    """Return starts (chains, d), drawn up to 100 times if density, gradient or metric is not finite. Raises InitError."""
     rows, starts = xp.arange(chains), xp.zeros((chains, text.dim), dtype=xp.float64)
     for tried in range(MAX_TRIES):
         q = drawn(rows, tried)
@@ -288,28 +302,33 @@ def random_starts(drawn: Callable[[Array, int], Array], text: Any, metric: Any, 
         if not rows.shape[0]:
             return starts
     raise InitError(
-        f"no start found in {MAX_TRIES} tries for {rows.shape[0]} of {chains} chains (the first is chain {int(rows[0])}): log "
-        "density, gradient or metric is not finite. Give initvals where the density is positive."
+        f"No start was found in {MAX_TRIES} tries for {rows.shape[0]} of {chains} chains (the first is chain {int(rows[0])}), "
+        "since the log density, the gradient or the metric is not finite. Give initvals with a positive density."
     )
 
 
 def fit(text: Any, metric: Any, q: Array) -> Array:
-    """Whether chains may begin at q (n, d), (n,). Raises ShapeError where the text's log density or gradient has another
-    shape than it should, ModelError where they are no arrays of real numbers."""
+    """Return whether chains can start at q (n, d), (n,).
+
+    Raises ShapeError if the log density or gradient of the array implementation has a wrong shape, ModelError if they are not
+    arrays of real numbers.
+    """
     xp = batched.namespace(q)
     answer = text.value_and_gradient(copied(q))
     if not (isinstance(answer, tuple | list) and len(answer) == 2):
         raise ModelError(
-            f"value_and_gradient of the text on arrays must return the log density and the gradient, got {answer!r:.80}"
+            "value_and_gradient of the array implementation must return the log density and the gradient; "
+            f"got {answer!r:.80}."
         )
     L, gradient = answer
     for what, found, shape in (("log density", L, q.shape[:1]), ("gradient", gradient, q.shape)):
         kind = getattr(found, "dtype", type(found).__name__)
         if not hasattr(found, "dtype") or "complex" in str(kind):
-            raise ModelError(f"the {what} of the text on arrays must be an array of real numbers, as q is, got {kind}")
+            raise ModelError(f"The {what} of the array implementation must be an array of real numbers; got {kind}.")
         if tuple(found.shape) != tuple(shape):
             raise ShapeError(
-                f"the {what} of the text on arrays at positions {q.shape}: expected {tuple(shape)}, got {tuple(found.shape)}"
+                f"The {what} of the array implementation must have shape {tuple(shape)} at positions {q.shape}; "
+                f"got {tuple(found.shape)}."
             )
     for j in text.discontinuous:  # entries that are not read
         gradient = xp.where(xp.arange(q.shape[1]) == int(j), 0.0, gradient)

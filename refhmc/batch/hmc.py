@@ -1,8 +1,8 @@
-"""Static HMC of many chains: the transition of :mod:`refhmc.kernels.hmc`, each chain on a trajectory of its own length.
+"""Static HMC of many chains: the transition of :mod:`refhmc.kernels.hmc`, with trajectories of different lengths.
 
-The uniforms of a transition are those of the kernel in their order: the order of a split's parts where it is drawn, the step's
-jitter, the length's, the acceptance. As in the compiled kernel a split's steps but the last are made without L: only energies
-that are not finite end a trajectory, and the spread is that of its two ends.
+The uniforms of a transition are those of the kernel in their order: those of the order of a split's parts if it is drawn,
+of the jitter of the step size, of that of the length, of the acceptance. As in the compiled kernel, only the last step of a
+split needs L: only energies that are not finite end a trajectory, and the energy spread is that of its two ends.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from refhmc.numerics.batched import Array
 
 
 class HMCTransitions(Table):
-    """Of each chain on its trajectory: the point, H0, the least and the largest energy and the largest error so far, steps made
-    and to be made, their size. ``used``: uniforms of a transition before its steps."""
+    """Trajectories of the chains.
+
+    For each chain it has the point, H0, the least and the largest energy and the largest error so far, the numbers of steps
+    made and to be made, and the step size. ``used`` is the number of uniforms of a transition before its steps.
+    """
 
     in_the_end = 1  # uniforms after the steps
 
@@ -28,7 +31,7 @@ class HMCTransitions(Table):
         self.chains, self.mover, self.settings = chains, mover, kernel.settings()
 
     def start(self, rows: Any) -> None:
-        """Begin the next transition of the chains ``rows``."""
+        """Start the next transition of the chains ``rows``."""
         point = self.chains.with_momentum(rows, self.mover)
         xp, H0, nominal = batched.namespace(point.energy), point.energy, self.chains.step_size[rows]
         jitter, length_jitter = self.settings["jitter"], self.settings["length_jitter"]
@@ -49,7 +52,7 @@ class HMCTransitions(Table):
         self.start_record(rows, self.mover, point)
 
     def turn(self, rows: Any) -> tuple[Array, dict[str, Array]]:
-        """One step; the chains whose transition has ended, and its statistics."""
+        """Make one step; return the chains whose transition has ended, and its statistics."""
         begun = self.point_of(rows)
         last = self.done[rows] + 1 >= self.n[rows]
         point = self.mover.of(self.chains, rows)(begun, self.eps[rows], self.order_of(rows), last)
@@ -71,15 +74,18 @@ class HMCTransitions(Table):
         return there, self.end(there) if there.shape[0] else {}
 
     def uniforms_used(self, rows: Any) -> Array:
-        """So far, in the order above"""
+        """Return how many uniforms have been used so far."""
         return 0 * self.chains.transition[rows] + self.used
 
     def order_of(self, rows: Any) -> Array | None:
-        """In which the trajectories go through the parts, if it is drawn"""
+        """Return the order in which the trajectories follow the parts, if it is drawn."""
         return self.order[rows] if self.mover.draws else None
 
     def end(self, rows: Array) -> dict[str, Array]:
-        """Metropolis' decision of the chains ``rows``, as :func:`refhmc.kernels.hmc.metropolis_accept`; the statistics."""
+        """Make the Metropolis decision of the chains ``rows``, and return the statistics.
+
+        See :func:`refhmc.kernels.hmc.metropolis_accept`.
+        """
         point, H0, eps, done = self.point_of(rows), self.H0[rows], self.eps[rows], self.done[rows]
         q, H = point.z[0], point.energy
         xp = batched.namespace(q)

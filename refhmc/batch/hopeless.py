@@ -1,7 +1,7 @@
 """End the warm-up of many chains if their starts were hopeless (:mod:`refhmc.adaptation.symptoms`).
 
-Chains learn a metric together, so that a lost one spoils the others. The run ends if at least half of them are lost. There is
-no second attempt: Pathfinder belongs to the compiled core.
+Chains learn a metric together, so that a lost one spoils the others. The run ends if at least half of them are lost, without
+a second attempt, since Pathfinder is a part of the compiled core.
 """
 
 from __future__ import annotations
@@ -48,6 +48,6 @@ def refuse_hopeless(chains: Chains, metric: Any, leapfrog: bool, done: int, tune
     assert symptom is not None
     raise WarmupError(
         f"{lost.sum()} of {len(q)} chains are lost after {done} iterations of warm-up: in chain {k}, {symptom.text}. "
-        f"{WHAT_TO_DO}",
+        f"{WHAT_TO_DO}.",
         k,
     )

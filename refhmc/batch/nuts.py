@@ -1,12 +1,12 @@
-"""NUTS of many chains: the transition of :mod:`refhmc.kernels.nuts`, each chain in a tree of its own.
+"""NUTS of many chains: the transition of :mod:`refhmc.kernels.nuts`, with a tree for each chain.
 
 The recursion is unrolled. After leaf k = 0, 1, ... of a subtree its completed intervals are the binary digits of k + 1, the
-largest first; they wait in ``waiting``, max_treedepth intervals a chain at most. A new leaf is an interval by itself, which
-joins one waiting before it for each trailing one of k. Intervals are kept in the order in which they are made: the criterion is
-the same in both directions of time.
+largest first. They wait in ``waiting``, at most max_treedepth intervals per chain. A new leaf is an interval by itself, which
+joins one waiting before it for each trailing one of k. Intervals are kept in the order in which they are made, since the
+criterion is the same in both directions of time.
 
-A chain asks for its uniforms one by one, in the order of the kernel: direction, each leaf after the first, subtree. Before them
-comes the order of a split's parts, where it is drawn; leaves backward in time go through it reversed.
+A chain asks for its uniforms one by one, in the order of the kernel: direction, each leaf after the first, subtree. If the
+order of a split's parts is drawn, its uniforms come first. Leaves backward in time use the reversed order.
 """
 
 from __future__ import annotations
@@ -26,9 +26,13 @@ RHO, P_FIRST, V_FIRST, P_LAST, V_LAST = range(5)  # of intervals (r, 5, d)
 
 
 class NUTSTransitions(Table):
-    """Of each chain: the ``point`` that moves; the ends of its trajectory, ``first`` and ``last`` in time, and its interval,
-    ``whole``; the ``waiting`` intervals of the subtree, ``n_waiting`` of them; the state ``chosen`` so far and the subtree's
-    ``candidate``, with their places in time; weights, energies, counts; ``turned``, and the ``outcome`` at the end."""
+    """Trees of the chains.
+
+    For each chain it has the ``point`` that moves; the ends of its trajectory, ``first`` and ``last`` in time, and its
+    interval, ``whole``; the ``waiting`` intervals of the subtree, ``n_waiting`` of them; the state ``chosen`` so far and
+    the subtree's ``candidate``, with their places in time; weights, energies and counts; ``turned``, and the ``outcome`` at
+    the end.
+    """
 
     def __init__(self, chains: Chains, mover: Mover, kernel: Any) -> None:
         self.chains, self.mover, self.max_depth = chains, mover, int(kernel.max_treedepth)
@@ -37,7 +41,7 @@ class NUTSTransitions(Table):
         self.everyone = xp.arange(n)
 
     def start(self, rows: Any) -> None:
-        """Begin the next transition of the chains ``rows``."""
+        """Start the next transition of the chains ``rows``."""
         point = self.chains.with_momentum(rows, self.mover)
         H0, xp = point.energy, batched.namespace(point.energy)
         zero, none = xp.zeros(H0.shape, dtype=H0.dtype), xp.zeros(H0.shape, dtype=xp.int64)
@@ -55,15 +59,15 @@ class NUTSTransitions(Table):
     in_the_end = 0
 
     def uniforms_used(self, rows: Any) -> Array:
-        """So far"""
+        """Return how many uniforms have been used so far."""
         return self.used[rows]
 
     def decides(self, rows: Any, probability: Array, asked: Any = True) -> Array:
-        """By the next uniform of each chain's transition; not taken until ``used`` is counted on."""
+        """Decide by the next uniform of each chain's transition, which is used up only when ``used`` is increased."""
         return self.chains.bernoulli(rows, self.used[rows], probability, asked)
 
     def start_doubling(self, rows: Any) -> None:
-        """A new half of the trajectory, forward or backward in time at random."""
+        """Start a new half of the trajectory, forward or backward in time at random."""
         forward = self.decides(rows, 0 * self.H0[rows] + 0.5)
         xp, used = batched.namespace(forward), self.used[rows]
         zero = xp.zeros(used.shape, dtype=self.H0.dtype)
@@ -73,7 +77,7 @@ class NUTSTransitions(Table):
         self.put(rows, new_weight=zero, new_lowest=zero + math.inf, new_highest=zero - math.inf)
 
     def turn(self, rows: Any) -> tuple[Array, dict[str, Array]]:
-        """One leaf; the chains whose transition has ended, and its statistics."""
+        """Add one leaf; return the chains whose transition has ended, and its statistics."""
         order = self.order[rows] if self.mover.draws else None
         point = self.mover(self.point_of(rows), self.sign[rows] * self.chains.step_size[rows], order)
         self.put_point(rows, point)
@@ -98,7 +102,7 @@ class NUTSTransitions(Table):
         return there, self.end(there) if there.shape[0] else {}
 
     def add_leaf(self, rows: Any, point: Point) -> Array:
-        """Weigh the new states and choose among them; whether they have an energy within 1,000 of the other new ones."""
+        """Weigh the new states and choose among them; return whether their energies are within 1,000 of the other new ones."""
         xp, H, H0 = batched.namespace(point.energy), point.energy, self.H0[rows]
         begun, leaf = xp.isfinite(H0), self.leaf[rows]
         finite = begun & xp.isfinite(H)
@@ -130,12 +134,12 @@ class NUTSTransitions(Table):
         return valid
 
     def wait(self, rows: Any, point: Point) -> None:
-        """Each new state waits, an interval by itself."""
+        """Let each new state wait as an interval by itself."""
         self.waiting[self.everyone[rows], self.n_waiting[rows]] = interval_of(point)
         self.put(rows, n_waiting=self.n_waiting[rows] + 1)
 
     def join_waiting(self, rows: Array) -> None:
-        """Join the intervals that are complete, as long as none turns."""
+        """Join the complete intervals, until one turns."""
         xp, digits = batched.namespace(rows), self.leaf[rows]
         going = digits % 2 == 1
         while True:
@@ -183,7 +187,7 @@ class NUTSTransitions(Table):
         )
 
     def end(self, rows: Array) -> dict[str, Array]:
-        """The chains go to their chosen states; the statistics."""
+        """Move the chains to their chosen states, and return the statistics."""
         xp, chosen, H0 = batched.namespace(self.H0), self.point_of(rows, "chosen"), self.H0[rows]
         H, eps, index, outcome = (
             self.point.energy[rows],
@@ -218,25 +222,25 @@ class NUTSTransitions(Table):
 
 
 def interval_of(point: Point) -> Array:
-    """That of one state"""
+    """Return the interval of one state."""
     p, v = point.z[1], point.velocity
     return batched.namespace(p).stack([p, p, v, p, v], axis=1)
 
 
 def joined(a: Array, b: Array) -> Array:
-    """A and B, which follows it"""
+    """Return the interval of A and B, which follows it."""
     xp = batched.namespace(a)
     return xp.stack([a[:, RHO] + b[:, RHO], a[:, P_FIRST], a[:, V_FIRST], b[:, P_LAST], b[:, V_LAST]], axis=1)
 
 
 def reverse(a: Array) -> Array:
-    """Read from the other end"""
+    """Return the interval read from the other end."""
     xp = batched.namespace(a)
     return xp.stack([a[:, RHO], a[:, P_LAST], a[:, V_LAST], a[:, P_FIRST], a[:, V_FIRST]], axis=1)
 
 
 def turns(a: Array, b: Array) -> Array:
-    """Whether A and B may not be joined, (r,): the criterion of :mod:`refhmc.kernels.nuts`"""
+    """Return whether A and B may not be joined, (r,), by the criterion of :mod:`refhmc.kernels.nuts`."""
 
     def onward(rho: Array, v_first: Array, v_last: Array) -> Array:
         return (batched.dot(rho, v_first) > 0) & (batched.dot(rho, v_last) > 0)

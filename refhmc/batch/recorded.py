@@ -1,4 +1,4 @@
-"""One transition of many chains on recorded numbers, so that it can be replayed, or be held against another program."""
+"""One transition of many chains on recorded random numbers, for replay and for comparison with other programs."""
 
 from __future__ import annotations
 
@@ -17,25 +17,29 @@ from refhmc.numerics.batched import Array
 
 @dataclass
 class Recorded:
-    """In the place of :class:`refhmc.batch.streams.Streams`: ``given`` normals (n, d), ``tape`` of uniforms (n, k), and the
-    ``probabilities`` that these were compared with (n, k), NaN where none was."""
+    """Recorded numbers, with the interface of :class:`refhmc.batch.streams.Streams`.
+
+    They are the ``given`` normals (n, d), a ``tape`` of uniforms (n, k), and the ``probabilities`` with which these were
+    compared (n, k), NaN for the others.
+    """
 
     given: Array
     tape: Array
     probabilities: Array
 
     def uniforms(self, rows: Any, transition: Array, purpose: Purpose, first: Array, count: int) -> Array:
-        """Beyond the tape's end its last number: whether it was used is looked at in the end."""
+        """Return uniforms from the tape; its last number stands for those beyond the end, which is checked afterwards."""
         xp, tape = batched.namespace(self.tape), self.tape[rows]
         last = tape.shape[1] - 1
         columns = [batched.pick(tape, xp.clip(first + k, None, last))[:, None] for k in range(count)]
         return xp.concat(columns, axis=1) if columns else tape[:, :0]
 
     def normals(self, rows: Any, transition: Array, purpose: Purpose, count: int) -> Array:
+        """Return the given normals."""
         return self.given[rows]
 
     def compared(self, rows: Any, number: Array, probability: Array, asked: Any = True) -> None:
-        """Uniform ``number`` (r,) with that probability (r,), where it was ``asked`` for."""
+        """Record that uniform ``number`` (r,) was compared with that probability (r,), if it was ``asked`` for."""
         xp, before = batched.namespace(self.tape), self.probabilities[rows]
         here = (xp.arange(before.shape[1]) == number[:, None]) & xp.broadcast_to(xp.asarray(asked), number.shape)[
             :, None
@@ -44,8 +48,23 @@ class Recorded:
 
 
 class Transitions(NamedTuple):
-    """Of each chain: where it is, ``q`` (n, d); its statistics by name (n,); how many uniforms it took; what each of them was
-    compared with, (n, k), NaN for those of jitters and orders and those not taken."""
+    """Result of one transition of many chains on recorded random numbers.
+
+    Parameters
+    ----------
+    q : array, shape (n, d)
+        Positions after the transition.
+    stats : dict of str to array, shape (n,)
+        Statistics of the chains by name.
+    uniforms_used : array of int, shape (n,)
+        Number of uniforms that each chain used.
+    probabilities : array, shape (n, k)
+        Probabilities with which the uniforms were compared. NaN for those of jitters and orders, and for unused ones.
+
+    See Also
+    --------
+    refhmc.array_api.transitions : Returns it.
+    """
 
     q: Array
     stats: dict[str, Array]
@@ -54,20 +73,25 @@ class Transitions(NamedTuple):
 
 
 def transitions(text: Any, kernel: Any, q: Array, normals: Array, uniforms: Array) -> Transitions:
-    """One transition of each chain from q (n, d), its momentum made from the normals (n, d), on the uniforms (n, k), both in
-    the order of :mod:`refhmc.core.randomness`. ``text``: the model's functions on arrays.
+    """Make one transition of each chain from q (n, d), with momenta from the normals (n, d), on the uniforms (n, k).
 
-    Raises TypeError for a kernel without a text for many chains, ValueError where its step size is not fixed or a chain asks
-    for more than k uniforms, ShapeError.
+    Both are in the order of :mod:`refhmc.core.randomness`. ``text`` has the model's functions on arrays. Raises TypeError
+    for a kernel without an implementation for many chains, ValueError if its step size is not fixed or a chain needs more
+    than k uniforms, and ShapeError.
     """
     xp, name = batched.namespace(q), getattr(kernel, "name", "")
     if name not in TRANSITIONS:
-        raise TypeError(f"many chains have {', '.join(map(str.upper, TRANSITIONS))}, got {type(kernel).__name__}")
+        raise TypeError(
+            f"kernel must be one of {', '.join(map(str.upper, TRANSITIONS))} for many chains; got {type(kernel).__name__}."
+        )
     if kernel.step_size is None:
-        raise ValueError(f"a single transition adapts nothing: give {name.upper()} a step_size")
+        raise ValueError(
+            f"step_size of {name.upper()} must be given for a single transition, which adapts nothing; got None."
+        )
     if q.ndim != 2 or normals.shape != q.shape or uniforms.ndim != 2 or uniforms.shape[0] != q.shape[0]:
         raise ShapeError(
-            f"q, normals and uniforms: expected (n, d), (n, d), (n, k), got {q.shape}, {normals.shape}, {uniforms.shape}"
+            "q, normals and uniforms must have shapes (n, d), (n, d) and (n, k); "
+            f"got {q.shape}, {normals.shape} and {uniforms.shape}."
         )
     n, recorded = q.shape[0], Recorded(normals, uniforms, xp.full(uniforms.shape, xp.nan, dtype=q.dtype))
     metric, integrator = resolve(kernel.metric, kernel.integrator)
@@ -85,7 +109,9 @@ def transitions(text: Any, kernel: Any, q: Array, normals: Array, uniforms: Arra
     run(made, chains, 1, ended)
     used = made.uniforms_used(ALL) + made.in_the_end
     if int(xp.max(used)) > uniforms.shape[1]:
-        raise ValueError(f"a chain asks for {int(xp.max(used))} uniforms, and there are {uniforms.shape[1]} for each")
+        raise ValueError(
+            f"uniforms must have {int(xp.max(used))} numbers per chain for this transition; got {uniforms.shape[1]}."
+        )
     return Transitions(
         chains.q, {key: stats[key] for key in kernel.statistics if key in stats}, used, recorded.probabilities
     )

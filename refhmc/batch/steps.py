@@ -1,11 +1,11 @@
-"""A step of an integrator for many chains, and what is known where it arrives; an implicit one with the way back.
+"""A step of an integrator for many chains, and the values at its end; for an implicit integrator with the reversibility check.
 
-A step of several parts ends at the first part whose end has no energy, as :func:`refhmc.integrators.step.integrator_step`; what
-is solved after that is not the chain's.
+A step of several parts ends at the first part whose end has no energy, as :func:`refhmc.integrators.step.integrator_step`.
+Later solves do not count for this chain.
 
-The way back is that of :func:`refhmc.integrators.step.checked_step`: a step z -> z' counts if the step of -eps from z' returns
-to z, to within 100 tolerances of the solver; and, where it misses z by more than one tolerance or took another number of
-iterations, if from there it comes to z' again. It is followed to its end here.
+The check is that of :func:`refhmc.integrators.step.checked_step`. A step z -> z' counts if the step of -eps from z' returns
+to z to within 100 tolerances of the solver. If it misses z by more than one tolerance, or took a different number of
+iterations, a third step from there must come to z' again. The reverse step is followed to its end here.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from refhmc.numerics.fixed_point import ALIKE
 
 
 class Point(NamedTuple):
-    """Where each of n chains is: ``z`` = (q, p), with the copies where the integrator moves two, (n, d) each; dL/dq and
-    v = dH/dp (n, d), L and H (n,). ``part``: L_m (n,) and dL_m/dq (n, d) of the part with which a split's step ends and
-    begins."""
+    """Points of n chains.
+
+    ``z`` = (q, p), with the copies if the integrator moves two, (n, d) each; dL/dq and v = dH/dp (n, d); L and H (n,).
+    ``part`` has L_m (n,) and dL_m/dq (n, d) of the part with which a split's step ends and starts.
+    """
 
     z: tuple
     gradient: Array
@@ -36,18 +38,21 @@ RECORD = ("iterations", "residual", "reversal_error", "failed", "not_reversed", 
 
 
 class SolverRecord:
-    """Of each chain, what the solves of a step came to: ``iterations``, the largest last change of a coordinate in a solve that
-    converged (``residual``), whether one has ``failed``, whether the step was ``not_reversed``, else its ``reversal_error``; or
-    whether it met an ``indefinite`` metric, which is a divergence and no solver's failure."""
+    """Results of the solves of a step of each chain.
+
+    These are ``iterations``; ``residual``, the largest last change of a coordinate in a solve that converged; whether a
+    solve has ``failed``; whether the step was ``not_reversed``, and otherwise its ``reversal_error``; and whether it met an
+    ``indefinite`` metric, which is a divergence and not a failure of the solver.
+    """
 
     def start(self, zeros: Array) -> None:
-        """Begin anew, with zeros (n,)."""
+        """Start a record, with zeros (n,)."""
         self.iterations, self.residual, self.reversal_error = zeros, zeros, zeros
         self.failed = self.not_reversed = self.indefinite = zeros > 0
-        self.only: Array | None = None  # the chains that are solved for, by a mask (n,), where these are not all
+        self.only: Array | None = None  # mask (n,) of the chains that are solved for, unless these are all
 
     def __call__(self, solved: Array, iterations: Array, residual: Array, indefinite: Array | None = None) -> None:
-        """Another solve."""
+        """Add a solve."""
         indefinite = ~solved & False if indefinite is None else indefinite
         if self.only is not None:
             zero = 0 * self.iterations
@@ -60,27 +65,27 @@ class SolverRecord:
         self.failed = self.failed | (~solved & ~self.indefinite)
 
     def lose(self, H: Any, q: Array, lost: Array) -> None:
-        """Steps that end at q without an energy, ``lost`` (n,): has a solver failed, or is the metric to blame?"""
+        """Record whether steps that end at q without an energy, ``lost`` (n,), are due to a solver or to the metric."""
         lost = lost & ~self.failed & ~self.not_reversed
         if getattr(H, "indefinite", None) is not None and batched.namespace(q).any(lost):
             self.indefinite = self.indefinite | (lost & H.indefinite(q))
 
     def kept(self) -> dict[str, Array]:
-        """Of each chain, by name."""
+        """Return the values by name."""
         return {name: getattr(self, name) for name in RECORD}
 
     def put_back(self, mask: Array, kept: dict[str, Array]) -> None:
-        """What was ``kept``, where the mask says."""
+        """Restore the ``kept`` values at the mask."""
         xp = batched.namespace(mask)
         for name, values in kept.items():
             setattr(self, name, xp.where(mask, values, getattr(self, name)))
 
 
 class Mover:
-    """``Mover(H, integrator)``: the integrator's step on H of a model that is :class:`Remembering`.
+    """The integrator's step on the Hamiltonian H of a :class:`refhmc.batch.memory.Remembering` model.
 
-    ``draws``: how many parts the integrator takes in an order drawn for each trajectory. ``spares``: whether its steps do
-    without the model's L and gradient, as those that follow the parts of a split do.
+    ``draws`` is the number of parts that the integrator follows in an order drawn for each trajectory. ``spares`` is True
+    if its steps do not need the model's L and gradient, as those that follow the parts of a split.
     """
 
     def __init__(self, H: Any, integrator: Any) -> None:
@@ -96,7 +101,7 @@ class Mover:
         self.shared = None if shared is None else H.model.parts[shared]
         if base.implicit:
             indefinite = getattr(H, "indefinite", None)
-            # The position that the model was last asked for is that of the metric.
+            # The last position for which the model was asked is that of the metric.
             blame = None if indefinite is None else lambda: indefinite(H.model.asked)
             self.step = partial(self.step, solve=partial(base.fixed_point, record=self.record, blame=blame))
             if base.reversibility_check:
@@ -104,12 +109,14 @@ class Mover:
                 self.step = checked(self.step, *tolerances, self.record)
 
     def of(self, chains: Any, rows: Any) -> Mover:
-        """With the metric of the chains ``rows``: all have the same."""
+        """Return the mover for the chains ``rows``; they all have the same metric."""
         return self
 
     def __call__(self, point: Point, eps: Array, order: Array | None = None, wanted: Array | None = None) -> Point:
-        """The points after a step of signed sizes ``eps`` (n,), through the parts in the ``order`` (n, M) where it is drawn;
-        with an energy where it is ``wanted`` (n,), or everywhere."""
+        """Return the points after a step of signed sizes ``eps`` (n,), through the parts in the ``order`` (n, M), if drawn.
+
+        The energy is computed for the ``wanted`` chains (n,), or for all.
+        """
         model, z = self.H.model, point.z
         model.forget()
         if self.shared is not None:
@@ -131,17 +138,22 @@ class Mover:
         return arrived
 
     def going_on(self, z: tuple, wanted: Array | None) -> tuple[tuple, Array]:
-        """z between two parts of a step, NaN in the chains that have no energy there; and which these are: they have ended."""
+        """Return z between two parts of a step, and the mask of the chains that have ended.
+
+        These have no energy there, and NaN in z.
+        """
         energy = self.at(z, wanted).energy
         xp = batched.namespace(energy)
         ended = ~xp.isfinite(energy)
         self.record.lose(self.H, z[0], ended)
-        # Where all go on they keep their arrays, at which the model's values are remembered.
+        # If all continue they keep their arrays, at which the model's values are remembered.
         return (tuple(xp.where(ended[:, None], xp.nan, x) for x in z) if xp.any(ended) else z), ended
 
     def at(self, z: tuple, wanted: Array | None = None) -> Point:
-        """What is known at ``z``: H = phi + tau and its parts; NaN where the step failed. Where no energy is ``wanted``, L is
-        left out of it."""
+        """Return the point at ``z``: H = phi + tau and its parts, NaN if the step failed.
+
+        L is left out of the energy of chains for which it is not ``wanted``.
+        """
         H, (q, p) = self.H, z[:2]
         xp = batched.namespace(q)
         log_density, gradient = H.model.value_and_gradient(q) if wanted is None else self.values(q, wanted)
@@ -152,7 +164,7 @@ class Mover:
         return Point(z, gradient, v, log_density, energy, part)
 
     def values(self, q: Array, wanted: Array) -> tuple[Array, Array]:
-        """L and dL/dq where they are wanted, else 0"""
+        """Return L and dL/dq of the wanted chains, and 0 for the others."""
         model, xp = self.H.model, batched.namespace(q)
         if xp.all(wanted):
             return model.value_and_gradient(q)
@@ -164,7 +176,7 @@ class Mover:
 
 
 def checked(step: Callable, tolerance: float, reversal_tolerance: float, record: SolverRecord) -> Callable:
-    """The step that is NaN where the way back does not return."""
+    """Return the step that is NaN if its reverse step does not return."""
 
     def there_and_back(H: Any, q: Array, p: Array, eps: Array) -> tuple[Array, Array]:
         xp, start = batched.namespace(q), batched.join(q, p)
@@ -196,7 +208,7 @@ def checked(step: Callable, tolerance: float, reversal_tolerance: float, record:
 
 
 def is_at(z: Array, target: Array, tolerance: float) -> tuple[Array, Array]:
-    """Whether no coordinate of z is farther from the target's than the tolerance, or its last bits; the largest distance"""
+    """Return whether each coordinate of z is within the tolerance, or its last bits, of the target, and the largest distance."""
     xp = batched.namespace(z)
     distance = xp.abs(z - target)
     near = (distance <= tolerance) | (distance <= LAST_BITS * xp.abs(target))

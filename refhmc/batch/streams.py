@@ -1,4 +1,4 @@
-"""Random numbers of many chains, each from a stream of its own that does not depend on the batch: Philox 4x64-10.
+"""Random numbers of many chains, each from its own stream that does not depend on the batch: Philox 4x64-10.
 
 A counter-based generator (Salmon, Moraes, Dror and Shaw 2011) has no state: ten rounds of
 
@@ -15,11 +15,11 @@ so that the uniforms of chain i in transition t are also those of NumPy's own ge
 
     numpy.random.Generator(numpy.random.Philox(key=k, counter=[0, t, purpose, 0])).random(n)
 
-and are the same bit for bit in every namespace. Normals differ by what its logarithm, sine and cosine differ: they are at most
-8.6 in size, and a few units in the last place apart.
+and are identical in every namespace. Normals depend on its logarithm, sine and cosine. They are at most 8.6 in size, and differ
+by a few units in the last place.
 
-The text on arrays takes words as int64, which every namespace has; products wrap around. NumPy's arrays are filled by its
-compiled twin.
+The array implementation stores words as int64, which every namespace has; products wrap around. NumPy's arrays are filled
+by the compiled implementation.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ UNIT = 2.0**-53
 
 
 class Purpose(enum.IntEnum):
-    """What numbers are for: each has a stream of its own in a transition."""
+    """Purpose of random numbers; each has its own stream in a transition."""
 
     KERNEL = 0  # a transition's uniforms, in the order of :mod:`refhmc.core.randomness`
     MOMENTUM = 1
-    START = 2  # random starts; the try in the place of the transition
-    STEP_SIZE = 3  # momenta of the search for a step size; the try likewise
+    START = 2  # random starts; the try instead of the transition
+    STEP_SIZE = 3  # momenta of the search for a step size; the try instead of the transition
 
 
 def signed(word: int) -> int:
-    """A word of 64 bits as the int64 with the same bits."""
+    """Return a word of 64 bits as the int64 with the same bits."""
     return word - (1 << 64) if word >> 63 else word
 
 
@@ -66,8 +66,10 @@ class Streams(NamedTuple):
     keys: Array
 
     def uniforms(self, rows: Any, transition: Array, purpose: Purpose, first: Array, count: int) -> Array:
-        """Numbers ``first``, ..., ``first + count - 1`` on [0, 1) of the chains ``rows``, (r, count), in their transitions
-        (r,); ``first`` (r,)."""
+        """Return numbers ``first``, ..., ``first + count - 1`` on [0, 1) of the chains ``rows``, (r, count).
+
+        ``transition`` (r,) has the numbers of their transitions, and ``first`` is (r,).
+        """
         keys = self.keys[rows]
         if isinstance(keys, np.ndarray):
             out = np.empty((len(keys), count))
@@ -76,20 +78,20 @@ class Streams(NamedTuple):
         return uniforms(keys, transition, purpose, first, count)
 
     def compared(self, rows: Any, number: Array, probability: Array, asked: Any = True) -> None:
-        """Told of each decision; recorded numbers keep it (:mod:`refhmc.batch.recorded`)."""
+        """Do nothing; recorded numbers store each decision (:mod:`refhmc.batch.recorded`)."""
 
     def normals(self, rows: Any, transition: Array, purpose: Purpose, count: int) -> Array:
-        """Standard normals, (r, count)"""
+        """Return standard normals, (r, count)."""
         even = count + count % 2
         u = self.uniforms(rows, transition, purpose, 0 * transition, even)
         return normals_of(u)[..., :count]
 
 
 def keys_of(entropy: int, chains: int) -> np.ndarray:
-    """The chains' keys, (n, 2), int64: what NumPy's SeedSequence makes of entropy and (k,), of all chains together.
+    """Return the chains' keys, (n, 2), int64: those of NumPy's SeedSequence from entropy and (k,), for all chains together.
 
-    M. E. O'Neill's hash, in words of 32 bits: a pool of four is filled from the entropy's words, each is mixed into the others,
-    then the words after the fourth, and k after them.
+    This is M. E. O'Neill's hash, in words of 32 bits. A pool of four is filled from the entropy's words, and each is mixed
+    into the others. Then the words after the fourth, and k after them, are mixed in.
     """
     words = [np.uint32((entropy >> shift) & LOW) for shift in range(0, max(entropy.bit_length(), 1), 32)]
     words = [*words, *[np.uint32(0)] * (4 - len(words))]
@@ -119,15 +121,17 @@ def keys_of(entropy: int, chains: int) -> np.ndarray:
 
 
 def shifted(x: Any) -> Any:
+    """Return x ^ (x >> 16)."""
     return x ^ (x >> np.uint32(16))
 
 
 def mixed(x: Any, y: Any) -> Any:
+    """Return the mix of two words."""
     return shifted(np.uint32(MIX_LEFT) * x - np.uint32(MIX_RIGHT) * y)
 
 
 def uniforms(keys: Array, transition: Array, purpose: int, first: Array, count: int) -> Array:
-    """On arrays: keys (..., 2), transition and first (...); (..., count)"""
+    """Return uniforms on arrays, (..., count), from keys (..., 2), transition and first (...)."""
     xp = batched.namespace(keys)
     number = first[..., None] + xp.arange(count, dtype=xp.int64)
     block, t = number // 4 + 1, transition[..., None] + 0 * number
@@ -139,7 +143,7 @@ def uniforms(keys: Array, transition: Array, purpose: int, first: Array, count: 
 
 
 def philox(counter: tuple, key: tuple) -> tuple:
-    """Four words from a counter of four and a key of two, all int64"""
+    """Return four words from a counter of four and a key of two, all int64."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(ROUNDS):
@@ -151,7 +155,7 @@ def philox(counter: tuple, key: tuple) -> tuple:
 
 
 def product(m: int, x: Array) -> tuple[Array, Array]:
-    """hi and lo of m x, 64 bits each, from halves of 32 bits; x is taken without sign."""
+    """Return hi and lo of m x, 64 bits each, from halves of 32 bits; x is taken as unsigned."""
     m0, m1, x0, x1 = m & LOW, m >> 32, x & LOW, (x >> 32) & LOW
     low, middle, other = m0 * x0, m1 * x0, m0 * x1
     carry = ((low >> 32) & LOW) + (middle & LOW) + (other & LOW)
@@ -159,7 +163,7 @@ def product(m: int, x: Array) -> tuple[Array, Array]:
 
 
 def normals_of(u: Array) -> Array:
-    """Box and Muller's normals from uniforms (..., 2k), (..., 2k)"""
+    """Return Box and Muller's normals (..., 2k) from uniforms (..., 2k)."""
     xp = batched.namespace(u)
     radius, angle = xp.sqrt(-2 * xp.log(1 - u[..., 0::2])), 2 * math.pi * u[..., 1::2]
     pairs = xp.stack([radius * xp.cos(angle), radius * xp.sin(angle)], axis=-1)
@@ -168,7 +172,7 @@ def normals_of(u: Array) -> Array:
 
 @jit
 def high_word(m: Any, x: Any) -> Any:
-    """hi(m x)"""
+    """Return hi(m x)."""
     low, shift = np.uint64(LOW), np.uint64(32)
     m0, m1, x0, x1 = m & low, m >> shift, x & low, x >> shift
     middle, other = m1 * x0, m0 * x1
@@ -181,7 +185,7 @@ def high_word(m: Any, x: Any) -> Any:
     "random numbers of many chains",
 )
 def fill_uniforms(keys: np.ndarray, transition: np.ndarray, purpose: int, first: np.ndarray, out: np.ndarray) -> None:
-    """:func:`uniforms` into ``out`` (n, count)"""
+    """Write :func:`uniforms` to ``out`` (n, count)."""
     m0, m1, w0, w1 = np.uint64(M0), np.uint64(M1), np.uint64(W0), np.uint64(W1)
     for i in range(out.shape[0]):
         number = first[i]

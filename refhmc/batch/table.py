@@ -1,4 +1,4 @@
-"""What a kernel knows of each chain on its way: arrays by name, an entry for each, written at the rows of those concerned."""
+"""State of a kernel for each chain: arrays by name, with one entry per chain, written at the rows of the chains concerned."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from refhmc.numerics.batched import Array
 
 
 class Table:
-    """The arrays are attributes; ``point`` is a :class:`refhmc.batch.steps.Point`, and what the solves of a transition came to
-    has the names of :class:`refhmc.batch.steps.SolverRecord`."""
+    """Arrays as attributes.
+
+    ``point`` is a :class:`refhmc.batch.steps.Point`. The results of the solves of a transition have the names of
+    :class:`refhmc.batch.steps.SolverRecord`.
+    """
 
     point: Point
 
@@ -23,7 +26,7 @@ class Table:
         def __getattr__(self, name: str) -> Array: ...
 
     def put(self, rows: Any, **values: Any) -> None:
-        """Into the rows; what is of all chains takes the place of what was."""
+        """Write values to the rows; values of all chains replace the arrays."""
         for name, value in values.items():
             if isinstance(rows, slice):
                 setattr(self, name, copied(value))
@@ -31,7 +34,7 @@ class Table:
                 getattr(self, name)[rows] = value
 
     def put_point(self, rows: Any, point: Point, name: str = "point") -> None:
-        """Into the rows of the point of that name."""
+        """Write a point to the rows of the point of that name."""
         if isinstance(rows, slice):
             setattr(self, name, of_each(copied, point))
             return
@@ -39,17 +42,18 @@ class Table:
             mine[rows] = values
 
     def point_of(self, rows: Any, name: str = "point") -> Point:
+        """Return the point of that name at the rows."""
         point = getattr(self, name)
         return point if isinstance(rows, slice) else pick_point(point, rows)
 
     def start_record(self, rows: Any, mover: Any, point: Point) -> None:
-        """A transition begins with what the record of the momentum has; and the metric's condition number there."""
+        """Start the record of a transition with that of the momentum, and the metric's condition number."""
         riemannian = getattr(mover.H.metric, "position_dependent", False)
         self.put(rows, condition=mover.H.condition(point.z[0]) if riemannian else point.energy * 0 + 1)
         self.put(rows, **{name: getattr(mover.record, name) for name in RECORD})
 
     def add_record(self, rows: Any, mover: Any) -> None:
-        """What the record of a step has, too, where the integrator solves anything."""
+        """Add the record of a step, if the integrator solves equations."""
         if not mover.solves:
             return
         record = mover.record
@@ -61,17 +65,18 @@ class Table:
             self.put(rows, **{name: join(getattr(self, name)[rows], getattr(record, name))})
 
     def solver_failed(self, rows: Any) -> Array:
+        """Return whether a solve failed or a step was not reversed."""
         return self.failed[rows] | self.not_reversed[rows]
 
     def reason(self, rows: Any) -> Array:
-        """The outcome of a step without an energy"""
+        """Return the outcome of a step without an energy."""
         xp = batched.namespace(self.point.energy)
         failed = xp.where(self.solver_failed(rows), S.SOLVER_FAILED, S.NAN)
         failed = xp.where(self.not_reversed[rows], S.NOT_REVERSIBLE, failed)
         return xp.where(self.indefinite[rows], S.DIVERGED, failed)
 
     def record_statistics(self, rows: Any) -> dict[str, Array]:
-        """By the names of :mod:`refhmc.core.sample_stats`."""
+        """Return the statistics of the records, by the names of :mod:`refhmc.core.sample_stats`."""
         return {
             "metric_cond": self.condition[rows],
             "solver_iterations": self.iterations[rows],
@@ -82,11 +87,12 @@ class Table:
 
 
 def flat(point: Point) -> tuple:
+    """Return the arrays of a point."""
     return *point.z, *point.part, *point[1:-1]
 
 
 def of_each(f: Callable, *points: Point) -> Point:
-    """f of the points' first arrays, of their second ones, ..."""
+    """Apply f to the points' first arrays, to their second ones, and so on."""
     values = [f(*arrays) for arrays in zip(*map(flat, points), strict=True)]
     n, m = len(points[0].z), len(points[0].z) + len(points[0].part)
     gradient, velocity, log_density, energy = values[m:]
@@ -94,10 +100,11 @@ def of_each(f: Callable, *points: Point) -> Point:
 
 
 def pick_point(point: Point, rows: Any) -> Point:
+    """Return the point of some rows."""
     return of_each(lambda x: x[rows], point)
 
 
 def where_point(mask: Array, a: Point, b: Point) -> Point:
-    """``a`` where the mask says, else ``b``"""
+    """Return ``a`` at the mask, and ``b`` elsewhere."""
     xp = batched.namespace(mask)
     return of_each(lambda x, y: xp.where(mask[:, None] if x.ndim == 2 else mask, x, y), a, b)

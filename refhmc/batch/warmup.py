@@ -1,11 +1,12 @@
 """Warm-up of many chains: a step size for each, or one for all, and one metric learned from all.
 
-The windows are those of :mod:`refhmc.adaptation.windows`, dual averaging is that of :mod:`refhmc.adaptation.dual_averaging`. A
-step size for all chains is adapted to the mean of their acceptance after each iteration, which they begin together; step sizes
-of their own the chains adapt each by itself, and they meet at the ends of the windows only.
+The windows are those of :mod:`refhmc.adaptation.windows`, and dual averaging is that of
+:mod:`refhmc.adaptation.dual_averaging`. A shared step size is adapted to the mean acceptance of all chains after each
+iteration, which they start together. With separate step sizes each chain adapts its own, and the chains only meet at the
+ends of the windows.
 
-The metric is the (co)variance of the draws of all chains in a window, about their common mean, shrunk as for one chain with so
-many draws (:mod:`refhmc.adaptation.welford`): with n chains a window of w iterations has n w.
+The metric is the (co)variance of the draws of all chains in a window, about their common mean. It is shrunk as for one chain
+with the same number of draws (:mod:`refhmc.adaptation.welford`), which is n w for n chains and a window of w iterations.
 """
 
 from __future__ import annotations
@@ -29,20 +30,21 @@ from refhmc.numerics.batched import Array
 
 
 class DualAveraging:
-    """The recursion on arrays (n,), a row for each chain, or (1,), of all chains' mean acceptance."""
+    """The recursion on arrays (n,), one row per chain, or (1,), for the mean acceptance of all chains."""
 
     def __init__(self, step_size: Array, target: float) -> None:
         self.target = target
         self.restart(step_size)
 
     def restart(self, step_size: Array) -> None:
+        """Restart at these step sizes."""
         xp = batched.namespace(step_size)
         self.log_step, self.log_step_bar = xp.log(step_size), xp.log(step_size)
         self.mu = xp.log(10.0 * step_size)
         self.h_bar, self.count = 0.0 * step_size, 0.0 * step_size
 
     def update(self, rows: Any, acceptance: Array) -> Array:
-        """One step of the recursion for the rows; their new step sizes."""
+        """Make one step of the recursion for the rows; return their new step sizes."""
         m = self.count[rows] + 1
         weight, eta = 1.0 / (m + T0), m**-KAPPA
         self.count[rows] = m
@@ -53,7 +55,7 @@ class DualAveraging:
 
 
 class Moments:
-    """The mean and the scatter of what is added, (r, d) at a time, about a given center (d,); the scatter (d,) or (d, d)."""
+    """Mean and scatter of added values, (r, d) at a time, about a given center (d,); the scatter is (d,) or (d, d)."""
 
     def __init__(self, center: Array, dense: bool) -> None:
         xp, d = batched.namespace(center), center.shape[0]
@@ -62,20 +64,23 @@ class Moments:
         self.second = xp.zeros((d, d) if dense else (d,), dtype=center.dtype)
 
     def add(self, q: Array) -> None:
+        """Add values (r, d)."""
         xp, x = batched.namespace(q), q - self.center
         self.n += q.shape[0]
         self.first = self.first + xp.sum(x, axis=0)
         self.second = self.second + (x.T @ x if self.dense else xp.sum(x**2, axis=0))
 
     def covariance(self) -> Array:
-        """Or the variances; of at least two draws"""
+        """Return the covariance or the variances, of at least two draws."""
         shift = self.first[:, None] * self.first if self.dense else self.first**2
         return (self.second - shift / self.n) / (self.n - 1)
 
 
 def learned_metric(metric: Any, positions: Moments, gradients: Moments | None, as_stan: bool = False) -> Any:
-    """The metric of a window, as :mod:`refhmc.adaptation.welford` has it; ``metric``, the one before, where there are too few
-    draws."""
+    """Return the metric of a window, as in :mod:`refhmc.adaptation.welford`.
+
+    If there are too few draws, return the previous ``metric``.
+    """
     from refhmc.batch.backends import to_host
 
     n = positions.n
@@ -93,7 +98,7 @@ def learned_metric(metric: Any, positions: Moments, gradients: Moments | None, a
         to = np.ones(len(variances))
     elif np.all(variances > 0):
         to = variances
-    else:  # of a coordinate that has not moved what there was
+    else:  # a constant coordinate keeps its variance
         before = metric.inverse_mass(len(variances))
         to = np.where(variances > 0, variances, (np.diag(before) if positions.dense else before) / add)
     if positions.dense:
@@ -103,14 +108,14 @@ def learned_metric(metric: Any, positions: Moments, gradients: Moments | None, a
 
 
 def moments_for(metric: Any, q: Array) -> tuple[Moments, Moments | None]:
-    """Empty ones for a window that begins at q (n, d)."""
+    """Return empty moments for a window that starts at q (n, d)."""
     xp = batched.namespace(q)
     positions = Moments(xp.mean(q, axis=0), metric.is_dense)
     return positions, Moments(xp.zeros_like(positions.center), False) if metric.learns == FROM_GRADIENTS else None
 
 
 def statistics_of_sizes(kernel: Any, metric: Any, text: Any) -> dict[str, tuple[str, float]]:
-    """Which of ``step_size`` and ``jump_size`` warm-up adapts: to which statistic, and its target."""
+    """Return which of ``step_size`` and ``jump_size`` warm-up adapts, to which statistic, and its target."""
     if kernel.step_size is not None:
         return {}
     target = target_acceptance(kernel, metric)
@@ -122,9 +127,11 @@ def statistics_of_sizes(kernel: Any, metric: Any, text: Any) -> dict[str, tuple[
 
 
 def search(start: Array, acceptance: Callable, target: float, shared: bool, first_try: int = 0) -> tuple:
-    """Sizes (n,) from ``start``, doubled or halved until the acceptance(rows, sizes, try) (r,) crosses the target, for each
-    chain, or the mean of all for all of them; the number of the next try, the rows whose search found no end, which keep what
-    they had, and which of these were doubled."""
+    """Double or halve sizes (n,) from ``start`` until acceptance(rows, sizes, try) (r,) crosses the target.
+
+    This is done for each chain, or for the mean of all if ``shared``. Return the sizes, the number of the next try, the
+    rows whose search found no end, which keep their sizes, and which of these were doubled.
+    """
     xp, size, direction = batched.namespace(start), start + 0.0, 0.0 * start
     rows: Array = xp.arange(start.shape[0])
     for tried in range(first_try, first_try + MAX_DOUBLINGS):
@@ -143,8 +150,10 @@ def search(start: Array, acceptance: Callable, target: float, shared: bool, firs
 
 
 def search_step_size(chains: Chains, mover: Any, shared: bool, first_try: int) -> tuple[Array, int, int]:
-    """First step sizes (n,), by the acceptance of a single step with a fresh momentum; the number of the next try, and of
-    searches that found no end."""
+    """Search first step sizes (n,), by the acceptance of a single step with a fresh momentum.
+
+    Return them, the number of the next try, and the number of searches that found no end.
+    """
     xp = batched.namespace(chains.q)
 
     def acceptance(rows: Array, eps: Array, tried: int) -> Array:
@@ -158,8 +167,11 @@ def search_step_size(chains: Chains, mover: Any, shared: bool, first_try: int) -
 
 
 def search_jump_size(chains: Chains, mover: Any, start: Array, shared: bool) -> tuple[Array, int]:
-    """First jump sizes (n,), by the mean of min(1, exp(change of L)) over moves of one discontinuous coordinate, either way,
-    from where the chain is; the number of searches whose sizes grew without end."""
+    """Search first jump sizes (n,), by the mean of min(1, exp(change of L)) over moves of one discontinuous coordinate.
+
+    The moves go in both directions from the present positions. Return the sizes, and the number of searches in which they grew
+    without end.
+    """
     xp, model, d = batched.namespace(chains.q), mover.H.model, chains.q.shape[1]
     s = xp.asarray(mover.H.metric.inverse_mass(d), dtype=chains.q.dtype) ** 0.5
 

@@ -62,7 +62,7 @@ class Implicit:
         tolerance = self.tolerance
         if not (is_number(tolerance) and LEAST_TOLERANCE <= tolerance < math.inf):
             raise ValueError(
-                f"tolerance must be finite and at least {LEAST_TOLERANCE:g}, the least that float64 can reach; "
+                f"tolerance must be at least {LEAST_TOLERANCE:g}, the least that float64 can reach, and finite; "
                 f"got {tolerance!r}."
             )
         whole_number("max_iterations", self.max_iterations)

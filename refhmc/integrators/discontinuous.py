@@ -97,7 +97,9 @@ def step(H: Any, q: Array, p: Array, eps: Array, order: Array) -> tuple[Array, A
     p : array, shape (..., d)
         Momenta after the step.
 
-    References ---------- Gram-Hansen, notes on HMC and discontinuous HMC, Algorithms 3 and 4. Errata: the new momentum has
+    References
+    ----------
+    Gram-Hansen, notes on HMC and discontinuous HMC, Algorithms 3 and 4. Errata: the new momentum has
     the factor sign(p_j), and the gradient is taken at the whole of q.
     """
     p = kicked(H, q, p, eps / 2)

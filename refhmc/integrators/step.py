@@ -11,7 +11,7 @@ midpoint's distance from m, the two iterations are
 
 If f is linear, each iterate of one is the mirror image of that of the other. In general both iterations have the derivative
 J = eps/2 Df(m) at their end, up to sign. The forward iteration has shown, down to the tolerance, how fast the powers of J
-decrease. Only the beginning of the reverse iteration may differ. It is therefore stopped early if three conditions hold: no
+decrease. Only the beginning of the reverse iteration may differ. It is therefore stopped early if these conditions hold: no
 iterate was farther from z than the first; two iterations have reduced the distance to a quarter; and at this rate it is as long
 as the forward iteration, of which twice the length is within the iterations allowed. This is the criterion of
 :mod:`refhmc.numerics.fixed_point`, "a known end". If it does not hold, the reverse iteration continues, and its end decides.

@@ -47,9 +47,9 @@ class Gibbs:
     blocks : mapping
         The kernel of each block, in the order in which the blocks are moved. A kernel is ``HMC(...)``, ``NUTS(...)``,
         ``DHMC(...)``, one of your own, or a word such as ``"nuts"``. A block is the name of a variable, a tuple of names, or a
-        tuple or range of indices of coordinates. Names are those of coordinates (``"v"``, ``"x"`` for all of ``x[0]``,
-        ``x[1]``, ..., or ``"x[3]"``) or of constrained variables, which stand for all coordinates on which they depend.
-        Each coordinate must be in exactly one block. Coordinates with jumps need ``DHMC``.
+        tuple or range of indices of coordinates. Names of coordinates are for example ``"v"``, ``"x[3]"``, or ``"x"`` for all
+        of ``x[0]``, ``x[1]``, .... The name of a constrained variable means all coordinates on which it depends. Each
+        coordinate must be in exactly one block. Coordinates with jumps need ``DHMC``.
 
     Raises
     ------
@@ -66,7 +66,9 @@ class Gibbs:
     end, for example ``step_size_x``. The names of a block of several variables are joined (``step_size_beta_sigma_phi``). A
     block of indices has its place as its name (``step_size_block0``).
 
-    References ---------- Brofos and Lederman (2021), section 4.4, alternate in this way between the latent series of a
+    References
+    ----------
+    Brofos and Lederman (2021), section 4.4, alternate in this way between the latent series of a
     stochastic-volatility model and its parameters.
 
     Examples

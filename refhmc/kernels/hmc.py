@@ -58,9 +58,9 @@ class HMC:
     trajectory_length : float, optional
         Length of a trajectory, ``n_steps * step_size``. The number of steps is rounded to a whole number from 1 to 1,024. If
         neither `n_steps` nor `trajectory_length` is given, each chain learns the length in warm-up. The result has it in its
-        attribute ``trajectory_length`` (``trajectory_length_x`` for the block ``x`` of Gibbs). The length is pi/2, which
-        decorrelates the draws of a standard normal target, if nothing can be learned: in a single transition, without warm-up,
-        and with the backends ``"arrays"`` and ``"cupy"``.
+        attribute ``trajectory_length`` (``trajectory_length_x`` for the block ``x`` of Gibbs). In a single transition, without
+        warm-up, and with the backends ``"arrays"`` and ``"cupy"``, nothing can be learned. The length is pi/2 then, which
+        decorrelates the draws of a standard normal target.
     step_jitter : float, default 0.0
         Relative half-width, in [0, 1), of the uniform jitter of the step size.
     length_jitter : float, optional
@@ -89,7 +89,9 @@ class HMC:
     NUTS : Chooses the length of each trajectory by itself.
     DHMC : For densities with jumps.
 
-    Notes ----- To draw the number of steps uniformly from 1, ..., L, give ``trajectory_length=step_size * (L + 1) / 2`` and
+    Notes
+    -----
+    To draw the number of steps uniformly from 1, ..., L, give ``trajectory_length=step_size * (L + 1) / 2`` and
     ``length_jitter=L / (L + 1)``. The program of Brofos and Lederman (2021) does this by default, but not in the runs of
     their tables. The programs of Betancourt (2013) and of Cobb et al. (2019) use a fixed number of steps. Betancourt's
     program jitters the step size by 5 %.

@@ -223,10 +223,10 @@ class NUTS:
 
         rho . v_a <= 0   or   rho . v_b <= 0
 
-    Two halves are joined unless the whole turns, the first half turns with the first state of the second, or the second
-    half turns with the last state of the first. The next state is drawn from the trajectory with multinomial weights
-    exp(-H). The new half replaces the candidate with probability min(1, W_new / W_old). The transition leaves exp(-H)
-    exactly invariant.
+    Two halves are joined unless their union turns. They are also not joined if the first half turns with the first state of
+    the second, or the second half with the last state of the first. Within a half a state is drawn with probability
+    proportional to exp(-H). The candidate of the new half replaces the present one with probability min(1, W_new / W_old),
+    where W are sums of these weights. The transition leaves exp(-H) exactly invariant.
 
     Parameters
     ----------

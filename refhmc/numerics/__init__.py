@@ -1,1 +1,1 @@
-"""Numerical methods that know nothing of sampling: linear algebra, eigenvalues, transforms, differences."""
+"""Numerical methods: linear algebra, solvers, transforms and diagnostics."""

@@ -1,8 +1,7 @@
-"""Vectors and matrices with their leading axes left free, ``(..., d)`` and ``(..., d, d)``: what the texts on arrays are
-written with (:mod:`refhmc.array_api`), for any namespace of the Python array API.
+"""Vectors and matrices with free leading axes, ``(..., d)`` and ``(..., d, d)``, for any namespace of the Python array API.
 
-Nothing is written in place, and a row that has no answer is NaN and leaves the others alone: no function here raises for the
-numbers in it.
+The array implementations (:mod:`refhmc.array_api`) are written with these functions. They write nothing in place. A row without
+a result is NaN and does not affect the others, so that no function raises because of the values in an array.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ LAST_BITS = 4 * float(np.finfo(float).eps)
 
 
 def namespace(x: Array) -> Any:
-    """The functions that go with an array: NumPy's, JAX's ..., those of array-api-compat where the array does not say."""
+    """Return the functions that belong to an array: NumPy's, JAX's, or else those of array-api-compat."""
     if hasattr(x, "__array_namespace__"):
         return x.__array_namespace__()
     import array_api_compat
@@ -28,8 +27,10 @@ def namespace(x: Array) -> Any:
 
 
 def once(method: Callable) -> Callable:
-    """``method(self, q)``, computed once for the same array ``q`` where ``self.model`` remembers
-    (:class:`refhmc.batch.memory.Remembering`)."""
+    """Return ``method(self, q)`` that is computed once for the same array ``q``, if ``self.model`` remembers results.
+
+    See :class:`refhmc.batch.memory.Remembering`.
+    """
 
     @functools.wraps(method)
     def at(self: Any, q: Array) -> Any:
@@ -40,7 +41,7 @@ def once(method: Callable) -> Callable:
 
 
 def kept(method: Callable) -> Callable:
-    """``method(self, q)``, which depends on q by its namespace, shape and dtype alone, likewise computed once."""
+    """Return ``method(self, q)`` that is computed once, since it only depends on the namespace, shape and dtype of q."""
 
     @functools.wraps(method)
     def constant(self: Any, q: Array) -> Any:
@@ -51,32 +52,32 @@ def kept(method: Callable) -> Callable:
 
 
 def dot(x: Array, y: Array) -> Array:
-    """x'y, (...)"""
+    """Return x'y, (...)."""
     xp = namespace(x)
     if (
         xp is np and x.dtype.kind == "f"
-    ):  # in one pass, and four to nine times as fast; of complex numbers it is another product
+    ):  # in one pass, and four to nine times faster; for complex numbers vecdot is another product
         return np.vecdot(x, y)
     return xp.sum(x * y, axis=-1)
 
 
 def outer(x: Array, y: Array) -> Array:
-    """x y', (..., d, d)"""
+    """Return x y', (..., d, d)."""
     return x[..., :, None] * y[..., None, :]
 
 
 def transpose(A: Array) -> Array:
-    """A', (..., k, d); CuPy before 14 has no A.mT"""
+    """Return A', (..., k, d); CuPy before 14 has no A.mT."""
     return A.mT if hasattr(A, "mT") else namespace(A).matrix_transpose(A)
 
 
 def times(A: Array, x: Array) -> Array:
-    """A x, (..., d)"""
+    """Return A x, (..., d)."""
     return (A @ x[..., None])[..., 0]
 
 
 def rows_times(x: Array, A: Array) -> Array:
-    """x'A, (..., k), for one matrix A (d, k): one product for all rows"""
+    """Return x'A, (..., k), for one matrix A (d, k), as one product for all rows."""
     if x.ndim <= 2:
         return x @ A
     xp = namespace(x)
@@ -84,30 +85,30 @@ def rows_times(x: Array, A: Array) -> Array:
 
 
 def diagonal_matrix(x: Array) -> Array:
-    """(..., d, d) with x on its diagonal"""
+    """Return matrices (..., d, d) with x on their diagonals."""
     return x[..., None] * namespace(x).eye(x.shape[-1], dtype=x.dtype)
 
 
 def join(q: Array, p: Array) -> Array:
-    """z = (q, p), (..., 2d)"""
+    """Return z = (q, p), (..., 2d)."""
     return namespace(q).concat([q, p], axis=-1)
 
 
 def split(z: Array) -> tuple[Array, Array]:
-    """q and p of z = (q, p)"""
+    """Return q and p of z = (q, p)."""
     d = z.shape[-1] // 2
     return z[..., :d], z[..., d:]
 
 
 def pick(x: Array, index: Array) -> Array:
-    """x[..., index], another ``index`` (...), a whole number, for each row"""
+    """Return x[..., index], with a whole number ``index`` (...) for each row."""
     xp = namespace(x)
     here = xp.arange(x.shape[-1], dtype=index.dtype) == index[..., None]
     return xp.sum(xp.where(here, x, xp.zeros_like(x)), axis=-1)
 
 
 def random_order(J: Sequence[int], uniforms: Array) -> Array:
-    """A random order of the n indices J, (..., n), from n - 1 uniforms (..., n - 1): Fisher and Yates."""
+    """Return a random order of the n indices J, (..., n), from n - 1 uniforms (..., n - 1) (Fisher and Yates)."""
     xp, n = namespace(uniforms), len(J)
     place = xp.arange(n, dtype=uniforms.dtype)
     order = xp.asarray(J, dtype=xp.int64) + xp.zeros((*uniforms.shape[:-1], n), dtype=xp.int64)
@@ -119,7 +120,7 @@ def random_order(J: Sequence[int], uniforms: Array) -> Array:
 
 
 def solve(A: Array, b: Array) -> Array:
-    """A^-1 b, (..., d)"""
+    """Return A^-1 b, (..., d)."""
     xp = namespace(A)
     if A.shape[:-1] != b.shape:  # CuPy's solve does not broadcast
         A = xp.broadcast_to(A, (*b.shape, b.shape[-1]))
@@ -127,7 +128,7 @@ def solve(A: Array, b: Array) -> Array:
 
 
 def cholesky(G: Array) -> Array:
-    """L, lower, with L L' = G; NaN where G is not positive definite."""
+    """Return L, lower, with L L' = G; NaN if G is not positive definite."""
     xp, d = namespace(G), G.shape[-1]
     columns: list[Array] = []
     for j in range(d):
@@ -140,7 +141,7 @@ def cholesky(G: Array) -> Array:
 
 
 def eigh(H: Array) -> tuple[Array, Array]:
-    """Eigenvalues (..., d) and eigenvectors (columns) of symmetric matrices; NaN where H is not finite."""
+    """Return eigenvalues (..., d) and eigenvectors (columns) of symmetric matrices; NaN if H is not finite."""
     xp = namespace(H)
     finite = xp.all(xp.isfinite(H), axis=(-2, -1))
     values, vectors = xp.linalg.eigh(xp.where(finite[..., None, None], H, xp.eye(H.shape[-1], dtype=H.dtype)))
@@ -157,32 +158,43 @@ def fixed_point(
     blame: Callable | None = None,
     accelerate: Callable | None = None,
 ) -> Array:
-    """Solve x = equation(x, *known) row by row, from ``start`` by x_{k+1} = equation(x_k, *known).
+    """Solve x = equation(x, *known) for each row by fixed-point iteration.
 
-    A row stops when no coordinate changes by more than the tolerance or its last bits, or when it is not finite. When fewer
-    than half of the rows continue, only these are evaluated.
+    The iteration is x_{k+1} = equation(x_k, *known). A row stops when no coordinate changes by more than the tolerance or
+    its last bits, or when it is not finite. When fewer than half of the rows continue, only these are evaluated.
 
     Parameters
     ----------
     equation : callable
-        Maps x (..., d) and the arrays ``known`` to an array (..., d).
-    start : array (..., d)
+        Function from x (..., d) and the arrays `known` to an array (..., d).
+    start : array, shape (..., d)
+        First iterate x_0.
     *known : arrays
-        What the equation needs beside x, with the rows of x or without rows.
+        Further arguments of the equation, with the rows of x or without rows.
     tolerance : float, default 1e-6
+        Largest change of a coordinate, in absolute terms, at which a row is solved.
     max_iterations : int, default 100
+        Maximum number of iterations.
     record : callable, optional
         Called with arrays (...): whether each row is solved, its iterations, and its last change.
     blame : callable, optional
-        Returns the rows, of those last evaluated, in which the metric is the reason that an image is not finite. ``record``
-        is called with these rows, too.
+        Returns the rows, of those last evaluated, in which the metric is the reason that an image is not finite. `record` is
+        called with these rows, too.
     accelerate : callable, optional
-        Makes the next iterate, as :func:`refhmc.numerics.batched_anderson.accelerated` does. The image by default.
+        Computes the next iterate. By default this is the image.
 
     Returns
     -------
-    array (..., d)
-        The solutions, NaN in rows that are not solved after ``max_iterations``.
+    array, shape (..., d)
+        The solutions, NaN in rows that are not solved after `max_iterations`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import refhmc
+    >>> refhmc.array_api.fixed_point(np.cos, np.ones((2, 1))).round(4)
+    array([[0.7391],
+           [0.7391]])
     """
     x, *found, blamed = iterated(equation, start, known, tolerance, max_iterations, blame, accelerate)
     solved = found[0]
@@ -202,8 +214,11 @@ def iterated(
     accelerate: Callable | None = None,
     history: Any = None,
 ) -> tuple:
-    """Return the last iterates (..., d), and of each row (...) whether it is solved, its iterations, the last change if it is
-    solved, and whether the metric is to blame. ``history`` is what ``accelerate`` has returned last."""
+    """Return the last iterates (..., d) and, for each row (...), whether it is solved, its iterations, and its last change.
+
+    The last change is set if the row is solved. A fifth result is whether the metric is to blame. ``history`` is the last
+    one that ``accelerate`` returned.
+    """
     xp = namespace(x)
     going = xp.ones(x.shape[:-1], dtype=xp.bool)
     blamed = ~going
@@ -242,8 +257,10 @@ def iterated(
 
 
 def rows_of(value: Any, shape: tuple, rows: Array) -> Any:
-    """The ``rows`` (r,), counted through the leading ``shape``, of an array (..., k): (r, k); what is the same for all rows
-    stays as it is."""
+    """Return the ``rows`` (r,), counted through the leading ``shape``, of an array (..., k), as (r, k).
+
+    Values that are equal for all rows are returned unchanged.
+    """
     if getattr(value, "ndim", 0) < 2:
         return value
     xp, k = namespace(rows), value.shape[-1]
@@ -251,7 +268,7 @@ def rows_of(value: Any, shape: tuple, rows: Array) -> Any:
 
 
 def in_place_of(mask: Array, rows: Array, x: Array) -> Array:
-    """x with ``rows`` (r, ...) where the mask says"""
+    """Return x with its rows at the mask replaced by ``rows`` (r, ...)."""
     xp = namespace(x)
     place = xp.cumulative_sum(xp.reshape(xp.astype(mask, xp.int64), (-1,))) - 1
     taken = xp.reshape(xp.take(rows, xp.where(place > 0, place, 0), axis=0), x.shape)
@@ -259,7 +276,28 @@ def in_place_of(mask: Array, rows: Array, x: Array) -> Array:
 
 
 def iterate(equation: Callable, start: Array, *known: Array, iterations: int) -> Array:
-    """:func:`fixed_point` with a fixed number of iterations, whether or not it has converged by then."""
+    """Apply an equation a fixed number of times, whether or not the iteration converges.
+
+    Parameters
+    ----------
+    equation : callable
+        Function from x (..., d) and the arrays `known` to an array (..., d).
+    start : array, shape (..., d)
+        First iterate.
+    *known : arrays
+        Further arguments of the equation.
+    iterations : int
+        Number of iterations.
+
+    Returns
+    -------
+    array, shape (..., d)
+        The last iterate.
+
+    See Also
+    --------
+    fixed_point : Iterates until convergence.
+    """
     for _ in range(iterations):
         start = equation(start, *known)
     return start

@@ -1,7 +1,7 @@
-"""Anderson's acceleration of a fixed-point iteration for many rows at once, the array counterpart of
-:func:`refhmc.numerics.fixed_point.accelerate`.
+"""Anderson's acceleration of a fixed-point iteration for many rows, the counterpart of the compiled ``accelerate``.
 
-Each row has its own pairs of differences, and drops them by its own residual: no row depends on another.
+See :func:`refhmc.numerics.fixed_point.accelerate`. Each row has its own pairs of differences, and drops them depending on its
+own residual, so that no row depends on another.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from refhmc.numerics.fixed_point import SPANNED
 
 
 class History(NamedTuple):
-    """What each row (..., k) keeps: its number of ``pairs`` (..., 1), the last residual and image, and the pairs.
+    """Stored values of each row (..., k): its number of ``pairs`` (..., 1), the last residual and image, and the pairs.
 
-    ``differences`` are those of residuals, orthonormal, and ``changes`` those of images that belong to them.
+    ``differences`` are those of residuals, orthonormal, and ``changes`` the corresponding ones of images.
     """
 
     pairs: Array
@@ -79,4 +79,5 @@ def inner(a: Array, b: Array) -> Array:
 
 
 def square(a: Array) -> Array:
+    """Return a'a, (..., 1)."""
     return inner(a, a)

@@ -14,30 +14,30 @@ coordinates up to its own:
     d^n x_l / du_k^n = e_k^(n) y_l        e^(n) = c^(n) / c,  y = x   for stick-breaking;   e^(n) = e^{u_k},  y = 1   if ordered
 
 and a mixed derivative of stick-breaking is the product of the factors of its coordinates: x_l,jk = e_j e_k y_l and
-x_k,jk = e_j a_k for j < k < l. If ordered, it is zero. So for F = sum_l g_l x_l with constant g
+x_k,jk = e_j a_k for j < k < l. If ordered, it is zero. For F = sum_l g_l x_l with constant g therefore
 
-    D_k = dF/du_k = a_k g_k + e_k s_k,    s_k = sum_{l>k} g_l y_l        D'_k, D''_k likewise: the derivatives of F by u_k alone
-    F_jk = e_j D_k      F_ijk = e_i e_j D_k      F_jjk = e'_j D_k      F_jkk = e_j D'_k           for i < j < k
+    D_k = dF/du_k = a_k g_k + e_k s_k,    s_k = sum_{l>k} g_l y_l        D'_k, D''_k similarly: the derivatives of F by u_k
+    alone F_jk = e_j D_k      F_ijk = e_i e_j D_k      F_jjk = e'_j D_k      F_jkk = e_j D'_k           for i < j < k
 
 **Log-Jacobian.** log|det dx/du| is a sum of functions of one coordinate each, since dx/du is triangular (without a last value):
 log h' and the logarithms of c, once for each later coordinate.
 
 **Chain rule.** Let L have the derivatives g, H, T in x, X = dx/du, M symmetric, and J the log-Jacobian. Then L + J has in u
 
-    gradient   X'g + J'
-    hessian    X'HX + F_jk + J''
-    trace      X'(t + H b) + 2 sum_i F_ik(W_i) + sum_ij M_ij F_ijk + M_kk J'''_k
-               t_c = sum_ab N_ab T_abc,   N = X M X',   b_a = sum_ij M_ij x_a,ij,   W = H X M, whose column i is W_i
+    gradient     X'g + J'
+    hessian      X'HX + F_jk + J''
+    contraction  X'(t + H b) + 2 sum_i F_ik(W_i) + sum_ij M_ij F_ijk + M_kk J'''_k
+                 t_c = sum_ab N_ab T_abc,   N = X M X',   b_a = sum_ij M_ij x_a,ij,   W = H X M, whose column i is W_i
 
-where F_ik(W_i) has W_i in the place of g. A metric G is carried over as a tensor, X'GX, of whose trace only X't and the sum of
-F_ik(W_i) are left, with G in the place of H. With p_k = sum_{i<k} M_ik e_i and q_k = sum_{j<k} (M_jj e'_j + 2 e_j p_j) the sums
+where F_ik(W_i) has W_i instead of g. A metric G is transformed as a tensor, X'GX. Its contraction only has X't and the sum of
+F_ik(W_i), with G instead of H. With p_k = sum_{i<k} M_ik e_i and q_k = sum_{j<k} (M_jj e'_j + 2 e_j p_j) the sums
 over pairs of coordinates are, in time O(m^2),
 
     b_k = y_k q_k + 2 a_k p_k + M_kk a'_k
     sum_ij M_ij F_ijk = M_kk D''_k + 2 p_k D'_k + q_k D_k
                         + sum_{j>k} (2 M_jk e'_k D_j + e_k M_jj D'_j + 2 e_k (p_j - M_jk e_k) D_j)
 
-All is written without differences of nearly equal numbers, to relative precision far out in the tails.
+All formulas avoid differences of nearly equal numbers, so that the relative precision is kept far out in the tails.
 """
 
 from __future__ import annotations
@@ -50,15 +50,18 @@ from refhmc.core.compiled import jit, jit_allocating, jit_part
 from refhmc.numerics.linalg import dot
 from refhmc.numerics.transforms import half_line, interval, interval_log_jacobian
 
-# A segment is a row of a table: what it is, its first coordinate, how many coordinates, its first value, and two numbers:
+# A segment is a row of a table: its kind, its first coordinate, its number of coordinates, its first value, and two numbers:
 # the ends of an interval, or the bound of a half-line and the sign of its direction.
 LINE, HALF_LINE, INTERVAL, ORDERED, SIMPLEX, CORRELATION = range(6)
 KIND, COORDINATE, LENGTH, VALUE, FIRST, SECOND = range(6)
 
 
 class Transform(NamedTuple):
-    """The ``segments``, the values x (n,), and of each coordinate, (d,): a, a', a''; e, e', e'', which are not set where
-    segments go coordinate by coordinate; the log-Jacobian's three derivatives."""
+    """The ``segments``, the values x (n,), and the derivatives of each coordinate, (d,).
+
+    These are a, a', a''; e, e', e'', which are not set for segments that are transformed coordinate by coordinate; and the
+    three derivatives of the log-Jacobian.
+    """
 
     segments: np.ndarray
     x: np.ndarray
@@ -78,13 +81,13 @@ ROWS = len(Transform._fields) - 2
 
 @jit_part
 def transform(segments: np.ndarray, x: np.ndarray, rows: np.ndarray) -> Transform:
-    """The transform whose values are in ``x`` (n,) and whose derivatives are in ``rows`` (ROWS, d)."""
+    """Return the transform with the values in ``x`` (n,) and the derivatives in ``rows`` (ROWS, d)."""
     return Transform(segments, x, rows[0], rows[1], rows[2], rows[3], rows[4], rows[5], rows[6], rows[7], rows[8])
 
 
 @jit_part
 def segment(t: Transform, r: int) -> tuple[int, int, int, int]:
-    """What segment r is, its first coordinate, how many coordinates it has, and its first value."""
+    """Return the kind of segment r, its first coordinate, its number of coordinates, and its first value."""
     row = t.segments[r]
     return int(row[KIND]), int(row[COORDINATE]), int(row[LENGTH]), int(row[VALUE])
 
@@ -94,7 +97,10 @@ def segment(t: Transform, r: int) -> tuple[int, int, int, int]:
 
 @jit
 def forward(u: np.ndarray, segments: np.ndarray, x: np.ndarray, rows: np.ndarray) -> float:
-    """log|det dx/du| at u (d,); x (n,) <- the values, rows (ROWS, d) <- what :func:`transform` reads; both hold zeros."""
+    """Return log|det dx/du| at u (d,), and write the values to x (n,) and the derivatives to rows (ROWS, d).
+
+    Both arrays must hold zeros; :func:`transform` reads the rows.
+    """
     t, log_jacobian = transform(segments, x, rows), 0.0
     for r in range(t.segments.shape[0]):
         kind, i, m, k = segment(t, r)
@@ -116,6 +122,7 @@ def forward(u: np.ndarray, segments: np.ndarray, x: np.ndarray, rows: np.ndarray
 
 @jit_part
 def line(u: np.ndarray, i: int, m: int, k: int, t: Transform) -> None:
+    """Transform coordinates on the line."""
     for j in range(m):
         t.x[k + j] = u[i + j]
         t.own[i + j] = 1.0
@@ -123,6 +130,7 @@ def line(u: np.ndarray, i: int, m: int, k: int, t: Transform) -> None:
 
 @jit_part
 def half_lines(u: np.ndarray, i: int, m: int, k: int, bound: float, sign: float, t: Transform) -> float:
+    """Transform coordinates on half-lines, and return their log-Jacobian."""
     total = 0.0
     for j in range(i, i + m):
         t.x[k + j - i], t.own[j], t.own2[j], t.own3[j] = half_line(u[j], bound, sign)
@@ -133,6 +141,7 @@ def half_lines(u: np.ndarray, i: int, m: int, k: int, bound: float, sign: float,
 
 @jit_part
 def intervals(u: np.ndarray, i: int, m: int, k: int, lower: float, upper: float, t: Transform) -> float:
+    """Transform coordinates on intervals, and return their log-Jacobian."""
     total = 0.0
     for j in range(i, i + m):
         t.x[k + j - i], t.own[j], t.own2[j], t.own3[j] = interval(u[j], lower, upper)
@@ -143,6 +152,7 @@ def intervals(u: np.ndarray, i: int, m: int, k: int, lower: float, upper: float,
 
 @jit_part
 def ordered(u: np.ndarray, i: int, m: int, k: int, t: Transform) -> float:
+    """Transform an ordered vector, and return its log-Jacobian."""
     last, total = u[i], 0.0
     t.x[k], t.own[i], t.later[i] = u[i], 1.0, 1.0
     for j in range(1, m):
@@ -157,6 +167,7 @@ def ordered(u: np.ndarray, i: int, m: int, k: int, t: Transform) -> float:
 
 @jit_part
 def simplex(u: np.ndarray, i: int, m: int, k: int, t: Transform) -> float:
+    """Transform a simplex, and return its log-Jacobian."""
     rest, total = 1.0, 0.0
     for j in range(m):
         after = m - j  # values after this one
@@ -179,6 +190,7 @@ def simplex(u: np.ndarray, i: int, m: int, k: int, t: Transform) -> float:
 
 @jit_part
 def correlation_row(u: np.ndarray, i: int, m: int, k: int, t: Transform) -> float:
+    """Transform a row of the Cholesky factor of a correlation matrix, and return its log-Jacobian."""
     rest, total = 1.0, 0.0
     for j in range(m):
         v, power = u[i + j], m + 1 - j
@@ -202,7 +214,7 @@ def correlation_row(u: np.ndarray, i: int, m: int, k: int, t: Transform) -> floa
 
 @jit_part
 def pull(g: np.ndarray, own: np.ndarray, later: np.ndarray, t: Transform, out: np.ndarray) -> None:
-    """out (d,) <- D_k = a_k g_k + e_k s_k, for g (n,): X'g; with the derivatives of order two or three, D' or D''."""
+    """Set out (d,) to D_k = a_k g_k + e_k s_k, for g (n,): X'g; with the derivatives of order two or three, D' or D''."""
     for r in range(t.segments.shape[0]):
         kind, i, m, k = segment(t, r)
         if kind < ORDERED:
@@ -217,7 +229,7 @@ def pull(g: np.ndarray, own: np.ndarray, later: np.ndarray, t: Transform, out: n
 
 @jit_part
 def push(v: np.ndarray, t: Transform, out: np.ndarray) -> None:
-    """out (n,) <- X v, for v (d,). Values that are in no segment stay as they are."""
+    """Set out (n,) to X v, for v (d,). Values outside all segments do not change."""
     for r in range(t.segments.shape[0]):
         kind, i, m, k = segment(t, r)
         if kind < ORDERED:
@@ -235,7 +247,7 @@ def push(v: np.ndarray, t: Transform, out: np.ndarray) -> None:
 
 @jit_allocating
 def values_at(u: np.ndarray, segments: np.ndarray, n: int) -> np.ndarray:
-    """The values (rows, n) at each row of u (rows, d)."""
+    """Return the values (rows, n) at each row of u (rows, d)."""
     x, room = np.zeros((u.shape[0], n)), np.zeros((ROWS, u.shape[1]))
     for row in range(u.shape[0]):
         forward(u[row], segments, x[row], room)
@@ -244,7 +256,7 @@ def values_at(u: np.ndarray, segments: np.ndarray, n: int) -> np.ndarray:
 
 @jit
 def gradient_in_u(g: np.ndarray, segments: np.ndarray, x: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
-    """out (d,) <- the gradient in u, from that in x (n,)."""
+    """Set out (d,) to the gradient in u, from that in x (n,)."""
     t = transform(segments, x, rows)
     pull(g, t.own, t.later, t, out)
     for k in range(out.shape[0]):
@@ -253,7 +265,7 @@ def gradient_in_u(g: np.ndarray, segments: np.ndarray, x: np.ndarray, rows: np.n
 
 @jit_allocating
 def tensor_in_u(G: np.ndarray, segments: np.ndarray, x: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
-    """out (d, d) <- X'GX, from a symmetric G (n, n): a metric in u from one in x."""
+    """Set out (d, d) to X'GX, from a symmetric G (n, n): a metric in u from one in x."""
     write_tensor(G, segments, x, rows, np.empty((x.shape[0], out.shape[0])), out)
 
 
@@ -261,6 +273,7 @@ def tensor_in_u(G: np.ndarray, segments: np.ndarray, x: np.ndarray, rows: np.nda
 def write_tensor(
     G: np.ndarray, segments: np.ndarray, x: np.ndarray, rows: np.ndarray, GX: np.ndarray, out: np.ndarray
 ) -> None:
+    """Write X'GX to ``out``, with ``GX`` as workspace."""
     t = transform(segments, x, rows)
     for a in range(G.shape[0]):
         pull(G[a], t.own, t.later, t, GX[a])
@@ -272,7 +285,7 @@ def write_tensor(
 def hessian_in_u(
     H: np.ndarray, g: np.ndarray, segments: np.ndarray, x: np.ndarray, rows: np.ndarray, out: np.ndarray
 ) -> None:
-    """out (d, d) <- the Hessian in u, from Hessian (n, n) and gradient (n,) in x."""
+    """Set out (d, d) to the Hessian in u, from Hessian (n, n) and gradient (n,) in x."""
     d = out.shape[0]
     write_hessian(H, g, segments, x, rows, np.empty((x.shape[0], d)), np.empty(d), out)
 
@@ -288,6 +301,7 @@ def write_hessian(
     D: np.ndarray,
     out: np.ndarray,
 ) -> None:
+    """Write the Hessian in u to ``out``, with ``HX`` and ``D`` as workspaces."""
     t, d = transform(segments, x, rows), out.shape[0]
     write_tensor(H, segments, x, rows, HX, out)
     pull(g, t.own2, t.later2, t, D)
@@ -305,7 +319,7 @@ def write_hessian(
 
 @jit_allocating
 def pushed(M: np.ndarray, segments: np.ndarray, x: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """M X' (d, n) and N = X M X' (n, n), for a symmetric M (d, d)."""
+    """Return M X' (d, n) and N = X M X' (n, n), for a symmetric M (d, d)."""
     MX, N = np.zeros((M.shape[0], x.shape[0])), np.zeros((x.shape[0], x.shape[0]))
     write_pushed(M, segments, x, rows, MX, N)
     return MX, N
@@ -315,6 +329,7 @@ def pushed(M: np.ndarray, segments: np.ndarray, x: np.ndarray, rows: np.ndarray)
 def write_pushed(
     M: np.ndarray, segments: np.ndarray, x: np.ndarray, rows: np.ndarray, MX: np.ndarray, N: np.ndarray
 ) -> None:
+    """Write M X' and N = X M X'."""
     t = transform(segments, x, rows)
     for i in range(M.shape[0]):
         push(M[i], t, MX[i])
@@ -334,8 +349,11 @@ def contraction_in_u(
     rows: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """out (d,) <- sum_ij M_ij d hessian_ij / du, for a symmetric M (d, d), from T_c = sum_ab N_ab dH_ab / dx_c (n,), the
-    Hessian H (n, n) and the gradient g (n,) in x. N and ``MX`` are those of :func:`pushed`."""
+    """Set out (d,) to sum_ij M_ij d hessian_ij / du, for a symmetric M (d, d).
+
+    The inputs are T_c = sum_ab N_ab dH_ab / dx_c (n,), the Hessian H (n, n) and the gradient g (n,) in x. N and ``MX`` are
+    those of :func:`pushed`.
+    """
     D, p, room = np.empty((3, M.shape[0])), np.zeros(M.shape[0]), np.zeros((3, x.shape[0]))
     write_contraction(T, H, g, M, MX, segments, x, rows, D, p, room, out)
 
@@ -355,6 +373,7 @@ def write_contraction(
     room: np.ndarray,
     out: np.ndarray,
 ) -> None:
+    """Write the contraction in u to ``out``, with ``derivatives``, ``p`` and ``room`` as workspaces."""
     t = transform(segments, x, rows)
     D, D2, D3 = derivatives[0], derivatives[1], derivatives[2]
     b, along, W = room[0], room[1], room[2]
@@ -389,8 +408,10 @@ def tensor_contraction_in_u(
     rows: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """out (d,) <- sum_ij M_ij d(X'GX)_ij / du, from T_c = sum_ab N_ab dG_ab / dx_c (n,) and G (n, n). N and ``MX`` are those of
-    :func:`pushed`."""
+    """Set out (d,) to sum_ij M_ij d(X'GX)_ij / du, from T_c = sum_ab N_ab dG_ab / dx_c (n,) and G (n, n).
+
+    N and ``MX`` are those of :func:`pushed`.
+    """
     write_tensor_contraction(T, G, MX, segments, x, rows, np.empty(x.shape[0]), out)
 
 
@@ -405,6 +426,7 @@ def write_tensor_contraction(
     W: np.ndarray,
     out: np.ndarray,
 ) -> None:
+    """Write the contraction of a tensor in u to ``out``, with ``W`` as workspace."""
     t = transform(segments, x, rows)
     pull(T, t.own, t.later, t, out)
     clear_unused(G, segments)
@@ -413,7 +435,7 @@ def write_tensor_contraction(
 
 @jit
 def clear_unused(H: np.ndarray, segments: np.ndarray) -> None:
-    """Zeros in the rows and columns (n, n) of values that are in no segment."""
+    """Set the rows and columns (n, n) of values outside all segments to zero."""
     for a in range(H.shape[0]):
         used = 0
         for r in range(segments.shape[0]):
@@ -426,7 +448,7 @@ def clear_unused(H: np.ndarray, segments: np.ndarray) -> None:
 
 @jit
 def second_derivative(M: np.ndarray, t: Transform, p: np.ndarray, b: np.ndarray) -> None:
-    """p_k and b_a; both hold zeros before."""
+    """Compute p_k and b_a; both arrays must hold zeros."""
     for r in range(t.segments.shape[0]):
         kind, i, m, k = segment(t, r)
         q = 0.0
@@ -445,7 +467,7 @@ def second_derivative(M: np.ndarray, t: Transform, p: np.ndarray, b: np.ndarray)
 
 @jit
 def add_curvature(H: np.ndarray, MX: np.ndarray, t: Transform, W: np.ndarray, out: np.ndarray) -> None:
-    """out_k += 2 sum_i F_ik(W_i), W = H X M; ``W`` (n,) is room for one column."""
+    """Add 2 sum_i F_ik(W_i), W = H X M, to out_k; ``W`` (n,) is workspace for one column."""
     for r in range(t.segments.shape[0]):
         kind, i, m, k = segment(t, r)
         if kind < ORDERED:
@@ -459,7 +481,7 @@ def add_curvature(H: np.ndarray, MX: np.ndarray, t: Transform, W: np.ndarray, ou
 def add_curvature_of_vector(
     H: np.ndarray, MX: np.ndarray, kind: int, i: int, m: int, k: int, t: Transform, W: np.ndarray, out: np.ndarray
 ) -> None:
-    """The same over the coordinates of a segment that goes not coordinate by coordinate."""
+    """Add the same over the coordinates of a segment that is not transformed coordinate by coordinate."""
     for j in range(m):
         for a in range(m if kind == ORDERED else m + 1):
             W[a] = dot(MX[i + j], H[k + a])
@@ -479,7 +501,7 @@ def add_curvature_of_vector(
 def add_mixed(
     M: np.ndarray, i: int, m: int, t: Transform, p: np.ndarray, D: np.ndarray, D2: np.ndarray, out: np.ndarray
 ) -> None:
-    """out_k += sum_ij M_ij F_ijk without i = j = k, over the coordinates of a stick."""
+    """Add sum_ij M_ij F_ijk without i = j = k to out_k, over the coordinates of a stick."""
     q = 0.0
     for k in range(i, i + m):
         total = 2 * p[k] * D2[k] + q * D[k]

@@ -1,8 +1,9 @@
-"""Whether chains agree, and how many independent draws they are worth (Vehtari, Gelman, Simpson, Carpenter and Buerkner
-2021, Bayesian Analysis 16, 667-718).
+"""Convergence diagnostics: whether chains agree, and their effective sample sizes.
 
-Chains are cut into halves, m of n draws each, S = m n in all, and every value x is replaced by the normal quantile of its
-rank r among the S, ties by their mean rank,
+Vehtari, Gelman, Simpson, Carpenter and Buerkner (2021), Bayesian Analysis 16, 667-718.
+
+Chains are cut into halves, m of n draws each, S = m n in total. Every value x is replaced by the normal quantile of its rank r
+among the S, with mean ranks for ties,
 
     z = Phi^-1((r - 3/8) / (S + 1/4)).
 
@@ -10,20 +11,20 @@ rank r among the S, ties by their mean rank,
 
     R = sqrt((n - 1)/n + B/(n W)),
 
-is the larger of those of z and of the z of |x - median|, which sees chains of different spread.
+is the larger of the value for z and the value for the z of |x - median|, which detects chains with different scales.
 
 **Effective sample size** of z, with gamma_t the mean of the chains' autocovariances at lag t, each about its chain's own mean:
 
     rho_t = 1 - (W - gamma_t) / (W (n - 1)/n + B/n),     rho_0 = 1
     ESS = S / tau,     tau = -1 + 2 sum_{k < K} min(P_0, ..., P_k) + max(rho_2K, 0)
 
-Here P_k = rho_2k + rho_{2k+1}, and K is the first k with P_k <= 0, at most (n - 3) / 2: Geyer's initial monotone sequence,
-with one term of the next pair, as Stan and ArviZ have it (rho_2K as it is where the bound ends the sum and P_K >= 0). tau is at
+Here P_k = rho_2k + rho_{2k+1}, and K is the first k with P_k <= 0, at most (n - 3) / 2. This is Geyer's initial monotone
+sequence, with one term of the next pair, as in Stan and ArviZ (rho_2K itself if the bound ends the sum and P_K >= 0). tau is at
 least 1 / log10 S.
 
-A column with a value that is not finite has neither; of one that never moves ESS is S and R-hat is not known.
+Both are NaN for a column with a value that is not finite. For a constant column ESS is S and R-hat is NaN.
 
-Columns are taken a few at a time, whose numbers stay in the processor's cache. (The result of a column is its own.)
+Columns are processed in blocks that fit in the processor's cache. (The result of a column does not depend on the others.)
 """
 
 from __future__ import annotations
@@ -36,22 +37,22 @@ import numpy as np
 
 from refhmc.numerics.normal_quantile import normal_quantile
 
-FEWEST = 4  # draws of a chain
-BLOCK = 2**17  # numbers that are looked at together
+FEWEST = 4  # draws per chain
+BLOCK = 2**17  # numbers that are processed together
 
 
 def rhat(x: np.ndarray) -> np.ndarray:
-    """Rank-normalised split R-hat of (chain, draw, k) draws, (k,): NaN where it is not known, as for one chain."""
+    """Return the rank-normalised split R-hat of (chain, draw, k) draws, (k,); NaN if it is not defined, as for one chain."""
     return of_columns(x, lambda halves: [ratio_of_halves(halves, normal_scores(halves))])[0]
 
 
 def ess(x: np.ndarray) -> np.ndarray:
-    """Bulk effective sample size of (chain, draw, k) draws, (k,): NaN where it is not known."""
+    """Return the bulk effective sample size of (chain, draw, k) draws, (k,); NaN if it is not defined."""
     return of_columns(x, lambda halves: [size_of_halves(halves, normal_scores(halves))])[0]
 
 
 def rhat_and_ess(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both, for which the values are ranked once."""
+    """Return both, with the values ranked once."""
 
     def both(halves: np.ndarray) -> list[np.ndarray]:
         scores = normal_scores(halves)
@@ -62,7 +63,7 @@ def rhat_and_ess(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def of_columns(x: np.ndarray, function: Callable, results: int = 1) -> np.ndarray:
-    """(results, k) by ``function`` of the halves (some of k, m, n): NaN where draws are too few, or not finite."""
+    """Return (results, k) by ``function`` of the halves (some of k, m, n); NaN if draws are too few, or not finite."""
     x = np.asarray(x, dtype=float)
     chains, draws, k = x.shape
     found = np.full((results, k), np.nan)
@@ -76,7 +77,7 @@ def of_columns(x: np.ndarray, function: Callable, results: int = 1) -> np.ndarra
 
 
 def split(x: np.ndarray) -> np.ndarray:
-    """(k, 2 chains, n): the first and the last n = draws // 2 of each chain."""
+    """Return (k, 2 chains, n): the first and the last n = draws // 2 of each chain."""
     chains, draws, k = x.shape
     n = draws // 2
     halves = np.empty((k, 2 * chains, n))
@@ -86,13 +87,14 @@ def split(x: np.ndarray) -> np.ndarray:
 
 
 class Scores(NamedTuple):
-    """z (k, m, n), and of the values in each column the median, (k,)."""
+    """z (k, m, n), and the median of the values in each column, (k,)."""
 
     z: np.ndarray
     median: np.ndarray
 
 
 def normal_scores(values: np.ndarray) -> Scores:
+    """Return the normal scores of the values (k, m, n)."""
     k, m, n = values.shape
     size = m * n
     at = np.argsort(values.reshape(k, size), axis=1) + size * np.arange(k)[:, None]
@@ -102,12 +104,12 @@ def normal_scores(values: np.ndarray) -> Scores:
     scores[tied] = normal_quantile((ranks - 0.375) / (size + 0.25))
     z = np.empty(k * size)
     z[at] = scores
-    with np.errstate(all="ignore"):  # inf - inf, of a column that has no result
+    with np.errstate(all="ignore"):  # inf - inf, in a column without a result
         return Scores(z.reshape(values.shape), 0.5 * (ordered[:, (size - 1) // 2] + ordered[:, size // 2]))
 
 
 def mean_ranks(ordered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of values in order (k, size): which of them have equals, (k, size), and the mean rank, from 1 on, of each of these."""
+    """Return which of the ordered values (k, size) have equals, (k, size), and the mean rank, from 1 on, of each of these."""
     k, size = ordered.shape
     as_before, tied = np.zeros((2, k, size), dtype=bool)
     as_before[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
@@ -120,7 +122,7 @@ def mean_ranks(ordered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def ratio_of_halves(halves: np.ndarray, scores: Scores) -> np.ndarray:
-    """R-hat, (k,)"""
+    """Return R-hat, (k,)."""
     if halves.shape[1] < 4:  # one chain
         return np.full(len(halves), np.nan)
     with np.errstate(all="ignore"):
@@ -129,7 +131,7 @@ def ratio_of_halves(halves: np.ndarray, scores: Scores) -> np.ndarray:
 
 
 def ratio_of_scales(z: np.ndarray) -> np.ndarray:
-    """R, (k,)"""
+    """Return R, (k,)."""
     n = z.shape[2]
     with np.errstate(all="ignore"):
         between = z.mean(axis=2).var(axis=1, ddof=1)
@@ -137,14 +139,14 @@ def ratio_of_scales(z: np.ndarray) -> np.ndarray:
 
 
 def size_of_halves(halves: np.ndarray, scores: Scores) -> np.ndarray:
-    """Effective sample size, (k,)"""
+    """Return the effective sample size, (k,)."""
     _, m, n = halves.shape
     still = np.ptp(halves, axis=(1, 2)) < np.finfo(float).resolution
     return np.where(still, m * n, effective_draws(scores.z))
 
 
 def effective_draws(z: np.ndarray) -> np.ndarray:
-    """S / tau, (k,)"""
+    """Return S / tau, (k,)."""
     _, m, n = z.shape
     means = z.mean(axis=2, keepdims=True)
     gamma = mean_of_products(z - means)
@@ -165,7 +167,7 @@ def effective_draws(z: np.ndarray) -> np.ndarray:
 
 
 def autocovariances(x: np.ndarray) -> np.ndarray:
-    """gamma_0, ..., gamma_{n-1} of (chain, draw, ...) values, (draw, ...), about the mean of all chains together:
+    """Return gamma_0, ..., gamma_{n-1} of (chain, draw, ...) values, (draw, ...), about the mean of all chains together.
 
     gamma_t = 1/(m n) sum_c sum_{i <= n - t} (x_{c,i} - mean) (x_{c,i+t} - mean),     m chains of n draws
     """
@@ -175,7 +177,7 @@ def autocovariances(x: np.ndarray) -> np.ndarray:
 
 
 def mean_of_products(x: np.ndarray) -> np.ndarray:
-    """gamma (..., n) of centred x (..., m, n), by Fourier transforms with zeros after x."""
+    """Return gamma (..., n) of centred x (..., m, n), by Fourier transforms with zeros after x."""
     n = x.shape[-1]
     size = 2 ** math.ceil(math.log2(2 * n))
     total = np.zeros(size // 2 + 1)

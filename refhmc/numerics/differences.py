@@ -1,7 +1,7 @@
-"""Derivatives of functions whose formula is not at hand: complex step, and Ridders' extrapolation of differences.
+"""Derivatives of functions without a known formula: complex step, and Ridders' extrapolation of differences.
 
-    complex step    f'(x) = Im f(x + ih) / h,   h = 1e-30: to rounding, where f is analytic and its text takes complex numbers
-    Ridders         central differences of widths w, w/2, w/4, ... extrapolated to width zero, at the width where the
+    complex step    f'(x) = Im f(x + ih) / h,   h = 1e-30: to rounding, if f is analytic and accepts complex numbers
+    Ridders         central differences of widths w, w/2, w/4, ... extrapolated to width zero, at the width at which the
                     extrapolates differ least; that difference estimates the error
 
 Squire and Trapp (1998); Ridders (1982).
@@ -26,7 +26,10 @@ class Derivative(NamedTuple):
 
 
 def ridders(f: Callable[[float], np.ndarray], width: float = 0.2, levels: int = 15, scale: Any = 1.0) -> Derivative:
-    """df/dt at 0, f : R -> R^m; NaN where f is nowhere finite. Errors are compared in units of ``scale``, (m,) or a number."""
+    """Return df/dt at 0, f : R -> R^m; NaN if f is never finite.
+
+    Errors are compared in units of ``scale``, (m,) or a number.
+    """
     best, least = None, np.inf
     previous: list[np.ndarray] = []
     for w in width * 0.5 ** np.arange(levels):
@@ -46,11 +49,11 @@ def ridders(f: Callable[[float], np.ndarray], width: float = 0.2, levels: int = 
 
 
 def complex_step(f: Callable[[np.ndarray], Any], x: np.ndarray, u: np.ndarray, here: np.ndarray) -> np.ndarray | None:
-    """The derivative of f along u, or None where f does not take complex numbers; ``here`` is f(x)."""
+    """Return the derivative of f along u, or None if f does not accept complex numbers; ``here`` is f(x)."""
     try:
         with np.errstate(all="ignore"):
             value = np.asarray(f(x + 1j * COMPLEX_STEP * u))
-    except Exception:  # no complex numbers in its language, or a comparison of them
+    except Exception:  # f does not accept complex numbers, or compares them
         return None
     if value.dtype.kind != "c" or not np.isfinite(value).all():
         return None
@@ -60,9 +63,9 @@ def complex_step(f: Callable[[np.ndarray], Any], x: np.ndarray, u: np.ndarray, h
 
 
 def along(f: Callable[[np.ndarray], Any], x: np.ndarray, u: np.ndarray, width: float = 0.2) -> Derivative:
-    """d/dt f(x + t u) at t = 0: by complex step if that agrees with differences to 1e-4, otherwise by Ridders.
+    """Return d/dt f(x + t u) at t = 0, by complex step if that agrees with differences to 1e-4, otherwise by Ridders.
 
-    (A function that takes a complex number and drops its imaginary part, or its sign, is found out by the comparison.)
+    (The comparison detects functions that accept a complex number and drop its imaginary part or its sign.)
     """
     x, u = np.asarray(x, dtype=float), np.asarray(u, dtype=float)
     here = np.asarray(f(x), dtype=float)
@@ -78,7 +81,7 @@ def along(f: Callable[[np.ndarray], Any], x: np.ndarray, u: np.ndarray, width: f
 
 
 def jacobian(f: Callable[[np.ndarray], Any], x: np.ndarray, width: float = 0.2) -> Derivative:
-    """[..., k] = df/dx_k, column by column with :func:`along`; the route is the worst column's."""
+    """Return [..., k] = df/dx_k, column by column with :func:`along`; the route is that of the worst column."""
     x = np.asarray(x, dtype=float)
     columns = [along(f, x, u, width) for u in np.eye(len(x))]
     value = np.stack([c.value for c in columns], axis=-1)

@@ -15,9 +15,9 @@ s = (time - t) / h, a polynomial of order 7 is
     F_1 = y - x,  F_2 = h k_1 - F_1,  F_3 = F_1 - h k_13 - F_2,  F_r = h sum_j D_rj k_j,  r = 4, ..., 7
 
 Row i of ``K`` holds x_i and its slopes: K[i, 0] = x_i, K[i, s] the i-th component of k_s. ``equations(x, t, work)`` writes
-f(t, x) into the head of ``work``, from where it is copied to its column within the next sum. (Measured with 8 to 14 unknowns:
-with an array for each slope, compiled code looks at each stage which of them overlap, or waits for a vector whose entries were
-written one by one just before; a copy by itself becomes a scattered store of vectors. Each takes as long as the sums.)
+f(t, x) to the head of ``work``, from which it is copied to its column within the next sum. This layout was the fastest for 8 to
+14 unknowns. With one array per slope, compiled code tests at each stage which of them overlap, or waits for a vector whose
+entries have just been written one by one. A separate copy becomes a scattered store. Each of these takes as long as the sums.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ D7_1, D7_6, D7_7, D7_8, D7_9, D7_10, D7_11, D7_12, D7_13, D7_14, D7_15, D7_16 = 
 
 @jit_part
 def allowed(tolerance: float, x: float, y: float) -> float:
-    """The error of a component that goes from x to y."""
+    """Return the allowed error of a component that changes from x to y."""
     return tolerance * (1.0 + max(abs(x), abs(y)))
 
 
@@ -120,8 +120,10 @@ def allowed(tolerance: float, x: float, y: float) -> float:
 def step(
     equations: Callable, t: float, h: float, tolerance: float, work: np.ndarray, K: np.ndarray, y: np.ndarray
 ) -> float:
-    """From x with the slope k_1 to ``y``, by the slopes k_2 to k_13; the error relative to the tolerance, NaN or inf where a
-    slope is."""
+    """Make a step from x with the slope k_1 to ``y``, by the slopes k_2 to k_13.
+
+    Return the error relative to the tolerance, which is NaN or inf if a slope is.
+    """
     n = y.shape[0]
     for i in range(n):
         y[i] = K[i, 0] + h * (A2_1 * K[i, 1])
@@ -212,7 +214,7 @@ def step(
 
 @jit_template
 def between(equations: Callable, t: float, h: float, work: np.ndarray, K: np.ndarray, x: np.ndarray) -> None:
-    """The slopes k_14 to k_16 of a step, for :func:`at`; ``x`` is room."""
+    """Compute the slopes k_14 to k_16 of a step, for :func:`at`; ``x`` is workspace."""
     n = x.shape[0]
     for i in range(n):
         k = K[i]
@@ -243,7 +245,7 @@ def between(equations: Callable, t: float, h: float, work: np.ndarray, K: np.nda
 
 @jit_part
 def at(s: float, h: float, K: np.ndarray, out: np.ndarray) -> None:
-    """The polynomial at the share ``s`` of the step, as x + h sum_j w_j k_j."""
+    """Evaluate the polynomial at the share ``s`` of the step, as x + h sum_j w_j k_j."""
     r = 1 - s
     f2, f3 = s * r, s * s * r
     f1, f4, f5, f6, f7 = s - f2 + 2 * f3, f3 * r, s * f3 * r, f3 * f2 * r, s * f3 * f2 * r

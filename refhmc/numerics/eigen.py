@@ -1,17 +1,17 @@
 """The eigendecomposition of a symmetric matrix, for the core: A = sum_k values[k] v_k v_k'.
 
-Hessians are often *graded*: A_ij ~ s_i s_j with scales s_i that differ by many powers of ten. The small eigenvalues are
-then determined by the entries of A to nearly full relative accuracy, but a textbook method, which reduces A to a
-tridiagonal matrix, keeps only |error| ~ epsilon |A|. Jacobi's rotations keep the relative accuracy but are slow. So:
+Hessians are often *graded*: A_ij ~ s_i s_j with scales s_i that differ by many powers of ten. The entries of A then determine
+the small eigenvalues to nearly full relative accuracy, but a textbook method, which reduces A to a tridiagonal matrix, keeps
+only |error| ~ epsilon |A|. Jacobi's rotations keep the relative accuracy but are slow. The algorithm is therefore:
 
 1. A = Q T Q', T tridiagonal, by Householder's reflections;
 2. T = S diag S' by implicit QL steps with Wilkinson's shift: V = Q S are eigenvectors up to epsilon |A|;
-3. B = V' A V from the *original* A: nearly diagonal, and orthogonal V change no eigenvalue, however rough they are;
-4. Jacobi's rotations on B until |B_ij| <= tolerance sqrt|B_ii B_jj|: few are left to do.
+3. B = V' A V from the *original* A: nearly diagonal. An orthogonal V, however inaccurate, does not change the eigenvalues;
+4. Jacobi's rotations on B until |B_ij| <= tolerance sqrt|B_ii B_jj|: few are needed.
 
-Where the smallest |eigenvalue| is not small, 1 and 2 are accurate enough, and 3 and 4 are left out. Steps 1 and 2 may
-neglect anything below epsilon |A|: a matrix that is a multiple of I but for a few rows (a funnel's Hessian) is done with
-after as many reflections. Small matrices go to step 4 at once.
+If the smallest |eigenvalue| is not small, 1 and 2 are accurate enough, and 3 and 4 are skipped. Steps 1 and 2 may neglect
+anything below epsilon |A|. If A is a multiple of I except for a few rows (a funnel's Hessian), as many reflections are enough.
+Small matrices start with step 4.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ import numpy as np
 from refhmc.core.compiled import jit, jit_sum
 from refhmc.numerics.linalg import EPSILON
 
-LARGEST = 2.0**1000  # entries that add up to more are as good as infinite
+LARGEST = 2.0**1000  # a larger sum of entries is treated as infinite
 GRADED = 2.0**-7  # smallest / largest |eigenvalue| below which steps 3 and 4 are done; above it: 5e-14 relative error
-TWICE = 2.0**-60  # below this the first V is too rough for one round of steps 3 and 4; a second one cures it
-TOLERANCE = 2.0**-48  # of step 4: what it neglects changes an eigenvalue by less than d times this, relatively
+TWICE = 2.0**-60  # below this the first V is too inaccurate for one round of steps 3 and 4; a second one is enough
+TOLERANCE = 2.0**-48  # of step 4: neglected entries change an eigenvalue by less than d times this, relatively
 NOTHING = 2.0**-150  # an entry below this part of |A| is zero: the eigenvalue zero has no relative accuracy to keep
 SMALL = 4  # up to this d Jacobi's rotations alone are the fastest
 
 
 @jit
 def eigen(A: np.ndarray, values: Any, vectors: Any, work: np.ndarray) -> Any:
-    """values[k] and unit vectors[k] (a row) with A = sum_k values[k] vectors[k] vectors[k]', in no special order.
+    """Compute values[k] and unit vectors[k] (a row) with A = sum_k values[k] vectors[k] vectors[k]', in no special order.
 
-    A is symmetric and is not modified; ``work`` has at least 2 d + 3 rows of length d. False, with nothing of use in
-    values and vectors, if A is not finite or its entries add up to more than 2^1000.
+    A is symmetric and is not modified; ``work`` has at least 2 d + 3 rows of length d. Return False, with undefined values and
+    vectors, if A is not finite or its entries add up to more than 2^1000.
     """
     d = A.shape[0]
     return eigen_with(A, values, vectors, work[:d], work[d : 2 * d], work[2 * d :])
@@ -47,7 +47,10 @@ def eigen(A: np.ndarray, values: Any, vectors: Any, work: np.ndarray) -> Any:
 def eigen_with(
     A: np.ndarray, values: np.ndarray, vectors: np.ndarray, B: np.ndarray, C: np.ndarray, rows: np.ndarray
 ) -> bool:
-    """As :func:`eigen` with the scratch in parts: two d x d matrices, none of them A, and three rows of length d."""
+    """Compute the same as :func:`eigen`, with separate workspaces.
+
+    These are two d x d matrices other than A, and three rows of length d.
+    """
     d = A.shape[0]
     if d == 2:
         return eigen_2(A, values, vectors)
@@ -58,7 +61,7 @@ def eigen_with(
         values[0] = A[0, 0]
         vectors[0, 0] = 1.0
         return True
-    # A power of two: scaling is exact, and squares neither overflow nor lose what matters.
+    # A power of two: scaling is exact, and squares neither overflow nor lose significant digits.
     exponent = min(-math.frexp(size)[1], 1000)
     scale = math.ldexp(1.0, exponent)
     if d <= SMALL:
@@ -89,7 +92,7 @@ def eigen_with(
 
 @jit
 def eigen_2(A: np.ndarray, values: np.ndarray, vectors: np.ndarray) -> bool:
-    """d = 2: one rotation."""
+    """Decompose a matrix with d = 2 by one rotation."""
     a, b, c = A[0, 0], A[1, 0], A[1, 1]
     if not abs(a) + abs(b) + abs(c) < LARGEST:
         return False
@@ -103,7 +106,7 @@ def eigen_2(A: np.ndarray, values: np.ndarray, vectors: np.ndarray) -> bool:
 
 @jit
 def rotation(a: float, b: float, c: float) -> tuple[float, float, float]:
-    """t = tan, cos, sin of the angle below 45 degrees that makes [[a, b], [b, c]] diagonal: a - t b, c + t b."""
+    """Return t = tan, cos, sin of the angle below 45 degrees that makes [[a, b], [b, c]] diagonal: a - t b, c + t b."""
     if b == 0.0:
         return 0.0, 1.0, 0.0
     half = (c - a) / (2 * b)
@@ -114,7 +117,7 @@ def rotation(a: float, b: float, c: float) -> tuple[float, float, float]:
 
 @jit_sum
 def most_coupled(A: np.ndarray) -> Any:
-    """sum_ij |A_ij|, and the row with the largest sum off the diagonal: the best one to begin the reflections with."""
+    """Return sum_ij |A_ij|, and the row with the largest sum off the diagonal, the best start for the reflections."""
     d = A.shape[0]
     size, largest, start = 0.0, -1.0, 0
     for i in range(d):
@@ -131,6 +134,7 @@ def most_coupled(A: np.ndarray) -> Any:
 
 @jit
 def identity(V: np.ndarray) -> None:
+    """Set V to the identity."""
     for i in range(V.shape[0]):
         row = V[i]
         for j in range(V.shape[1]):
@@ -140,7 +144,7 @@ def identity(V: np.ndarray) -> None:
 
 @jit
 def scaled(A: np.ndarray, scale: Any, start: Any, out: np.ndarray) -> None:
-    """out = scale A with coordinates 0 and start exchanged."""
+    """Set out = scale A with coordinates 0 and start exchanged."""
     d = A.shape[0]
     for i in range(d):
         source = A[i]
@@ -156,7 +160,7 @@ def scaled(A: np.ndarray, scale: Any, start: Any, out: np.ndarray) -> None:
 
 @jit_sum
 def tridiagonal(A: np.ndarray, nothing: Any, diagonal: Any, off_diagonal: Any, beta: Any, p: np.ndarray) -> None:
-    """A = Q T Q' by reflections I - beta_k u u', u in A[k, k+1:]; a row below ``nothing`` is zero."""
+    """Compute A = Q T Q' by reflections I - beta_k u u', u in A[k, k+1:]; a row below ``nothing`` is zero."""
     d = A.shape[0]
     for k in range(d - 1):
         u = A[k, k + 1 :]
@@ -195,7 +199,7 @@ def tridiagonal(A: np.ndarray, nothing: Any, diagonal: Any, off_diagonal: Any, b
 
 @jit_sum
 def reflections(U: np.ndarray, beta: Any, V: np.ndarray) -> None:
-    """V = Q', the product of the reflections, each from the right: V <- V - (V u) beta u'."""
+    """Set V = Q', the product of the reflections, each from the right: V <- V - (V u) beta u'."""
     d = V.shape[0]
     identity(V)
     for k in range(d - 2, -1, -1):
@@ -214,7 +218,7 @@ def reflections(U: np.ndarray, beta: Any, V: np.ndarray) -> None:
 
 @jit
 def rotate(x: np.ndarray, y: np.ndarray, cosine: Any, sine: Any) -> None:
-    """(x, y) <- (cos x - sin y, sin x + cos y)"""
+    """Set (x, y) <- (cos x - sin y, sin x + cos y)."""
     for j in range(x.shape[0]):
         a, b = x[j], y[j]
         x[j] = cosine * a - sine * b
@@ -223,7 +227,7 @@ def rotate(x: np.ndarray, y: np.ndarray, cosine: Any, sine: Any) -> None:
 
 @jit
 def ql(diagonal: Any, off_diagonal: Any, V: np.ndarray) -> Any:
-    """Implicit QL steps on the tridiagonal T, their rotations applied to the rows of V; False if they do not end."""
+    """Make implicit QL steps on the tridiagonal T, with their rotations applied to the rows of V; return False if they do not end."""
     d = diagonal.shape[0]
     first, steps = 0, 0
     while first < d:
@@ -250,7 +254,7 @@ def ql(diagonal: Any, off_diagonal: Any, V: np.ndarray) -> Any:
 
 @jit
 def ql_step(diagonal: Any, off_diagonal: Any, V: np.ndarray, first: Any, last: Any) -> None:
-    """One step on the rows first ... last, shifted by the eigenvalue of the first 2 x 2 block nearer diagonal[first]."""
+    """Make one step on the rows first ... last, shifted by the eigenvalue of the first 2 x 2 block nearer diagonal[first]."""
     e = off_diagonal[first]
     half = (diagonal[first + 1] - diagonal[first]) / (2 * e)
     g = diagonal[last] - diagonal[first] + e / (half + math.copysign(math.sqrt(1.0 + half * half), half))
@@ -260,7 +264,7 @@ def ql_step(diagonal: Any, off_diagonal: Any, V: np.ndarray, first: Any, last: A
         b = cosine * off_diagonal[i]
         r = math.sqrt(f * f + g * g)
         off_diagonal[i + 1] = r
-        if r == 0.0:  # T falls apart here
+        if r == 0.0:  # T splits here
             diagonal[i + 1] -= p
             off_diagonal[last] = 0.0
             return
@@ -280,7 +284,7 @@ def ql_step(diagonal: Any, off_diagonal: Any, V: np.ndarray, first: Any, last: A
 
 @jit_sum
 def products(X: np.ndarray, Y: Any, scale: Any, lower: Any, out: np.ndarray) -> None:
-    """out[i, j] = scale X[i] . Y[j]; with ``lower`` for j <= i only, and out[j, i] the same. Two by two, for speed."""
+    """Set out[i, j] = scale X[i] . Y[j]; with ``lower`` for j <= i only, and out[j, i] equal to it. Two by two, for speed."""
     d = X.shape[0]
     for i in range(0, d, 2):
         i1 = min(i + 1, d - 1)
@@ -303,7 +307,7 @@ def products(X: np.ndarray, Y: Any, scale: Any, lower: Any, out: np.ndarray) -> 
 
 @jit
 def spread(values: Any, part: Any) -> Any:
-    """Whether the smallest |value| is below this part of the largest."""
+    """Return whether the smallest |value| is below this part of the largest."""
     smallest, largest = math.inf, 0.0
     for k in range(values.shape[0]):
         smallest = min(smallest, abs(values[k]))
@@ -313,7 +317,10 @@ def spread(values: Any, part: Any) -> Any:
 
 @jit
 def jacobi(B: Any, values: Any, V: np.ndarray) -> Any:
-    """Jacobi's rotations of B, in cyclic order, and of the rows of V, until B is diagonal; False if it never is."""
+    """Apply Jacobi's rotations to B, in cyclic order, and to the rows of V, until B is diagonal.
+
+    Return False if it never is.
+    """
     d = B.shape[0]
     for k in range(d):
         values[k] = B[k, k]

@@ -1,33 +1,34 @@
 """Solving x = f(x) by fixed-point iteration, plain or with Anderson's acceleration.
 
 **Fixed point**: x_{k+1} = f(x_k) until every coordinate changes by at most the tolerance, max_i |x_{k+1,i} - x_{k,i}| <= delta
-(Brofos and Lederman 2021, Algorithm 1), or by its last bits, where the tolerance lies below what a double at that
-size can express. The iterate returned is the last f(x).
+(Brofos and Lederman 2021, Algorithm 1), or by its last bits, if a double of that size cannot resolve the tolerance. The iterate
+returned is the last f(x).
 
 **Anderson** (1965; Walker and Ni 2011), memory m: with residuals r_j = f(x_j) - x_j,
 
     x_{k+1} = f(x_k) - sum_j gamma_j (f(x_{j+1}) - f(x_j)),    gamma = argmin | r_k - sum_j gamma_j (r_{j+1} - r_j) |
 
-over the last m differences: a secant method. It spares a third of the evaluations where few directions converge slowly
+over the last m differences: a secant method. It saves a third of the evaluations if few directions converge slowly
 (the banana: 7 instead of 10), a twentieth on the funnel or a logistic regression, and costs some arithmetic each time.
 
 The start is a function of the point and the step alone. A solve ends in one of three ways: converged, not converged after
 ``max_iterations``, or an iterate at which the equation cannot be evaluated (an iterate or a metric that overflows, a metric
 that is not positive definite). Its result is used in the first case only; the others are noted in ``status.failure``.
 
-An ``equation(model, metric, z, eps, work, own, x, image)`` puts f(x) into ``image``, or returns False where x has none;
+An ``equation(model, metric, z, eps, work, own, x, image)`` writes f(x) to ``image``, or returns False if x has no image;
 ``x`` and ``image`` are (k, d), k at most 2.
 
-**A known end.** The way back of an implicit step has to arrive at a point x* that is known. The question is only whether it
-does, and after how many iterations. With e_k = max_i |x_k,i - x*_i| and E_k = max(e_k, e_{k-1}), since q and p may take turns,
-plain iteration is broken off after k >= 2 iterations as *bound to arrive* if
+**A known end.** The reverse step of an implicit step has to arrive at a known point x*. The only question is whether it
+does, and after how many iterations. With e_k = max_i |x_k,i - x*_i| and E_k = max(e_k, e_{k-1}), since q and p may alternate,
+plain iteration is stopped after k >= 2 iterations as *bound to arrive* if
 
     e_1, ..., e_k <= e_0,          E_k <= E_{k-2} / 4,
     n = k + log(E_k / delta) / log(1 / rho),  rho^2 = E_k / E_{k-2},  differs from n' by a quarter and 2 at most,
     2 max(n, n') <= max_iterations,
 
-n' the iterations of the way there. *If* two iterations go on reducing E by rho^2 or more, E is below delta after n iterations;
-:mod:`refhmc.integrators.step` says why that is to be expected of a way back, and how often it was found false.
+where n' is the number of iterations of the forward step. *If* two iterations continue to reduce E by rho^2 or more, E is below
+delta after n iterations. :mod:`refhmc.integrators.step` explains why this is expected of a reverse step, and how often it was
+found false.
 """
 
 from __future__ import annotations
@@ -46,13 +47,15 @@ from refhmc.core.types import as_work
 LAST_BITS = 4 * np.finfo(float).eps
 MAX_MEMORY = 5
 HISTORY_ROWS = 4 + 4 * MAX_MEMORY
-ALIKE = 1.25  # numbers of iterations there and back are alike if the larger is at most so many times the other, and 2
-SPANNED = 1e-10  # of the square of a difference: less left across the others is rounding
+ALIKE = 1.25  # forward and reverse iterations are similar if the larger number is at most this times the other, plus 2
+SPANNED = 1e-10  # of the square of a difference: if less is left after projecting out the others, it is rounding
 
 
 class Outcome(enum.IntEnum):
-    """Of a solve. FAILED: an iterate that cannot be evaluated, or is not finite. BOUND_TO_ARRIVE: broken off on its way to a
-    known end."""
+    """Outcome of a solve.
+
+    FAILED: an iterate cannot be evaluated, or is not finite. BOUND_TO_ARRIVE: stopped on the way to a known end.
+    """
 
     CONVERGED = 0
     MAX_ITERATIONS = 1
@@ -74,12 +77,13 @@ def fixed_point(
     history: np.ndarray,
     end: Any = None,
 ) -> Outcome:
-    """Solve x = f(x) from ``x`` on, in place; the outcome, with the reason noted where there is no solution.
+    """Solve x = f(x) from ``x`` on, in place; return the outcome, and note the reason of a failure.
 
-    ``end``: where the iteration arrives if this is a way back (``status.iterations_there`` is not 0), None if it is not known.
+    ``end`` is the point where the iteration arrives if this is a reverse step (``status.iterations_there`` is not 0), None
+    if it is not known.
 
-    An iterate is not a state of the trajectory: where it overflows, it is the solve that failed. A metric that is finite and
-    not positive definite there stays a divergence, since no smaller step mends it.
+    An iterate is not a state of the trajectory: if it overflows, the solve has failed. A metric that is finite and not positive
+    definite there still counts as a divergence, since a smaller step does not remove it.
     """
     _, _, options, cache, counters, status = as_work(work)
     outcome, cache.pairs = Outcome.MAX_ITERATIONS, 0
@@ -121,7 +125,7 @@ def fixed_point(
 
 @jit_part
 def retreat(x: np.ndarray, history: np.ndarray, memory: int, cache: Any, counters: Any, status: Any) -> bool:
-    """Whether an iterate without an image was an extrapolation: then ``x`` is the plain one before it."""
+    """Return whether an iterate without an image was an extrapolation; ``x`` is then the plain iterate before it."""
     if memory == 0 or cache.pairs == 0:
         return False
     counters.iterations += 1
@@ -132,7 +136,7 @@ def retreat(x: np.ndarray, history: np.ndarray, memory: int, cache: Any, counter
 
 @jit_part
 def is_bound_to_arrive(k: Any, now: Any, before: Any, there: Any, options: Any) -> Any:
-    """The criterion of a known end, from k, E_k, E_{k-2} and the iterations of the way there."""
+    """Return the criterion of a known end, from k, E_k, E_{k-2} and the iterations of the forward step."""
     if not now <= before / 4:
         return False
     back = float(k)
@@ -144,7 +148,7 @@ def is_bound_to_arrive(k: Any, now: Any, before: Any, there: Any, options: Any) 
 
 @jit_part
 def moved(image: np.ndarray, x: np.ndarray, tolerance: float) -> int:
-    """How many coordinates have changed by more than the tolerance and their last bits, or are not numbers."""
+    """Return how many coordinates have changed by more than the tolerance and their last bits, or are not numbers."""
     count = 0
     for row in range(x.shape[0]):
         for i in range(x.shape[1]):
@@ -156,7 +160,7 @@ def moved(image: np.ndarray, x: np.ndarray, tolerance: float) -> int:
 
 @jit_part
 def largest_change(image: np.ndarray, x: np.ndarray) -> float:
-    """max_i |image_i - x_i|"""
+    """Return max_i |image_i - x_i|."""
     largest = 0.0
     for row in range(x.shape[0]):
         for i in range(x.shape[1]):
@@ -166,7 +170,7 @@ def largest_change(image: np.ndarray, x: np.ndarray) -> float:
 
 @jit_part
 def not_finite(x: np.ndarray) -> bool:
-    """Whether there is a number that is not finite: the iteration will not come back from there."""
+    """Return whether a number is not finite, from which the iteration cannot recover."""
     count = 0
     for row in range(x.shape[0]):
         for i in range(x.shape[1]):
@@ -176,6 +180,7 @@ def not_finite(x: np.ndarray) -> bool:
 
 @jit_part
 def copy_rows(target: np.ndarray, source: np.ndarray) -> None:
+    """Copy rows."""
     for row in range(source.shape[0]):
         for i in range(source.shape[1]):
             target[row, i] = source[row, i]
@@ -183,7 +188,7 @@ def copy_rows(target: np.ndarray, source: np.ndarray) -> None:
 
 @jit_part
 def inner(a: np.ndarray, b: np.ndarray) -> float:
-    """sum of the products of all entries"""
+    """Return the sum of the products of all entries."""
     total = 0.0
     for row in range(a.shape[0]):
         for i in range(a.shape[1]):
@@ -193,7 +198,7 @@ def inner(a: np.ndarray, b: np.ndarray) -> float:
 
 @jit_part
 def subtract(target: np.ndarray, scale: float, source: np.ndarray) -> None:
-    """target <- target - scale source"""
+    """Set target <- target - scale source."""
     for row in range(target.shape[0]):
         for i in range(target.shape[1]):
             target[row, i] -= scale * source[row, i]
@@ -201,12 +206,12 @@ def subtract(target: np.ndarray, scale: float, source: np.ndarray) -> None:
 
 @jit
 def accelerate(x: np.ndarray, image: np.ndarray, history: np.ndarray, n: int, memory: int, cache: Any) -> None:
-    """The next iterate into ``x``.
+    """Write the next iterate to ``x``.
 
-    A pair is a difference of residuals with the difference of images that belongs to it. Each new one is made
-    orthogonal to those kept, and of length one, by combinations of whole pairs: the least squares then is a projection.
-    The pairs are dropped, and a plain step made, where the residual has grown tenfold, or a new difference lies in the
-    span of those kept but for rounding.
+    A pair is a difference of residuals with the corresponding difference of images. Each new one is made orthogonal to the
+    stored ones, and of length one, by combinations of whole pairs, so that the least squares problem is a projection. The
+    pairs are dropped, and a plain step is made, if the residual has grown tenfold, or if a new difference is in the span of
+    the stored ones up to rounding.
     """
     k, pairs = x.shape[0], cache.pairs
     residual, last_image = history[0:k], history[2 : 2 + k]

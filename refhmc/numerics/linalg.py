@@ -1,4 +1,4 @@
-"""Small dense linear algebra for the core: plain loops, no allocation, the same text on complex numbers."""
+"""Small dense linear algebra for the core: plain loops, no allocation, valid for complex numbers too."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EPSILON = 2.0**-52
 
 @jit_sum
 def dot(x: np.ndarray, y: np.ndarray) -> float:
-    """sum_i x[i] y[i]"""
+    """Return sum_i x[i] y[i]."""
     total = 0.0
     for i in range(x.shape[0]):
         total += x[i] * y[i]
@@ -23,7 +23,7 @@ def dot(x: np.ndarray, y: np.ndarray) -> float:
 
 @jit_sum
 def total(x: np.ndarray) -> Any:
-    """sum_i x[i]"""
+    """Return sum_i x[i]."""
     result = 0.0
     for i in range(x.shape[0]):
         result += x[i]
@@ -32,7 +32,7 @@ def total(x: np.ndarray) -> Any:
 
 @jit
 def symmetric_times(A: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
-    """out = A x for a symmetric A, summed row by row (A[j] is also column j)."""
+    """Set out = A x for a symmetric A, summed row by row (A[j] is also column j)."""
     d = x.shape[0]
     for i in range(d):
         out[i] = A[0, i] * x[0]
@@ -43,9 +43,10 @@ def symmetric_times(A: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
 
 @jit_sum
 def cholesky(A: np.ndarray, L: np.ndarray) -> bool:
-    """Lower L with L L' = A (only A's lower triangle is read); False, with L unfinished, if A is not positive.
+    """Compute the lower L with L L' = A (only A's lower triangle is read).
 
-    On a complex symmetric A (a complex step through this text) it is the factor without conjugation.
+    Return False, with L unfinished, if A is not positive definite. For a complex symmetric A (a complex step) L is the factor
+    without conjugation.
     """
     d = A.shape[0]
     for i in range(d):
@@ -66,7 +67,7 @@ def cholesky(A: np.ndarray, L: np.ndarray) -> bool:
 
 @jit
 def solve_lower(L: np.ndarray, x: np.ndarray) -> None:
-    """x <- L^-1 x in place."""
+    """Set x <- L^-1 x in place."""
     d = x.shape[0]
     for i in range(d):
         total = x[i]
@@ -77,7 +78,7 @@ def solve_lower(L: np.ndarray, x: np.ndarray) -> None:
 
 @jit
 def solve_lower_transposed(L: np.ndarray, x: np.ndarray) -> None:
-    """x <- L^-T x in place."""
+    """Set x <- L^-T x in place."""
     d = x.shape[0]
     for i in range(d - 1, -1, -1):
         x[i] = x[i] / L[i, i]
@@ -85,20 +86,23 @@ def solve_lower_transposed(L: np.ndarray, x: np.ndarray) -> None:
             x[k] -= L[i, k] * x[i]
 
 
-# G = L D L' with a unit lower L, and r = 1/D: one division a row and no root, so that small systems are cheap. L's
-# diagonal is not stored, and its upper triangle is free.
+# G = L D L' with a unit lower L, and r = 1/D: one division per row and no root, so that small systems are cheap. The
+# diagonal of L is not stored, and its upper triangle is not used.
 
 
 @jit_sum
 def factorise_ldl(G: np.ndarray, L: np.ndarray, r: np.ndarray) -> bool:
-    """G = L diag(1/r) L' (only G's lower triangle is read); False, unfinished, if G is not positive definite or not finite."""
+    """Compute G = L diag(1/r) L' (only G's lower triangle is read).
+
+    Return False, with the factors unfinished, if G is not positive definite or not finite.
+    """
     d = G.shape[0]
     for i in range(d):
         for j in range(i):
             total = G[i, j]
             for k in range(j):
                 total -= L[i, k] * L[j, k]
-            L[i, j] = total  # L D for the moment
+            L[i, j] = total  # L D at this point
         pivot = G[i, i]
         for k in range(i):
             scaled = L[i, k] * r[k]
@@ -112,7 +116,7 @@ def factorise_ldl(G: np.ndarray, L: np.ndarray, r: np.ndarray) -> bool:
 
 @jit
 def is_indefinite(G: np.ndarray, L: np.ndarray, r: np.ndarray) -> bool:
-    """Of a G that :func:`factorise_ldl` refused: whether it is finite and the failing pivot is not zero but for rounding."""
+    """Return whether a G that :func:`factorise_ldl` rejected is finite, with a failing pivot that is more than rounding."""
     d = G.shape[0]
     for i in range(d):
         pivot, size = G[i, i], abs(G[i, i])
@@ -125,7 +129,7 @@ def is_indefinite(G: np.ndarray, L: np.ndarray, r: np.ndarray) -> bool:
 
 @jit_sum
 def solve_ldl(L: np.ndarray, r: np.ndarray, x: np.ndarray) -> None:
-    """x <- G^-1 x in place."""
+    """Set x <- G^-1 x in place."""
     d = x.shape[0]
     if d == 2:
         last = (x[1] - L[1, 0] * x[0]) * r[1]
@@ -146,14 +150,14 @@ def solve_ldl(L: np.ndarray, r: np.ndarray, x: np.ndarray) -> None:
 
 @jit_sum
 def subtract_multiple(target: np.ndarray, c: float, source: np.ndarray) -> None:
-    """target <- target - c source"""
+    """Set target <- target - c source."""
     for i in range(target.shape[0]):
         target[i] -= c * source[i]
 
 
 @jit_sum
 def subtract_four(target: Any, c0: Any, c1: Any, c2: Any, c3: Any, rows: Any) -> None:
-    """target <- target - c0 rows[0] - ... - c3 rows[3]"""
+    """Set target <- target - c0 rows[0] - ... - c3 rows[3]."""
     r0, r1, r2, r3 = rows[0], rows[1], rows[2], rows[3]
     for i in range(target.shape[0]):
         target[i] -= c0 * r0[i] + c1 * r1[i] + c2 * r2[i] + c3 * r3[i]
@@ -161,10 +165,10 @@ def subtract_four(target: Any, c0: Any, c1: Any, c2: Any, c3: Any, rows: Any) ->
 
 @jit
 def invert_ldl(L: np.ndarray, r: np.ndarray, out: np.ndarray) -> None:
-    """out = G^-1 = T' diag(r) T with T = L^-1, by rows.
+    """Set out = G^-1 = T' diag(r) T with T = L^-1, by rows.
 
-    Row i of T, which ends at i, is e_i - sum_k<i L[i, k] T[k]; then diag(r) T is solved for from below, where row k takes
-    away multiples of the rows under it, left of the diagonal only, since the result is symmetric.
+    Row i of T, which ends at i, is e_i - sum_k<i L[i, k] T[k]. Then diag(r) T is solved for from below: multiples of the
+    rows under row k are subtracted from it, left of the diagonal only, since the result is symmetric.
     """
     d = L.shape[0]
     if d == 2:

@@ -1,28 +1,28 @@
-"""Is D the derivative of F? Both are held against each other along segments, over the lengths on which the log density bends.
+"""Test whether D is the derivative of F, along segments on which the log density bends.
 
-Along the segment from a to b = a + u, of any length, the derivative D of a scalar F obeys
+Along the segment from a to b = a + u, of any length, the derivative D of a scalar F satisfies
 
     F(b) - F(a) = int_0^1 D(a + t u) . u dt                                                     (1)
 
-A difference quotient needs a short step and divides the rounding of F by it: with a curvature of 1e9 along the step nothing
-is left of ten digits. In (1) the segment is long, and the rounding is divided by nothing.
+A difference quotient needs a short step and divides the rounding of F by it: with a curvature of 1e9 along the step none of ten
+digits is left. In (1) the segment is long, and the rounding is not divided.
 
-**Segments.** Widths w_j = |H_jj|^-1/2 come from differences of the gradient, H from the same, so that in the directions
+**Segments.** Widths w_j = |H_jj|^-1/2 come from differences of the gradient, and so does H. In the directions
 
     u_k = W y_k / |mu_k|^1/2,    W H W = Y diag(mu) Y',    W = diag(w)
 
-L bends by one, whatever the units of the coordinates and their correlation. Of more than three axes, sums over the stiff, the
-middling and the weak third are taken; of more than 16 coordinates, w_j times random signs. The gradient may be wrong: the
-length of each direction is corrected by L itself.
+L bends by one, whatever the units of the coordinates and their correlation. With more than three axes, sums over the stiff, the
+middle and the weak third are used; with more than 16 coordinates, w_j times random signs. The gradient may be wrong, so that L
+itself corrects the length of each direction.
 
-**Errors.** The integral is Lobatto's with five nodes, of degree 7. Simpson's on three of them, of degree 3, differs from it by
-more than its error. Where the two sides differ by more than the allowance
+**Errors.** The integral is computed by Lobatto's rule with five nodes, of degree 7. Simpson's rule on three of them, of degree
+3, differs from it by more than its error. Suppose the two sides differ by more than the allowance
 
     |Lobatto - Simpson| + rounding + 1e-6 (sum_j (D_j u_j)^2)^1/2
 
-the segment is shortened about a point in it, by fours, and the noise of F and of D . u is measured on it, by their
+Then the segment is shortened about a point in it, by factors of four. The noise of F and of D . u is measured on it, by their
 differences of orders 4 to 6 (Hamming; More and Wild, 2011). D is wrong if the two sides differ on two segments, and agree on
-no other that would show an error of that size: a kink or a jump of F beside them is not taken for a wrong derivative.
+no other that would show an error of that size. A kink or a jump of F near them is therefore not reported as a wrong derivative.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ NODES = np.array([0.0, 0.5 - math.sqrt(3 / 28), 0.5, 0.5 + math.sqrt(3 / 28), 1.
 LOBATTO = np.array([9.0, 49.0, 64.0, 49.0, 9.0]) / 180
 SIMPSON = np.array([1.0, 0.0, 4.0, 0.0, 1.0]) / 6
 
-AXES_UP_TO = 16  # coordinates; more have no matrix of second derivatives made of differences
+AXES_UP_TO = 16  # coordinates; with more, no matrix of second derivatives is computed by differences
 DIRECTIONS = 3
-TOLERANCE = 1e-6  # of the derivative's size along the segment: below it a derivative is not called wrong
+TOLERANCE = 1e-6  # of the derivative's size along the segment: smaller errors are not reported
 ROUNDINGS = 16.0  # units in the last place of F that are allowed before its noise is measured
 NOISE_MARGIN = 32.0  # standard deviations of the measured noise
-SHORTENINGS = 9  # by SHORTER each, down to 1.5e-5 of the segment
+SHORTENINGS = 9  # each by SHORTER, down to 1.5e-5 of the segment
 SHORTER = 0.25
-LEAST_BEND, MOST_BEND = 1e-2, 1e2  # of L over a direction's length, which is meant to be one
-RESOLVED = 0.1  # a segment says something if less is lost of it, to the rounding of positions or to the allowance
-INNER = 2**0.5 - 1  # where a segment is shortened to: a jump at a round number is not there
-SHARP = 1e-4  # an allowance of so much of the size is small enough to believe an agreement
+LEAST_BEND, MOST_BEND = 1e-2, 1e2  # of L over a direction's length, for which one is the aim
+RESOLVED = 0.1  # a segment is informative if it loses a smaller part to the rounding of positions or to the allowance
+INNER = 2**0.5 - 1  # the point to which a segment is shortened, which avoids jumps at round numbers
+SHARP = 1e-4  # an allowance of this share of the size is small enough to rely on an agreement
 
 
 class Claim(NamedTuple):
-    """``derivative(q)``, (d,), is claimed to be that of ``value(q)``, which is F and the sum of the sizes of its terms.
+    """``derivative(q)``, (d,), is claimed to be that of ``value(q)``, which returns F and the sum of the sizes of its terms.
 
-    ``name`` and ``of`` are the words for both; ``noise`` is the absolute error of F where that is known not to be rounding.
+    ``name`` and ``of`` are the names of both; ``noise`` is the absolute error of F if it is known to be more than rounding.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Claim(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Both sides of (1), and what they may differ by, of which ``blur`` does not come from the number of nodes.
+    """Both sides of (1), and their allowed difference, of which ``blur`` does not come from the number of nodes.
 
     ``size`` is that of the derivative, (sum_j (mean |D_j u_j|)^2)^1/2, or the change of F if that is larger.
     """
@@ -79,11 +79,12 @@ class Segment(NamedTuple):
 
     @property
     def agrees(self) -> bool:
+        """Whether both sides agree."""
         return abs(self.change - self.integral) <= self.allowed
 
 
 class Disagreement(NamedTuple):
-    """Where a derivative is wrong: the shortest segment that says so, and its direction, of the segment's length."""
+    """Evidence of a wrong derivative: the shortest segment that shows it, and its direction, which has the segment's length."""
 
     segment: Segment
     direction: np.ndarray
@@ -92,7 +93,7 @@ class Disagreement(NamedTuple):
 def widths_and_directions(
     log_density: Callable, gradient: Callable, q: np.ndarray, free: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """w (d,), and the directions (n, d), n at most ``DIRECTIONS``; both zero but for ``free``, an index array."""
+    """Return w (d,), and the directions (n, d), n at most ``DIRECTIONS``; both are zero except at the indices ``free``."""
     widths, directions = np.zeros(len(q)), np.zeros((min(DIRECTIONS, len(free)), len(q)))
     if len(free) <= AXES_UP_TO:
         widths[free], axes = _axes(gradient, q, free)
@@ -105,13 +106,15 @@ def widths_and_directions(
         directions = signs * widths / len(free) ** 0.5
     for u in directions:
         u *= _length(log_density, q, u)
-        u[np.abs(u) < 2.0**-44 * np.abs(q)] = 0.0  # nothing to be seen beside the rounding of q
+        u[np.abs(u) < 2.0**-44 * np.abs(q)] = 0.0  # too small relative to the rounding of q
     return widths, directions
 
 
 def _length(log_density: Callable, q: np.ndarray, u: np.ndarray) -> float:
-    """1 if L bends by about one from q to q + u, else a number of lengths of u over which it does, or, where L is large, by
-    much more than its rounding."""
+    """Return 1 if L bends by about one from q to q + u, or else a number of lengths of u over which it does.
+
+    If L is large, it has to bend by much more than its rounding.
+    """
     here, length = log_density(q), 1.0
     least, most = LEAST_BEND + 1e-9 * abs(here), MOST_BEND + 1e-6 * abs(here)
     longest = np.min(np.maximum(1.0, np.abs(q))[u != 0] / np.abs(u[u != 0]), initial=np.inf)
@@ -129,7 +132,7 @@ def _length(log_density: Callable, q: np.ndarray, u: np.ndarray) -> float:
 
 
 def _axes(gradient: Callable, q: np.ndarray, free: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """w_j and the rows u_k, from the stiffest to the weakest, over the coordinates ``free``."""
+    """Return w_j and the rows u_k, from the stiffest to the weakest, over the coordinates ``free``."""
     here, most = gradient(q)[free], np.maximum(1.0, np.abs(q))
     widths, H = np.ones(len(free)), np.zeros((len(free), len(free)))
     for n, j in enumerate(free):
@@ -141,7 +144,7 @@ def _axes(gradient: Callable, q: np.ndarray, free: np.ndarray) -> tuple[np.ndarr
             bend = abs(change[n]) * h  # of L over h
             if not np.isfinite(change).all():
                 h /= 64
-            elif bend > 1:  # too far: the curvature is that of elsewhere
+            elif bend > 1:  # too far: the curvature is that of another region
                 h *= 0.03 / min(bend, 1e300) ** 0.5
             elif bend < 1e-12 and h < most[j]:
                 h = min(1e3 * h, most[j])
@@ -157,7 +160,10 @@ def _axes(gradient: Callable, q: np.ndarray, free: np.ndarray) -> tuple[np.ndarr
 
 
 def _probed_widths(gradient: Callable, q: np.ndarray, free: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """w_j of many coordinates, from a few differences along random signs: to a factor or two, with the others' share in it."""
+    """Return approximate w_j of many coordinates, from a few differences along random signs.
+
+    They are right up to a factor of about two, and include the effect of the other coordinates.
+    """
     here, most = gradient(q)[free], np.maximum(1.0, np.abs(q[free]))
     widths, found = np.where(q[free] != 0, np.abs(q[free]), 1.0), []
     shrink = 1e-2
@@ -176,10 +182,9 @@ def _probed_widths(gradient: Callable, q: np.ndarray, free: np.ndarray, rng: np.
 
 
 def segment_along(claim: Claim, q: np.ndarray, u: np.ndarray, length: float, blur: float = 0.0) -> Segment | None:
-    """(1) on the inner part of the segment from q to q + u that has this ``length``; None where it is not finite, or too
-    short for the rounding of positions.
+    """Return (1) on the inner part, of this ``length``, of the segment from q to q + u.
 
-    ``blur`` is allowed beside rounding.
+    Return None if it is not finite, or too short for the rounding of positions. ``blur`` is allowed in addition to rounding.
     """
     begin = q + INNER * (1 - length) * u
     points = [begin + length * t * u for t in NODES]
@@ -201,8 +206,10 @@ def segment_along(claim: Claim, q: np.ndarray, u: np.ndarray, length: float, blu
 
 
 def disagreement(claim: Claim, q: np.ndarray, u: np.ndarray) -> tuple[Disagreement | None, float]:
-    """What (1) has against the claim along u from q, or None; and the noise of F relative to its terms, where it had to be
-    allowed for."""
+    """Return the evidence from (1) against the claim along u from q, or None, and the noise of F relative to its terms.
+
+    The noise is zero unless it had to be allowed for.
+    """
     for _ in range(10):
         first = segment_along(claim, q, u, 1.0)
         if first is not None:
@@ -228,7 +235,7 @@ def disagreement(claim: Claim, q: np.ndarray, u: np.ndarray) -> tuple[Disagreeme
             return None, noise / (claim.value(q)[1] or 1.0)
     wrong = [s for s in found if not s.agrees][-2:]
     if len(wrong) == 2:
-        error = max(abs(s.change - s.integral) / s.length for s in wrong)  # of D . u, if it is D that is wrong
+        error = max(abs(s.change - s.integral) / s.length for s in wrong)  # of D . u, if D is wrong
         speak_against = [s for s in found if s.agrees and s.allowed < 0.5 * error * s.length]
         if not any(s.length < wrong[0].length or s.allowed <= RESOLVED * s.size for s in speak_against):
             return Disagreement(wrong[1], wrong[1].length * u), 0.0
@@ -236,9 +243,9 @@ def disagreement(claim: Claim, q: np.ndarray, u: np.ndarray) -> tuple[Disagreeme
 
 
 def _noise(claim: Claim, x: np.ndarray, u: np.ndarray) -> tuple[float, float]:
-    """The standard deviations of the errors of F and of D . u, 0 where not finite, from two grids about x.
+    """Return the standard deviations of the errors of F and of D . u, 0 if not finite, from two grids about x.
 
-    (On one, rounding to few digits may by chance be as regular as a straight line.)
+    (On one grid, rounding to few digits may by chance be as regular as a straight line.)
     """
     largest = np.zeros(2)
     for spacing in (1 / 16, 1 / 23):

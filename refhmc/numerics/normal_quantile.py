@@ -1,19 +1,19 @@
 """Quantiles of the standard normal distribution: algorithm AS 241, PPND16 (Wichura 1988, Applied Statistics 37, 477-484).
 
-Three quotients of polynomials of degree 7, to a relative error of 1e-16 or so, in q = p - 1/2 and s = sqrt(-log min(p, 1 - p)):
+Three quotients of polynomials of degree 7, to a relative error of about 1e-16, in q = p - 1/2 and s = sqrt(-log min(p, 1 - p)):
 
     |q| <= 0.425     Phi^-1(p) = q A(r) / B(r)              r = 0.180625 - q^2
     s <= 5           Phi^-1(p) = sign(q) C(r) / D(r)        r = s - 1.6
     else             Phi^-1(p) = sign(q) E(r) / F(r)        r = s - 5
 
-(SciPy's ``ndtri`` does the same; to import it takes a tenth of the time of a short run.)
+(SciPy's ``ndtri`` computes the same, but its import takes a tenth of the time of a short run.)
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-# Coefficients, that of the highest power first.
+# Coefficients, highest power first.
 A = np.array(
     [
         2509.0809287301227,
@@ -89,7 +89,7 @@ F = np.array(
 
 
 def normal_quantile(p: np.ndarray) -> np.ndarray:
-    """Phi^-1(p) of 0 < p < 1."""
+    """Return Phi^-1(p) for 0 < p < 1."""
     q = p - 0.5
     x = q * quotient(A, B, 0.180625 - q * q)
     outer = np.abs(q) > 0.425
@@ -99,5 +99,5 @@ def normal_quantile(p: np.ndarray) -> np.ndarray:
 
 
 def quotient(above: np.ndarray, below: np.ndarray, r: np.ndarray) -> np.ndarray:
-    """Of two polynomials."""
+    """Return the quotient of two polynomials."""
     return np.polyval(above, r) / np.polyval(below, r)

@@ -1,7 +1,7 @@
 """Derivatives of log Gamma: psi_n(x) = d^(n+1)/dx^(n+1) log Gamma(x), x > 0 (Abramowitz and Stegun 1964, 6.3.18, 6.4.11).
 
-The recurrence psi_n(x) = psi_n(x + 1) - (-1)^n n! / x^(n+1) leads to an argument of at least 20, where the asymptotic series
-holds to rounding; with Bernoulli's numbers B,
+The recurrence psi_n(x) = psi_n(x + 1) - (-1)^n n! / x^(n+1) leads to an argument of at least 20, for which the asymptotic
+series is accurate to rounding; with Bernoulli's numbers B,
 
     psi_0(x) = log x - 1/(2x) - sum_k B_2k / (2k x^2k)
     psi_n(x) = (-1)^(n+1) [ (n-1)!/x^n + n!/(2 x^(n+1)) + sum_k B_2k (2k+n-1)! / ((2k)! x^(2k+n)) ]
@@ -19,7 +19,7 @@ BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 
 
 @jit
 def polygamma(n: int, x: float) -> float:
-    """psi_n(x), the digamma function for n = 0, the trigamma for n = 1; NaN for x <= 0, which no density has."""
+    """Return psi_n(x), the digamma function for n = 0, the trigamma for n = 1; NaN for x <= 0, outside any support."""
     if not x > 0:
         return np.nan
     factorial = 1.0
@@ -36,7 +36,7 @@ def polygamma(n: int, x: float) -> float:
     else:
         series = factorial / n / x**n + factorial / (2 * x ** (n + 1))
         power = factorial / x**n
-    # power = (2k + n - 1)! / ((2k)! x^(2k + n)), for n = 0 with 1/2k in the place of the factorials
+    # power = (2k + n - 1)! / ((2k)! x^(2k + n)), for n = 0 with 1/2k instead of the factorials
     for k in range(1, len(BERNOULLI) + 1):
         if n == 0:
             power /= x * x

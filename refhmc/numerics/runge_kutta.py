@@ -6,8 +6,9 @@ step is (Hairer, Norsett and Wanner 1993, sec. II.4)
 
     h min(6, max(1/3, 0.8 e^(-1/8)))            not longer after a rejection; the first ones grow faster
 
-Steps do not stop at the given times: between its ends each step has a polynomial. All is compiled, allocates nothing and holds
-no lock: threads solve side by side. For equations that are not stiff; where they are, steps are many and short.
+Steps do not stop at the given times: each step has a polynomial between its ends. The code is compiled, allocates nothing and
+holds no lock, so that threads can solve in parallel. It is for equations that are not stiff; for stiff ones, steps are many and
+short.
 """
 
 from __future__ import annotations
@@ -23,32 +24,32 @@ from refhmc.numerics.dormand_prince import COLUMNS, allowed, at, between, step
 
 SOLVED, TOO_MANY_STEPS, VANISHING_STEP, NOT_FINITE = range(4)
 ROOM = COLUMNS + 2
-# With 0.9 one in five steps is rejected, with 0.8 one in seven: on nine systems 5 to 8 % fewer evaluations for the same error.
+# With 0.9 one in five steps is rejected, with 0.8 one in seven, which saves 5 to 8 % of the evaluations on nine systems.
 SAFETY = 0.8
-# The first step is short for states or sensitivities that begin at zero: steps grow fast until an error is more than rounding.
+# The first step is short for states or sensitivities that start at zero: steps grow fast until an error is above rounding.
 AT_FIRST, ROUNDING = 50.0, 1e-6
 EPS = float(np.finfo(float).eps)
 
 
 def in_words(outcome: int, t: float, max_steps: int) -> str:
-    """Why there is no solution."""
+    """Return why the solution was not found."""
     return {
-        TOO_MANY_STEPS: f"more than {max_steps} steps from one time to the next, at t = {t:.6g}: raise max_steps, or "
-        "solver='lsoda' where the equations are stiff",
-        VANISHING_STEP: f"the step went to zero at t = {t:.6g}: the solution may end there",
+        TOO_MANY_STEPS: f"more than {max_steps} steps from one time to the next, at t = {t:.6g}. Increase max_steps, or use "
+        "solver='lsoda' for stiff equations",
+        VANISHING_STEP: f"the step size went to zero at t = {t:.6g}, where the solution may end",
         NOT_FINITE: f"the right-hand side is not finite at t = {t:.6g}",
     }[outcome]
 
 
 @jit_part
 def factor(error: float) -> float:
-    """What a step of that error is multiplied by: 0.8 e^(-1/8), at least 1/3. (By roots: a power takes longer.)"""
+    """Return the factor for the next step after that error: 0.8 e^(-1/8), at least 1/3. (Roots are faster than a power.)"""
     return max(1 / 3, SAFETY / math.sqrt(math.sqrt(math.sqrt(error))))
 
 
 @jit_part
 def size_of(v: np.ndarray, u: np.ndarray, tolerance: float) -> float:
-    """The root mean square, relative to the error that is allowed where the state is u."""
+    """Return the root mean square, relative to the error that is allowed for the state u."""
     total = 0.0
     for i in range(u.shape[0]):
         total += (v[i] / allowed(tolerance, u[i], u[i])) ** 2
@@ -66,8 +67,10 @@ def first_step(
     x: np.ndarray,
     f: np.ndarray,
 ) -> float:
-    """A step of which Euler's method would make an error of about 0.01 (Hairer, Norsett and Wanner 1993, sec. II.4); NaN or inf
-    where ``f``, the slope at u, is not finite."""
+    """Return a step for which Euler's method has an error of about 0.01 (Hairer, Norsett and Wanner 1993, sec. II.4).
+
+    It is NaN or inf if ``f``, the slope at u, is not finite.
+    """
     size, speed = size_of(u, u, tolerance), size_of(f, u, tolerance)
     if not speed < np.inf:
         return speed
@@ -98,11 +101,11 @@ def integrate(
     room: np.ndarray,
     reached: np.ndarray,
 ) -> int:
-    """``u`` from ``start`` to ``end``, in place, and its values at ``times``, which lie between them, as rows of ``path``.
+    """Integrate ``u`` from ``start`` to ``end``, in place, and write its values at ``times`` between them to rows of ``path``.
 
-    ``equations(u, t, work)`` writes f(t, u) into the head of ``work``; ``room`` has ROOM numbers for each of them.
-    The outcome; ``reached`` (1,) is the time where the solver was at the end. ``max_steps``: from one of the times to the next,
-    rejected ones too.
+    ``equations(u, t, work)`` writes f(t, u) to the head of ``work``; ``room`` has ROOM numbers per unknown. Return the outcome;
+    ``reached`` (1,) is the last time of the solver. ``max_steps`` limits the steps from one of the times to the next, including
+    rejected ones.
     """
     n, t, seen, steps, grow = u.shape[0], start, 0, 0, AT_FIRST
     reached[0] = start

@@ -6,7 +6,7 @@ Interval    x = a + (b - a) p,  p = expit(u),  m = 1 - p = expit(-u),  t = m - p
     p' = p m      p'' = p m t      p''' = p m (1 - 6 p m)
     J = log(b - a) + log p + log m      J' = t      J'' = -2 p m      J''' = -2 p m t
 
-    p, m and t are computed apart from one another, so that none is a difference of nearly equal numbers.
+    p, m and t are computed separately, so that none is a difference of nearly equal numbers.
 Ordered     x_1 = u_1,  x_k = x_{k-1} + e^{u_k}: a half-line for each gap x_k - x_{k-1}, log-Jacobian sum_{k>1} u_k.
             x is linear in x_1 and the gaps: a model written in these needs the half-line's derivatives only.
 
@@ -35,7 +35,7 @@ from refhmc.core.compiled import jit
 
 @jit
 def expit(u: float) -> float:
-    """1 / (1 + e^-u), to full relative precision in both tails."""
+    """Return 1 / (1 + e^-u), to full relative precision in both tails."""
     if u.real >= 0:
         return 1 / (1 + np.exp(-u))
     e = np.exp(u)
@@ -44,7 +44,7 @@ def expit(u: float) -> float:
 
 @jit
 def softplus(u: float) -> float:
-    """log(1 + e^u) = -log expit(-u), which does not overflow."""
+    """Return log(1 + e^u) = -log expit(-u), without overflow."""
     if u.real >= 0:
         return u + np.log1p(np.exp(-u))
     return np.log1p(np.exp(u))
@@ -55,24 +55,24 @@ def softplus(u: float) -> float:
 
 @jit
 def half_line(u: float, bound: float = 0.0, sign: float = 1.0) -> tuple[float, float, float, float]:
-    """x, x', x'', x''' of x = bound + sign e^u."""
+    """Return x, x', x'', x''' of x = bound + sign e^u."""
     e = sign * np.exp(u)
     return bound + e, e, e, e
 
 
 @jit
 def half_line_log_jacobian(u: np.ndarray) -> Any:
-    """log|x'| = u and its three derivatives."""
+    """Return log|x'| = u and its three derivatives."""
     return u, 1.0, 0.0, 0.0
 
 
 def half_line_forward(u: np.ndarray, bound: float = 0.0, sign: float = 1.0) -> float | np.ndarray:
-    """x > bound (sign 1) or x < bound (sign -1) of u."""
+    """Return x > bound (sign 1) or x < bound (sign -1) from u."""
     return bound + sign * np.exp(u)
 
 
 def half_line_inverse(x: np.ndarray, bound: Any = 0.0, sign: Any = 1.0) -> Any:
-    """u of x."""
+    """Return u from x."""
     return np.log(sign * (x - bound))
 
 
@@ -81,7 +81,7 @@ def half_line_inverse(x: np.ndarray, bound: Any = 0.0, sign: Any = 1.0) -> Any:
 
 @jit
 def interval(u: float, lower: float = 0.0, upper: float = 1.0) -> tuple[float, float, float, float]:
-    """x, x', x'', x''' of x = lower + (upper - lower) expit(u)."""
+    """Return x, x', x'', x''' of x = lower + (upper - lower) expit(u)."""
     width = upper - lower
     p = expit(u)
     slope = width * p * expit(-u)
@@ -90,19 +90,19 @@ def interval(u: float, lower: float = 0.0, upper: float = 1.0) -> tuple[float, f
 
 @jit
 def interval_log_jacobian(u: float, lower: float = 0.0, upper: float = 1.0) -> tuple[float, float, float, float]:
-    """log|x'| and its three derivatives."""
+    """Return log|x'| and its three derivatives."""
     t = -np.tanh(u / 2)
     pm = expit(u) * expit(-u)
     return np.log(upper - lower) - softplus(u) - softplus(-u), t, -2 * pm, -2 * pm * t
 
 
 def interval_forward(u: Any, lower: float = 0.0, upper: float = 1.0) -> float | np.ndarray:
-    """x in (lower, upper) of u."""
+    """Return x in (lower, upper) from u."""
     return lower + (upper - lower) * np.exp(-np.logaddexp(0.0, -u))
 
 
 def interval_inverse(x: Any, lower: float = 0.0, upper: float = 1.0) -> Any:
-    """u of x."""
+    """Return u from x."""
     return np.log(x - lower) - np.log(upper - x)
 
 
@@ -110,18 +110,18 @@ def interval_inverse(x: Any, lower: float = 0.0, upper: float = 1.0) -> Any:
 
 
 def ordered_forward(u: np.ndarray) -> np.ndarray:
-    """Increasing x (..., k) of u (..., k)."""
+    """Return increasing x (..., k) from u (..., k)."""
     return np.cumsum(np.concatenate([u[..., :1], np.exp(u[..., 1:])], axis=-1), axis=-1)
 
 
 def ordered_inverse(x: np.ndarray) -> Any:
-    """u (..., k) of increasing x (..., k)."""
+    """Return u (..., k) from increasing x (..., k)."""
     return np.concatenate([x[..., :1], np.log(np.diff(x, axis=-1))], axis=-1)
 
 
 @jit
 def ordered_log_jacobian(u: np.ndarray) -> Any:
-    """sum_{k>1} u_k: linear, its gradient is (0, 1, ..., 1)."""
+    """Return sum_{k>1} u_k, which is linear with the gradient (0, 1, ..., 1)."""
     total = 0.0 * u[0]
     for k in range(1, u.shape[0]):
         total += u[k]
@@ -133,7 +133,7 @@ def ordered_log_jacobian(u: np.ndarray) -> Any:
 
 @jit
 def chain_hessian(H: np.ndarray, g: tuple[float, ...], a: tuple[float, ...], b: tuple[float, ...]) -> None:
-    """H <- the Hessian in u, from the Hessian and gradient in x; a, b, c here and below are tuples or vectors."""
+    """Set H to the Hessian in u, from the Hessian and gradient in x; a, b, c here and below are tuples or vectors."""
     for i in range(H.shape[0]):
         for j in range(H.shape[0]):
             H[i, j] *= a[i] * a[j]
@@ -144,7 +144,7 @@ def chain_hessian(H: np.ndarray, g: tuple[float, ...], a: tuple[float, ...], b: 
 def chain_third_derivative(
     T: np.ndarray, H: np.ndarray, g: tuple[float, ...], a: tuple[float, ...], b: tuple[float, ...], c: tuple[float, ...]
 ) -> None:
-    """T <- the third derivative in u, from those of order three, two and one in x."""
+    """Set T to the third derivative in u, from those of order three, two and one in x."""
     d = T.shape[0]
     for i in range(d):
         for j in range(d):
@@ -169,7 +169,7 @@ def chain_contraction(
     b: tuple[float, ...],
     c: tuple[float, ...],
 ) -> None:
-    """out <- sum_ij M_ij third_ij. in u, from out_k = sum_ij (M_ij a_i a_j) T_ijk in x."""
+    """Set out to sum_ij M_ij third_ij. in u, from out_k = sum_ij (M_ij a_i a_j) T_ijk in x."""
     d = out.shape[0]
     for k in range(d):
         total = a[k] * out[k] + M[k, k] * c[k] * g[k]

@@ -1,4 +1,4 @@
-"""The conformance kit on the kernels of many chains, by way of ``refhmc.array_api.transitions``; and on faults planted in them."""
+"""The conformance kit on the kernels of many chains, through ``refhmc.array_api.transitions``, and on planted faults."""
 
 from types import SimpleNamespace
 
@@ -201,11 +201,11 @@ def test_what_is_recorded_is_what_the_compiled_kernel_does():
 
 def test_what_cannot_be_is_said():
     q, u = np.zeros((2, 3)), np.full((2, 1), 0.5)
-    with pytest.raises(TypeError, match="many chains have HMC, NUTS, DHMC"):
+    with pytest.raises(TypeError, match="kernel must be.*HMC, NUTS, DHMC.*SGLD"):
         refhmc.array_api.transitions(FUNNEL, refhmc.SGLD(step_size=0.1), q, q, u)
-    with pytest.raises(ValueError, match="give HMC a step_size"):
+    with pytest.raises(ValueError, match="step_size of HMC"):
         refhmc.array_api.transitions(FUNNEL, HMC(), q, q, u)
-    with pytest.raises(ValueError, match=r"asks for \d+ uniforms, and there are 1"):
+    with pytest.raises(ValueError, match=r"uniforms must have \d+.*got 1\."):
         refhmc.array_api.transitions(FUNNEL, NUTS(step_size=0.1), q, q + 1, u)
-    with pytest.raises(refhmc.errors.ShapeError, match="expected"):
+    with pytest.raises(refhmc.errors.ShapeError, match=r"uniforms must have.*\(3,\)"):
         refhmc.array_api.transitions(FUNNEL, JITTERED, q[0], q[0], u)

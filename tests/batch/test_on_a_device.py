@@ -186,9 +186,7 @@ def test_how_often_python_waits_for_the_device(kernel, most, sample, device, mon
 
 def test_cupy_is_missing(sample, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(
-        DeviceError, match=r"needs the packages cupy and array-api-compat .*pip install 'refhmc\[gpu\]'"
-    ):
+    with pytest.raises(DeviceError, match=r"cupy and array-api-compat.*pip install 'refhmc\[gpu\]'"):
         sample(FUNNEL, HMC(n_steps=2), **RUN, backend="cupy")
 
 
@@ -202,12 +200,10 @@ def test_there_is_no_driver(sample, device):
         )
 
     device.cuda.runtime.getDeviceCount = none
-    with pytest.raises(
-        DeviceError, match=r"found no GPU that works \(CUDARuntimeError: cudaErrorInsufficientDriver.*'arrays'"
-    ):
+    with pytest.raises(DeviceError, match=r"GPU \(CUDARuntimeError: cudaErrorInsufficientDriver.*'arrays'"):
         sample(FUNNEL, HMC(n_steps=2), **RUN, backend="cupy")
     device.cuda.runtime.getDeviceCount = lambda: 0
-    with pytest.raises(DeviceError, match="found no GPU"):
+    with pytest.raises(DeviceError, match=r"no GPU\..*'arrays'"):
         sample(FUNNEL, HMC(n_steps=2), **RUN, backend="cupy")
 
 
@@ -222,7 +218,7 @@ def test_a_model_without_a_text_is_refused_by_name(sample, device):
 
 def test_memory_of_the_device(sample, device):
     """The device says that it has 1 GiB."""
-    with pytest.raises(MemoryError, match="and there are 1,073,741,824: take fewer chains"):
+    with pytest.raises(MemoryError, match="1,073,741,824.*chains"):
         sample(FUNNEL, NUTS(), **{**RUN, "chains": 10**6, "draws": 1}, backend="cupy")
 
 
@@ -254,7 +250,7 @@ def test_a_device_that_fails_in_mid_run(sample, device, monkeypatch, lost, save_
         raise fake_device.CUDARuntimeError("cudaErrorLaunchFailure: unspecified launch failure")
 
     monkeypatch.setattr(draw.Recorder, "record", record)
-    words = r"GPU failed \(CUDARuntimeError: cudaErrorLaunchFailure" if lost else "no memory left .*fewer chains"
+    words = r"GPU failed \(CUDARuntimeError: cudaErrorLaunchFailure" if lost else "GPU.*OutOfMemoryError.*fewer chains"
     with pytest.raises(DeviceError, match=words) as caught:
         sample(FUNNEL, kernel, **options, backend="cupy")
     partial = caught.value.partial
@@ -269,5 +265,5 @@ def test_a_device_without_memory_for_the_start(sample, device, monkeypatch):
         raise fake_device.OutOfMemoryError("Out of memory allocating 1,024 bytes")
 
     monkeypatch.setattr(draw, "Recorder", none)
-    with pytest.raises(DeviceError, match="no memory left"):
+    with pytest.raises(DeviceError, match="GPU.*OutOfMemoryError"):
         sample(FUNNEL, HMC(n_steps=2, step_size=0.1), **RUN, backend="cupy")

@@ -122,7 +122,7 @@ def test_blocks_that_are_no_partition(blocks, text):
 
 @pytest.mark.sweep
 def test_refusals_further_on():
-    with pytest.raises(TypeError, match="Gibbs"):
+    with pytest.raises(TypeError, match=r"refhmc\.conditional"):
         refhmc.transition(FUNNEL, Gibbs({"v": NUTS(), "x": NUTS()}), np.zeros(4), rng=np.random.default_rng(0))
     mixture = refhmc.models.GaussianMixture([0.3, -1.2, 2.4])
     blocks = {(0, 1): HMC(step_size=0.1, metric=Fisher()), (2, 3, 4): NUTS()}

@@ -135,9 +135,9 @@ def test_times_before_the_first_step_and_events():
 @pytest.mark.parametrize(
     ("f", "outcome", "end", "words"),
     [
-        (growth, VANISHING_STEP, 1.0, "the step went to zero at t = 1: the solution may end there"),
-        (decay, TOO_MANY_STEPS, None, "more than 900 steps .* raise max_steps, or solver='lsoda'"),
-        (sometimes, VANISHING_STEP, 1.0, "the step went to zero"),
+        (growth, VANISHING_STEP, 1.0, "step.* zero at t = 1"),
+        (decay, TOO_MANY_STEPS, None, "more than 900 steps.*max_steps.*solver='lsoda'"),
+        (sometimes, VANISHING_STEP, 1.0, "step.* zero at t = 1"),
     ],
 )
 def test_what_has_no_solution_says_where(f, outcome, end, words):
