@@ -64,7 +64,7 @@ class JumpMover:
         return mover
 
     def __call__(self, point: Point, eps: Array, order: Array | None = None, wanted: Array | None = None) -> Point:
-        """Return the points after a step of sizes ``eps`` (n,), with J in the ``order`` (n, k) of each, or that of the model."""
+        """Return the points after a step of sizes ``eps`` (n,), with J in the ``order`` (n, k), or in that of the model."""
         H, model, (q, p), eps = self.H, self.H.model, point.z, eps[:, None]
         if order is None:
             order = batched.namespace(q).asarray([[int(j) for j in model.discontinuous]])

@@ -208,7 +208,7 @@ def checked(step: Callable, tolerance: float, reversal_tolerance: float, record:
 
 
 def is_at(z: Array, target: Array, tolerance: float) -> tuple[Array, Array]:
-    """Return whether each coordinate of z is within the tolerance, or its last bits, of the target, and the largest distance."""
+    """Return whether each coordinate of z is within the tolerance, or its last bits, of the target; and the distance."""
     xp = batched.namespace(z)
     distance = xp.abs(z - target)
     near = (distance <= tolerance) | (distance <= LAST_BITS * xp.abs(target))

@@ -101,10 +101,10 @@ class DiscontinuousHamiltonian:
     >>> import refhmc
     >>> H = refhmc.DiscontinuousHamiltonian(refhmc.models.ChangePoint())
     >>> q, p = [1.1, -0.1, 40.5], [0.3, 0.2, -2.0]
-    >>> there = H.step(q, p, 0.5)
-    >>> there.tries, bool(abs(H.energy(there.q, there.p) - H.energy(q, p)) < 5)
+    >>> there = H.step(q, p, 0.01)
+    >>> there.tries, bool(abs(H.energy(there.q, there.p) - H.energy(q, p)) < 0.1)
     (1, True)
-    >>> back = H.step(there.q, -there.p, 0.5)
+    >>> back = H.step(there.q, -there.p, 0.01)
     >>> bool(abs(back.q - q).max() < 1e-9)
     True
     """

@@ -227,7 +227,10 @@ def rotate(x: np.ndarray, y: np.ndarray, cosine: Any, sine: Any) -> None:
 
 @jit
 def ql(diagonal: Any, off_diagonal: Any, V: np.ndarray) -> Any:
-    """Make implicit QL steps on the tridiagonal T, with their rotations applied to the rows of V; return False if they do not end."""
+    """Make implicit QL steps on the tridiagonal T, and apply their rotations to the rows of V.
+
+    Return False if the steps do not end.
+    """
     d = diagonal.shape[0]
     first, steps = 0, 0
     while first < d:
