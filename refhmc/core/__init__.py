@@ -1,1 +1,1 @@
-"""What everything rests on: how refhmc compiles, the types and records of the compiled core, randomness, statistics."""
+"""Foundations of the compiled core: types, records, compilation, randomness, fingerprints."""

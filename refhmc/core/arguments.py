@@ -1,6 +1,6 @@
-"""Numbers and flags as a caller gives them: refused, with the argument's name and what was given, where they cannot be.
+"""Checks of numbers and flags given by a caller; an error names the argument and the value.
 
-A count is a whole number, 3 or 3.0, and neither True nor "3"; a number is a real one, of Python or an array without axes.
+A count is a whole number, 3 or 3.0, but neither True nor "3". A number is a real Python number, or an array without axes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from refhmc.core.data import from_table
 
 
 def is_number(x: Any) -> bool:
-    """Whether ``x`` is one real number, nan and inf among them; True and False are none."""
+    """Return whether `x` is one real number, nan and inf included; True and False are not numbers."""
     if not isinstance(x, numbers.Real) and not hasattr(x, "__array__"):
         return False
     x = np.asarray(x)
@@ -24,31 +24,31 @@ def is_number(x: Any) -> bool:
 
 
 def whole_number(name: str, n: Any, least: int = 1, most: int | None = None, error: type = ValueError) -> int:
-    """``n`` as an int; raises ``error`` unless it is a whole number of at least ``least`` and at most ``most``."""
+    """Return `n` as an int; raise `error` unless it is a whole number between `least` and `most`."""
     if not is_number(n) or not least <= n <= (math.inf if most is None else most) or n % 1:
         limits = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise error(f"{name} must be a whole number {limits}, got {n!r}")
+        raise error(f"{name} must be a whole number {limits}; got {n!r}.")
     return int(n)
 
 
 def positive(name: str, x: Any) -> float:
-    """``x`` as a float; ValueError unless it is positive and finite."""
+    """Return `x` as a float; raise ValueError unless it is positive and finite."""
     if not is_number(x) or not 0 < x < math.inf:
-        raise ValueError(f"{name} must be positive and finite, got {x!r}")
+        raise ValueError(f"{name} must be positive and finite; got {x!r}.")
     return float(x)
 
 
 def share(name: str, x: Any) -> float:
-    """``x`` as a float; ValueError unless it lies in [0, 1)."""
+    """Return `x` as a float; raise ValueError unless it lies in [0, 1)."""
     if not is_number(x) or not 0 <= x < 1:
-        raise ValueError(f"{name} must lie in [0, 1), got {x!r}")
+        raise ValueError(f"{name} must lie in [0, 1); got {x!r}.")
     return float(x)
 
 
 def flag(name: str, value: Any) -> bool:
-    """``value`` as a bool; TypeError unless it is True or False, or 1 or 0."""
+    """Return `value` as a bool; raise TypeError unless it is True or False, or 1 or 0."""
     if not isinstance(value, bool | np.bool_ | int) or value not in (0, 1):
-        raise TypeError(f"{name} must be True or False, got {value!r}")
+        raise TypeError(f"{name} must be True or False; got {value!r}.")
     return bool(value)
 
 
@@ -65,30 +65,30 @@ def array_of_numbers(what: str, x: Any, error: type = ValueError) -> np.ndarray:
             raise TypeError("these are strings")
         return np.asarray(x, dtype=float)
     except (TypeError, ValueError) as reason:
-        raise error(f"{what} must be real numbers, got {_short(x)}: {reason}") from reason
+        raise error(f"{what} must be real numbers; got {_short(x)} ({reason}).") from reason
 
 
 def refuse_complex(what: str, x: Any, error: type = ValueError) -> None:
-    """Raise ``error`` for complex numbers, whose imaginary parts NumPy drops with no more than a warning."""
+    """Raise `error` for complex numbers, whose imaginary parts NumPy drops with only a warning."""
     try:
         kind = np.asarray(x).dtype.kind
-    except (TypeError, ValueError):  # no array at all, which is for the caller to say
+    except (TypeError, ValueError):  # not an array: the caller reports it
         return
     if kind == "c":
-        raise error(f"{what} must be real numbers, got {_short(x)}: these are complex; give .real if that is meant")
+        raise error(f"{what} must be real numbers; got complex numbers, {_short(x)}. Use .real if that is intended.")
 
 
 def refuse_masked(what: str, x: Any, error: type = ValueError) -> None:
-    """Raise ``error`` where an array, or one in mappings and sequences, has masked entries: NumPy drops the mask."""
+    """Raise `error` if an array, also inside mappings and sequences, has masked entries: NumPy drops the mask."""
     where = masked_in(what, x)
     if where:
         raise error(
-            f"{where} is masked, and masks are not read: leave the entry out, or give a number in its place (.filled())"
+            f"{where} must not be masked, because masks are ignored. Remove the entry, or replace it by a number (.filled())."
         )
 
 
 def masked_in(what: str, x: Any) -> str:
-    """Where the first masked entry stands, as in :func:`not_finite_in`; an empty string where there is none."""
+    """Return the place of the first masked entry, as :func:`not_finite_in`, or an empty string."""
     if isinstance(x, np.ma.MaskedArray):
         wrong = np.argwhere(np.ma.getmaskarray(x))
         if not len(wrong):
@@ -109,8 +109,10 @@ def _short(x: Any) -> str:
 
 
 def not_finite_in(what: str, data: Any) -> str:
-    """Where the first number that is not finite stands in arrays, and in mappings and sequences of them:
-    ``data['y'][3] is nan``; an empty string where there is none."""
+    """Return the place of the first number that is not finite, ``data['y'][3] is nan``, or an empty string.
+
+    `data` may be an array, or mappings and sequences of arrays.
+    """
     if isinstance(data, Mapping):
         return next(filter(None, (not_finite_in(f"{what}[{key!r}]", each) for key, each in data.items())), "")
     if isinstance(data, tuple | list):
@@ -127,8 +129,8 @@ def not_finite_in(what: str, data: Any) -> str:
 
 
 def one_of(name: str, word: Any, words: Sequence[str]) -> str:
-    """``word``; ValueError unless it is one of ``words``."""
+    """Return `word`; raise ValueError unless it is one of `words`."""
     if not isinstance(word, str) or word not in words:
         *first, last = map(repr, words)
-        raise ValueError(f"{name} must be {', '.join(first)} or {last}, got {word!r}")
+        raise ValueError(f"{name} must be {', '.join(first)} or {last}; got {word!r}.")
     return word

@@ -1,7 +1,7 @@
-"""Groups of arrays as the object that the installed ArviZ takes.
+"""Groups of arrays as the object of the installed ArviZ version.
 
-ArviZ 1.x takes an xarray ``DataTree``, which needs xarray alone; ArviZ 0.x has a class of its own, ``InferenceData``. Both are
-imported when a result is made, since ArviZ 0.x takes seconds.
+ArviZ 1.x uses an xarray ``DataTree``, which requires only xarray. ArviZ 0.x has its own class, ``InferenceData``. Both are
+imported when a result is built, because importing ArviZ 0.x takes seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def arviz_0() -> Any:
-    """The module ``arviz`` where a version before 1 is installed, else None."""
+    """Return the module ``arviz`` if a version below 1 is installed, and otherwise None."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -31,21 +31,21 @@ def arviz_0() -> Any:
 
 
 def _imported(name: str) -> Any:
-    """The module. Raises ImportError, saying what to install."""
+    """Return the module. Raises ImportError with installation instructions."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # ArviZ 0.23 announces its successor at import
+            warnings.simplefilter("ignore")  # ArviZ 0.23 warns of its successor at import
             return importlib.import_module(name)
     except ModuleNotFoundError as missing:
         if missing.name != name:
             raise
         raise ImportError(
-            "an ArviZ result needs ArviZ: pip install arviz (or take the arrays with raw=True)"
+            "An ArviZ result requires ArviZ. Install it with: pip install arviz. Or use raw=True for plain arrays."
         ) from missing
 
 
 def as_arviz(groups: Mapping[str, xarray.Dataset]) -> Any:
-    """An ``InferenceData`` (ArviZ 0.x) or a ``DataTree`` of these groups. Raises ImportError, saying what to install."""
+    """Return an ``InferenceData`` (ArviZ 0.x) or a ``DataTree`` of these groups. Raises ImportError."""
     az = arviz_0()
     if az is not None:
         return az.InferenceData(**groups)
@@ -53,22 +53,21 @@ def as_arviz(groups: Mapping[str, xarray.Dataset]) -> Any:
 
 
 def read_tree(path: pathlib.Path) -> xarray.DataTree:
-    """What a netCDF file holds that ``to_netcdf`` of an ArviZ object has written. Raises OSError, naming the file, and
-    ImportError."""
+    """Return the contents of a netCDF file written by ``to_netcdf`` of an ArviZ object. Raises OSError or ImportError."""
     try:
         return _imported("xarray").open_datatree(path, engine="h5netcdf")
     except OSError as error:
-        raise OSError(f"{path} cannot be read as netCDF: {error}") from error
+        raise OSError(f"{path} cannot be read as netCDF: {error}.") from error
 
 
 def with_groups(tree: Any, groups: Mapping[str, xarray.Dataset]) -> Any:
-    """A copy of an ArviZ object, with these groups added or in place of those of their names."""
+    """Return a copy of an ArviZ object with these groups added or replaced."""
     if hasattr(tree, "add_groups"):  # InferenceData
         kept = {name: tree[name] for name in tree.groups() if name not in groups}
         return type(tree)(attrs=tree.attrs, **kept, **groups)
     root = tree.to_dataset(inherit=False)
     if shared := set(SAMPLES) & set(root.dims):
-        # Of a store, how far each chain is: no group below could have chains of its own, or labels.
+        # In a store, the root has the progress of each chain; groups below could not have other chains or labels.
         tree = tree.copy()
         tree.dataset = root.drop_dims(shared)
     return tree.assign({name: type(tree)(group) for name, group in groups.items()})
@@ -80,8 +79,10 @@ def dataset(
     coords: Coords | None = None,
     leading: tuple[str, ...] = SAMPLES,
 ) -> xarray.Dataset:
-    """Arrays by name with their axes named: ``leading`` first, then those of ``dims``; ``coords``: labels along them, where
-    their number fits. Raises ImportError without xarray."""
+    """Return arrays by name as a Dataset with named axes: `leading` first, then those of `dims`.
+
+    `coords` are labels along axes, used if their number fits. Raises ImportError without xarray.
+    """
     dims, coords = dims or {}, coords or {}
     variables: dict[str, Any] = {}
     sizes: dict[str, int] = {}

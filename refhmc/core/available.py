@@ -1,14 +1,14 @@
-"""Bytes of memory that this process may still take: the least of what the machine has and of what its control groups allow.
+"""Bytes of memory available to this process: the minimum over the machine and its control groups.
 
-Linux puts a process into control groups, one within another, as containers and batch systems do. Of a group with the limit m
-that uses u bytes, r of them copies of files that can be given back at once, there are left
+Linux puts processes into nested control groups, as containers and batch systems use them. In a group with limit m and usage
+u, of which r bytes are file copies that can be reclaimed, ::
 
     m - (u - r)
 
-and of all groups around the process the least counts. Version 2 has ``memory.max``, ``memory.current`` and ``inactive_file`` in
-``memory.stat``; version 1 ``memory.limit_in_bytes``, ``memory.usage_in_bytes`` and ``total_inactive_file``
-(the kernel's Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst). The machine: ``MemAvailable`` on Linux, what
-may be committed on Windows, all of its memory elsewhere.
+bytes are left. The minimum over all groups of the process counts. Version 2 has ``memory.max``, ``memory.current`` and
+``inactive_file`` in ``memory.stat``. Version 1 has ``memory.limit_in_bytes``, ``memory.usage_in_bytes`` and
+``total_inactive_file`` (kernel documentation, admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst). For the machine, it is
+``MemAvailable`` on Linux, the memory that can be committed on Windows, and all memory elsewhere.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pathlib
 import sys
 from collections.abc import Iterator
 
-# By the type of the file system: limit, in use, and what of that can be given back at once, in memory.stat.
+# By file system type: limit, usage, and the reclaimable part of the usage in memory.stat.
 FILES = {
     "cgroup2": ("memory.max", "memory.current", "inactive_file"),
     "cgroup": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -27,14 +27,14 @@ FILES = {
 
 
 def available(root: pathlib.Path | None = None) -> int | None:
-    """Bytes, or None where the system does not say. ``root``: where ``/proc`` and ``/sys`` are looked for."""
+    """Return the available bytes, or None if unknown. `root`: where ``/proc`` and ``/sys`` are."""
     root = pathlib.Path("/") if root is None else root
     found = [*of_groups(root), of_machine(root)]
     return min((max(0, each) for each in found if each is not None), default=None)
 
 
 def of_machine(root: pathlib.Path) -> int | None:
-    """Memory of the machine that is free, or all of it where that is not known."""
+    """Return the available memory of the machine, or all of it if that is unknown."""
     kilobytes = _table(root / "proc" / "meminfo").get("MemAvailable:")
     if kilobytes is not None:
         return 1024 * kilobytes
@@ -47,7 +47,7 @@ def of_machine(root: pathlib.Path) -> int | None:
 
 
 def of_groups(root: pathlib.Path) -> Iterator[int]:
-    """What is left in each control group that this process is in and that has a limit."""
+    """Yield the available memory in each control group of this process with a limit."""
     for kind, folder, end in _groups(root):
         limit, in_use, given_back = FILES[kind]
         while True:
@@ -60,7 +60,7 @@ def of_groups(root: pathlib.Path) -> Iterator[int]:
 
 
 def _groups(root: pathlib.Path) -> Iterator[tuple[str, pathlib.Path, pathlib.Path]]:
-    """Of each hierarchy of groups: its kind, the folder of this process's group, and the folder where it is mounted."""
+    """Yield kind, folder of this process's group, and mount point of each hierarchy of groups."""
     lines = [line.split(":", 2) for line in _lines(root / "proc" / "self" / "cgroup")]
     member_of = {name: line[2] for line in lines if len(line) == 3 for name in line[1].split(",")}  # "": version 2
     for line in _lines(root / "proc" / "self" / "mountinfo"):
@@ -82,7 +82,7 @@ def _groups(root: pathlib.Path) -> Iterator[tuple[str, pathlib.Path, pathlib.Pat
 
 
 def _parts(path: str) -> list[str]:
-    """Of a path in ``mountinfo``, which writes a space as an octal number."""
+    """Return the parts of a path in ``mountinfo``, where a space is an octal number."""
     return [part for part in path.replace("\\040", " ").split("/") if part]
 
 
@@ -94,19 +94,19 @@ def _lines(file: pathlib.Path) -> list[str]:
 
 
 def _number(file: pathlib.Path) -> int | None:
-    """A file of one number; None for "max", and where there is none."""
+    """Return the number in a file, or None for "max" or if there is none."""
     text = "".join(_lines(file)).strip()
     return int(text) if text.isdigit() else None
 
 
 def _table(file: pathlib.Path) -> dict[str, int]:
-    """A file of names and numbers."""
+    """Return the names and numbers in a file."""
     words = (line.split() for line in _lines(file))
     return {line[0]: int(line[1]) for line in words if len(line) > 1 and line[1].isdigit()}
 
 
 def _of_windows() -> int | None:
-    """``ullAvailPageFile`` of Windows: what this process may commit."""
+    """Return ``ullAvailPageFile`` of Windows: the memory that this process may commit."""
 
     class Status(ctypes.Structure):
         _fields_ = (

@@ -1,10 +1,10 @@
 """From a model's functions to the four pointers of the compiled core (:mod:`refhmc.core.types`).
 
-refhmc's own models are there already: their functions follow the in-place protocol on one matrix of data. A user's
-functions are adapted: compiled with Numba where that works, and otherwise called back as Python by two *trampolines*,
-so that one set of compiled kernels serves both. What is compiled of a user's functions is shared by all that are the same part
-for part (:mod:`refhmc.core.identity`), in this process and, where all their parts can be looked into, in later ones. (Numba's
-own cache would not know that something they call was edited.)
+The functions of built-in models already follow the in-place protocol, with data in one matrix. A user's functions are
+adapted. They are compiled with Numba if possible, and otherwise called back as Python by *trampolines*, so that one set of
+compiled kernels serves both. Code compiled from a user's functions is shared by all functions that are equal part for part
+(:mod:`refhmc.core.identity`). It is shared in this process and, if all parts can be inspected, in later ones. (Numba's own
+cache does not notice edits of their callees.)
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from refhmc.core.compiled import (
 from refhmc.core.failures import FailureLog
 from refhmc.core.identity import identity_of, identity_with
 from refhmc.core.user_text import WithoutData, compilable
-from refhmc.errors import EvaluationError, ModelError, PythonModelWarning, ShapeError
+from refhmc.errors import EvaluationError, ModelError, PythonModelWarning, ShapeError, _see
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
 
-shared = functools.lru_cache(maxsize=256)  # what is made of compiled functions, once for the same functions
+shared = functools.lru_cache(maxsize=256)  # created once for the same compiled functions
 CANNOT_COMPILE = (NumbaError, UnsupportedBytecodeError)
 NUMERIC = (nb.Number, nb.Boolean, nb.Array, nb.Sequence)
-# What a contraction can be made from, where the model has it not.
+# The full derivative from which a missing contraction is computed.
 FULL_TENSOR = {"hessian_contraction": "third_derivative", "fisher_contraction": "fisher_derivative"}
 # name -> (number of arguments before ``out``, number of axes of the result)
 DERIVATIVES = {
@@ -61,7 +61,7 @@ DERIVATIVES = {
 
 
 def argument_count(function: Any) -> int:
-    """Number of positional arguments without a default of a plain or Numba-compiled function, the data among them."""
+    """Return the number of positional arguments without default, data included, of a plain or compiled function."""
     if isinstance(function, WithoutData):
         return argument_count(function.function) + 1
     parameters = inspect.signature(getattr(function, "py_func", function)).parameters.values()
@@ -70,8 +70,10 @@ def argument_count(function: Any) -> int:
 
 
 def check_arguments(functions: Mapping[str, Any], first: str = "q") -> None:
-    """Raise ModelError for a function, by its name, that can be called with neither of the numbers of arguments that it may
-    be; ``first``: what the first one is called."""
+    """Raise ModelError for a function that cannot be called with one of its valid numbers of arguments.
+
+    `first` is the name of the first argument.
+    """
     lengths: dict[str, tuple[int, ...]] = {"log_density": (2,), "value_and_gradient": (3,)}
     lengths |= {key: (before_out, before_out + 1) for key, (before_out, _) in DERIVATIVES.items()}
     for key, function in functions.items():
@@ -80,14 +82,14 @@ def check_arguments(functions: Mapping[str, Any], first: str = "q") -> None:
         alone, derivative = isinstance(function, WithoutData), key in DERIVATIVES
         names = [first, *([] if alone else ["data"]), *(["M"] if derivative and lengths[key][0] == 3 else [])]
         forms = [names] * (key != "value_and_gradient") + [[*names, "out"]] * (key != "log_density")
-        said = " or ".join(f"({', '.join(form)})" for form in forms)
-        beside = "" if key == "log_density" else f", as log_density takes ({', '.join(names[: 2 - alone])})"
+        allowed = " or ".join(f"({', '.join(form)})" for form in forms)
+        because = "" if key == "log_density" else f", because log_density takes ({', '.join(names[: 2 - alone])})"
         count = argument_count(function) - alone
-        raise ModelError(f"{key} must take {said}{beside}; it takes {count}, those with a default not counted")
+        raise ModelError(f"{key} must take {allowed}{because}; it takes {count} arguments without default.")
 
 
 def takes(function: Any, count: int) -> bool:
-    """Whether it can be called with so many positional arguments."""
+    """Return whether a function can be called with `count` positional arguments."""
     if isinstance(function, WithoutData):
         return takes(function.function, count - 1)
     try:
@@ -98,7 +100,7 @@ def takes(function: Any, count: int) -> bool:
 
 
 class Deferred:
-    """A function of a model's that is made when it is first called for: ``make()`` gives it, in the core's protocol."""
+    """A function of a model created at its first use: ``make()`` returns it, in the core's protocol."""
 
     def __init__(self, make: Callable[[], Callable]) -> None:
         self.make = make
@@ -119,10 +121,10 @@ def made(function: Any) -> Any:
 
 
 def pack(data: Any) -> tuple[np.ndarray, Callable] | None:
-    """One float64 matrix that holds ``data``, and the compiled function that takes it out again.
+    """Return `data` as one float64 matrix, and the compiled function that unpacks it.
 
-    None, numbers, arrays and tuples (named or not) of numbers and arrays can be packed; integers keep their bits and their
-    kind, and masks are masks. For anything else the answer is None.
+    None, numbers, arrays, and tuples (named or not) of numbers and arrays can be packed. Integers keep their bits and type,
+    and masks remain masks. Returns None for anything else.
     """
     if data is None:
         return np.zeros((1, 0)), _no_data
@@ -148,7 +150,7 @@ def _no_data(packed: Any) -> Any:
 def _as_part(value: Any) -> tuple[np.ndarray, tuple, type] | None:
     array = np.asarray(value)
     if array.dtype.kind in "iub" and array.ndim <= 3:
-        kind = np.dtype(f"{array.dtype.kind}{array.dtype.itemsize}").type  # of those of one size NumPy has several
+        kind = np.dtype(f"{array.dtype.kind}{array.dtype.itemsize}").type  # NumPy has several types of one size
         return np.ascontiguousarray(array, dtype=np.int64).ravel().view(np.float64), array.shape, kind
     if array.dtype.kind == "f" and array.ndim <= 3:
         return np.ascontiguousarray(array, dtype=np.float64).ravel(), array.shape, np.float64
@@ -157,9 +159,9 @@ def _as_part(value: Any) -> tuple[np.ndarray, tuple, type] | None:
 
 @shared
 def taker(start: int, shape: tuple, kind: type) -> Callable:
-    """The compiled function that takes an array of that kind, or a number where the shape is (), out of the packed data."""
+    """Return the compiled function that takes an array, or a number if the shape is (), out of the packed data."""
     stop = start + int(np.prod(shape, dtype=int))
-    if kind is np.bool_:  # as an integer array a mask would be indices
+    if kind is np.bool_:  # an integer array would index instead of mask
         if shape == ():
             return jit_anew(lambda packed: packed[0, start:stop].view(np.int64)[0] != 0)
         return jit_anew(lambda packed: packed[0, start:stop].view(np.int64).reshape(shape) != 0)
@@ -180,7 +182,7 @@ def taker(start: int, shape: tuple, kind: type) -> Callable:
 
 @shared
 def gather(takers: tuple[Callable, ...]) -> Callable:
-    """The compiled function that has the tuple of what these take."""
+    """Return the compiled function that returns a tuple of the results of `takers`."""
     first = takers[0]
     if len(takers) == 1:
         return jit_anew(lambda packed: (first(packed),))
@@ -190,7 +192,7 @@ def gather(takers: tuple[Callable, ...]) -> Callable:
 
 @shared
 def as_named(cls: type, gathered: Callable) -> Callable:
-    """The same as a named tuple of that class."""
+    """Return the same as a named tuple of this class."""
     return jit_anew(lambda packed: cls(*gathered(packed)))
 
 
@@ -198,7 +200,7 @@ def as_named(cls: type, gathered: Callable) -> Callable:
 
 
 def _is_core(function: Callable | None) -> bool:
-    """refhmc's own: compiled, in place, reading the packed data directly. (The kit's are written as a user would.)"""
+    """Return whether a function is refhmc's own: compiled, in place, on packed data. (Those of ``refhmc.check`` are not.)"""
     text = getattr(function, "py_func", function)
     module = getattr(text, "__module__", None) or ""
     ours = module.startswith("refhmc.") and not module.startswith("refhmc.check.") and module != "refhmc.core.binding"
@@ -207,24 +209,24 @@ def _is_core(function: Callable | None) -> bool:
 
 @jit_anew
 def copy_array(out: np.ndarray, x: np.ndarray) -> None:
-    """out <- x, of one shape. (For ``out[:] = x`` Numba compiles a message about shapes, which takes longer than the rest.)"""
+    """out <- x, of equal shapes. (For ``out[:] = x``, Numba compiles a message about shapes, which takes longer.)"""
     if x.shape != out.shape:
-        raise ShapeError("an array of another shape was returned")
+        raise ShapeError("it returned an array of another shape")
     for i in range(out.size):
         out.flat[i] = x.flat[i]
 
 
 @contextlib.contextmanager
 def named(key: str, shape: tuple) -> Iterator[None]:
-    """Say whose array :func:`copy_array` refuses."""
+    """Name the derivative whose array :func:`copy_array` rejects."""
     try:
         yield
     except ShapeError as error:
-        raise ModelError(f"{key} must return real numbers of shape {shape}: {error}") from None
+        raise ModelError(f"{key} must return real numbers of shape {shape}; {error}.") from None
 
 
 class _SamePart:
-    """A function that equals those which are the same as it part for part."""
+    """A function that equals those with the same parts."""
 
     def __init__(self, function: Callable) -> None:
         self.function, self.identity = function, identity_of((function,))
@@ -238,7 +240,7 @@ class _SamePart:
 
 
 def compiled_alone(function: Any) -> Any:
-    """A user's function, with what it calls, for the caller's types. One of the position alone takes data, too."""
+    """Return a user's function, with its callees, for the caller's types; one of the position alone also takes data."""
     if not isinstance(function, WithoutData):
         text = compilable(function)
         return text if hasattr(text, "py_func") else jit_anew(text)
@@ -252,20 +254,20 @@ def compiled_alone(function: Any) -> Any:
 
 
 def kept(text: Any, *functions: Any) -> Any:
-    """``text``, which closes over compiled ``functions``, compiled, and kept where it is known which they are."""
+    """Return `text`, whose closure contains compiled `functions`, compiled, and cached if their identity is known."""
     return jit_of_user(text, functions, identity_with(text, functions))
 
 
 def _compile_user_function(key: str, function: Callable, unpack: Any) -> Callable:
-    """:func:`_compiled_user_function`, or what it made of a function that is the same."""
+    """Return :func:`_compiled_user_function`, or its result for an equal function."""
     return _compiled_user_function(key, _SamePart(function), unpack)
 
 
 @shared
 def _compiled_user_function(key: str, same: _SamePart, unpack: Any) -> Callable:
-    """The user's ``f(q, data)`` or ``f(q, data, out)`` in the core's protocol; raises NumbaError if it cannot be.
+    """Return the user's ``f(q, data)`` or ``f(q, data, out)`` in the core's protocol. Raises NumbaError.
 
-    It is handed q itself, which it may spoil: :func:`_on_a_copy`. ``out`` holds zeros.
+    It gets q itself, which it may overwrite: :func:`_on_a_copy`. ``out`` contains zeros.
     """
     text: Any
     function = same.function
@@ -310,16 +312,16 @@ def _compiled_user_function(key: str, same: _SamePart, unpack: Any) -> Callable:
             adapted.compile(signature)
     finally:
         if not in_place:
-            returned = returned_type(f)  # None where the compiled code was there
+            returned = returned_type(f)  # None if loaded from the cache
             if isinstance(returned, NUMERIC) and getattr(returned, "ndim", 0) != axes:
                 forget(adapted, signature)
-                raise ModelError(f"{key} must return an array of {axes} axes, it returns {returned}")
+                raise ModelError(f"{key} must return an array of {axes} axes; it returns {returned}.")
     return adapted
 
 
 @shared
 def _on_a_copy(function: Callable, contracts: bool) -> Callable:
-    """A user's derivative in the core's protocol that works on copies of the position, and of M if it ``contracts``."""
+    """Return a user's derivative in the core's protocol on copies of the position, and of M if it `contracts`."""
     if contracts:
         return kept(lambda q, data, M, out: function(q.copy(), data, M.copy(), out), function)
     return kept(lambda q, data, out: function(q.copy(), data, out), function)
@@ -327,7 +329,7 @@ def _on_a_copy(function: Callable, contracts: bool) -> Callable:
 
 @shared
 def _contract(third_derivative: Callable) -> Callable:
-    """``hessian_contraction`` from the full tensor: out[k] = sum_ij M[i, j] T[i, j, k]."""
+    """Return ``hessian_contraction`` from the full tensor: out[k] = sum_ij M[i, j] T[i, j, k]."""
 
     def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
         d = q.shape[0]
@@ -344,7 +346,7 @@ def _contract(third_derivative: Callable) -> Callable:
 
 @shared
 def _both(log_density: Callable, gradient: Callable) -> Callable:
-    """refhmc's own two functions in one."""
+    """Return two functions of a built-in model as one."""
 
     def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
         gradient(q, data, out)
@@ -355,7 +357,7 @@ def _both(log_density: Callable, gradient: Callable) -> Callable:
 
 @shared
 def _both_on_copies(log_density: Callable, gradient: Callable) -> Callable:
-    """A user's two functions in one, each on a copy of the position."""
+    """Return two functions of a user as one, each on a copy of the position."""
 
     def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> Any:
         copy_array(out, q)
@@ -368,13 +370,13 @@ def _both_on_copies(log_density: Callable, gradient: Callable) -> Callable:
 
 @shared
 def _density_on_a_copy(log_density: Callable) -> Callable:
-    """A user's log density on a copy of the position."""
+    """Return a user's log density on a copy of the position."""
     return kept(lambda q, data: log_density(q.copy(), data), log_density)
 
 
 @shared
 def _change_from_function(same: _SamePart, unpack: Any, takes_data: bool) -> Any:
-    """``log_density_change`` in the core's protocol."""
+    """Return ``log_density_change`` in the core's protocol."""
     f: Any = compiled_alone(same.function)
     if unpack is None and takes_data:
 
@@ -397,7 +399,7 @@ def _change_from_function(same: _SamePart, unpack: Any, takes_data: bool) -> Any
 
 @shared
 def _change_from_density(log_density: Any) -> Any:
-    """The same from the full density, in its core form; j = -1 asks for the density at q itself less the one given."""
+    """Return the same from the full density; j = -1 selects the density at q itself minus the given one."""
 
     def change(q: np.ndarray, data: np.ndarray, j: int, new_value: float, present: Any) -> Any:
         if j < 0:
@@ -480,18 +482,18 @@ def python_change(q: np.ndarray, data: np.ndarray, j: int, new_value: float, pre
 
 @jit
 def no_metric(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    raise NotImplementedError("this model has no metric")
+    raise NotImplementedError("This model has no metric.")
 
 
 @jit
 def no_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
-    raise NotImplementedError("this model has no contraction")
+    raise NotImplementedError("This model has no contraction.")
 
 
 @jit
 def no_change(q: np.ndarray, data: np.ndarray, j: int, new_value: float, log_density: Callable) -> Any:
-    if q.shape[0] > 0:  # always; Numba takes the type from what is returned
-        raise NotImplementedError("the change of this model's log density is not bound")
+    if q.shape[0] > 0:  # always true; the return below gives Numba the type
+        raise NotImplementedError("This model has no change of the log density.")
     return log_density
 
 
@@ -499,14 +501,14 @@ def no_change(q: np.ndarray, data: np.ndarray, j: int, new_value: float, log_den
 
 
 class Core:
-    """A model's functions in the core's protocol. ``tuple`` is what the kernels take."""
+    """A model's functions in the core's protocol; kernels take ``tuple``."""
 
     def __init__(self, model: Model) -> None:
         silence_experimental()
         self.model = model
         self.why_python: str | None = None
-        self.last_position: dict[int, np.ndarray] = {}  # of each thread, for the report of an exception
-        self._failures: dict[int, FailureLog] = {}  # of each thread
+        self.last_position: dict[int, np.ndarray] = {}  # by thread, for the report of an exception
+        self._failures: dict[int, FailureLog] = {}  # by thread
         self.data = np.zeros((1, 1))
         self._unpack: Callable | None = None
         self._adapted: dict[Any, Callable] = {}
@@ -518,7 +520,7 @@ class Core:
         if packed is None:
             self.why_python = f"data of type {type(model.data).__name__} cannot be passed to compiled code"
         else:
-            # An array that another process has shared may be read-only, which is another type to Numba.
+            # An array shared by another process may be read-only, which is a different type for Numba.
             self.data, self._unpack = np.require(packed[0], requirements="W"), packed[1]
         if numba.config.DISABLE_JIT and not self.own:
             self.why_python = "NUMBA_DISABLE_JIT is set"
@@ -528,8 +530,9 @@ class Core:
         if self.why_python is not None:
             if not numba.config.DISABLE_JIT and not model.in_python:
                 warnings.warn(
-                    f"model {model.name!r} runs as Python ({self.why_python}). The draws are the same; each call costs "
-                    "a few microseconds more.",
+                    f"Model {model.name!r} runs as Python ({self.why_python}). The draws are the same, but each call costs a few "
+                    "microseconds more. Write the functions so that Numba compiles them, or give a reason with "
+                    f"in_python=... to silence this warning. {_see('python-models')}",
                     PythonModelWarning,
                     stacklevel=4,
                 )
@@ -541,11 +544,11 @@ class Core:
         self._tuples: dict[tuple, tuple] = {(None, None): self.tuple}
 
     def words_at(self, q: np.ndarray) -> str:
-        """ ": " and why the model could not be evaluated at ``q``, where it says so; else nothing."""
+        """Return ": " and why the model could not be evaluated at `q`, or an empty string."""
         return self.failures().words_at(q) or self.model.words_at(q)
 
     def tuple_for(self, metric: Any) -> tuple:
-        """``tuple`` with the derivatives that a metric reads. Raises MissingDerivativeError for one that is not there.
+        """Return ``tuple`` with the derivatives that a metric needs. Raises MissingDerivativeError.
 
         If one of them cannot be compiled, all are called as Python.
         """
@@ -555,7 +558,7 @@ class Core:
         return self.tuple_reading(reads, f"the metric {type(metric).__name__}")
 
     def tuple_reading(self, reads: tuple, needed_by: str) -> tuple:
-        """``tuple`` with those two derivatives, None for one that is not wanted."""
+        """Return ``tuple`` with these two derivatives, None for one that is not needed."""
         if reads not in self._tuples:
             for key in reads:
                 if key is not None:
@@ -564,7 +567,7 @@ class Core:
         return self._tuples[reads]
 
     def with_room(self, pointers: tuple) -> tuple:
-        """A model's tuple for one chain: with data of its own and the model's ``room`` after them, if it asks for any."""
+        """Return a model's tuple for one chain, with its own data followed by the model's ``room``, if there is any."""
         if not (self.own and self.model.room):
             return pointers
         data = np.vstack([pointers[0], np.zeros((self.model.room, pointers[0].shape[1]))])
@@ -581,9 +584,10 @@ class Core:
                 return (data, value_and_gradient, *pointers, no_change)
             except CANNOT_COMPILE as error:
                 warnings.warn(
-                    f"model {self.model.name!r} runs as Python on this metric (Numba could not compile {metric} "
-                    f"or {hessian_contraction}: "
-                    f"{first_words(error)}). The draws are the same; each call costs a few microseconds more.",
+                    f"Model {self.model.name!r} runs as Python on this metric (Numba could not compile {metric} "
+                    f"or {hessian_contraction}: {first_words(error)}). The draws are the same, but each call costs a few "
+                    "microseconds more. Write the functions so that Numba compiles them, or give a reason with "
+                    f"in_python=... to silence this warning. {_see('python-models')}",
                     PythonModelWarning,
                     stacklevel=2,
                 )
@@ -593,7 +597,7 @@ class Core:
         return (data, python_value_and_gradient, python_metric, python_contraction, no_change)
 
     def data_for_trampolines(self, metric: float = -1.0, hessian_contraction: float = -1.0) -> np.ndarray:
-        """What the trampolines read in the place of the model's data; they do not keep the model alive."""
+        """Return what trampolines read instead of the model's data; it does not keep the model alive."""
         with _handles_lock:
             handle = next(_handles)
         _python_models[handle] = self
@@ -601,15 +605,17 @@ class Core:
 
     @functools.cached_property
     def tuple_for_changes(self) -> tuple:
-        """``tuple`` with the change of the log density, which DHMC asks for."""
+        """``tuple`` with the change of the log density for DHMC."""
         data, value_and_gradient, _, _, _ = self.tuple
         if self.why_python is None:
             try:
                 return (data, value_and_gradient, no_metric, no_contraction, self._compiled_change())
             except CANNOT_COMPILE as error:
                 warnings.warn(
-                    f"model {self.model.name!r} runs as Python in DHMC (Numba could not compile log_density_change: "
-                    f"{first_words(error)}). The draws are the same; each call costs a few microseconds more.",
+                    f"Model {self.model.name!r} runs as Python in DHMC (Numba could not compile log_density_change: "
+                    f"{first_words(error)}). The draws are the same, but each call costs a few microseconds more. Write the "
+                    "function so that Numba compiles it, or give a reason with in_python=... to silence this warning. "
+                    f"{_see('python-models')}",
                     PythonModelWarning,
                     stacklevel=2,
                 )
@@ -632,7 +638,7 @@ class Core:
         return adapted
 
     def python_change(self, q: np.ndarray, j: int, new_value: float, present: float) -> float:
-        """The change in the core's protocol, from the user's Python."""
+        """Return the change in the core's protocol, from the user's Python."""
         function = self.model._functions["log_density_change"]
         if function is None:
             q = q.copy()
@@ -643,14 +649,14 @@ class Core:
         return as_float(function(q.copy(), *data, j, new_value), "log_density_change")
 
     def log_density_change(self, q: np.ndarray, j: int, new_value: float) -> float:
-        """L(q with q[j] = new_value) - L(q); ``q`` may be written to, and is as it was afterwards."""
+        """Return L(q with q[j] = new_value) - L(q). `q` may be modified, and is restored."""
         data, _, _, _, change = self.tuple_for_changes
         full = self.model._functions["log_density_change"] is None
         return float(change(q, data, j, float(new_value), self.log_density(q) if full else 0.0))
 
     def _pointer(self, key: str) -> Callable:
         function = self.model._functions[key]
-        if function is None:  # a trace by way of the full tensor
+        if function is None:  # contract the full tensor
             full = FULL_TENSOR[key]
             if ("tensor", key) not in self._adapted:
                 self._adapted[("tensor", key)] = _contract(self._pointer(full))
@@ -662,7 +668,7 @@ class Core:
         return self._adapted[("pointer", key)]
 
     def _compiled(self, key: str) -> Callable:
-        """A user's derivative, compiled; it may spoil its position."""
+        """Return a user's derivative, compiled; it may overwrite its position."""
         if ("compiled", key) not in self._adapted:
             text = self.model.to_compile(key)
             self._adapted[("compiled", key)] = _compile_user_function(key, text, self._unpack)
@@ -692,17 +698,17 @@ class Core:
             return -np.inf
 
     def as_given(self, key: str) -> Callable:
-        """The user's function ``f(q, data, ...)`` in the core's protocol, given q itself, which it may spoil."""
+        """Return the user's function ``f(q, data, ...)`` in the core's protocol, given q itself, which it may overwrite."""
         if key == "log_density":
             return self._log_density
         return self._compiled(key) if key == "value_and_gradient" else self.in_place(key)
 
     def failures(self) -> FailureLog:
-        """What this thread's evaluations failed with; :meth:`begin_failures` begins it anew."""
+        """Return the failures of this thread's evaluations; :meth:`begin_failures` starts a new log."""
         return self._failures.get(threading.get_ident()) or self.begin_failures()
 
     def begin_failures(self, control: np.ndarray | None = None) -> FailureLog:
-        """An empty log of failures for this thread, whose iterations ``control`` counts."""
+        """Start an empty log of failures for this thread, whose iterations `control` counts."""
         self._failures[threading.get_ident()] = log = FailureLog(control)
         return log
 
@@ -715,12 +721,12 @@ class Core:
             return float(self.tuple[1](q, self.data, out)), out
 
     def model_derivative(self, key: int, q: np.ndarray, out: np.ndarray, *M: np.ndarray) -> None:
-        """A derivative called back from the compiled core, by its place in ``DERIVATIVES``."""
+        """Evaluate a derivative called back from the compiled core, by its index in ``DERIVATIVES``."""
         self.last_position[threading.get_ident()] = q.copy()
         out[...] = self.model._derivative(list(DERIVATIVES)[key], q, *M)
 
     def in_place(self, key: str) -> Callable:
-        """``f(q, data, [M,] out)`` for the derivative named ``key``, compiled if it can be; a user's may spoil q and M."""
+        """Return ``f(q, data, [M,] out)`` for a derivative, compiled if possible; a user's may overwrite q and M."""
         function = self.model._functions[key]
         if self.own:
             return function
@@ -751,34 +757,34 @@ class Core:
 
 
 def in_words(error: ArithmeticError) -> str:
-    """The reason that a model gives, or the kind of arithmetic that failed: compiled code goes on there with inf or NaN."""
+    """Return the reason that a model gives, or the kind of arithmetic error: compiled code continues with inf or NaN."""
     return str(error) if isinstance(error, EvaluationError) else f"{type(error).__name__}: {error}"
 
 
 def as_float(value: Any, what: str) -> float:
-    """``value`` as a float, if it is a real scalar; else :class:`ModelError` with the returned type."""
+    """Return `value` as a float, or raise :class:`ModelError` unless it is a real scalar."""
     if isinstance(value, float):
         return value
     array = np.asarray(value)
     if value is None or array.shape != () or array.dtype.kind not in "fiub":
         kind = f"{type(value).__name__}" + (f" of shape {array.shape}, {array.dtype}" if array.shape else "")
-        raise ModelError(f"{what} must return a real number, it returned {kind}")
+        raise ModelError(f"{what} must return a real number; it returned {kind}.")
     return float(array)
 
 
 def as_array(value: Any, shape: tuple, what: str) -> np.ndarray:
-    """``value`` as a float array of that shape; else :class:`ModelError` with what was returned."""
+    """Return `value` as a float array of this shape, or raise :class:`ModelError`."""
     array = np.asarray(value) if value is not None else np.asarray(None)
     if array.dtype.kind not in "fiub" or array.shape != shape:
         raise ModelError(
-            f"{what} must return real numbers of shape {shape}, it returned "
-            f"{type(value).__name__} of shape {array.shape}, {array.dtype}"
+            f"{what} must return real numbers of shape {shape}; it returned "
+            f"{type(value).__name__} of shape {array.shape}, {array.dtype}."
         )
     return array.astype(float)
 
 
 def first_words(error: Exception) -> str:
-    """The line of Numba's message that tells what it could not compile."""
+    """Return the line of Numba's message that describes what it could not compile."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if not line.startswith(("Failed in nopython", "During", "File", "<source"))]
     return (telling or lines or [type(error).__name__])[0][:160]

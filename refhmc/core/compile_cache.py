@@ -1,14 +1,14 @@
-"""Where compiled code is kept between processes: files that only this user can have written, each with its checksum.
+"""The cache of compiled code between processes: files that only this user can have written, each with a checksum.
 
-To load compiled code is to run it. So a file is loaded only if it and the directories that refhmc made belong to this user
-and nobody else may write to them (of a file, looked at after it is opened), and if its checksum holds. A file that fails is
-named in a :class:`refhmc.errors.CompileCacheWarning`, removed and written anew. Where no directory passes, nothing is kept:
-each process compiles for itself.
+Loading compiled code means running it. A file is therefore loaded only if its checksum is correct, and if it and the
+directories created by refhmc belong to this user and are not writable by others. (Files are checked after opening.) A file
+that fails is named in a :class:`refhmc.errors.CompileCacheWarning`, removed and written again. If no directory passes,
+nothing is cached, and each process compiles for itself.
 
-Of several processes that need a function which nobody has compiled, one compiles it; the others wait and load it.
+If several processes need the same function, one compiles it, and the others wait and load it.
 
-The directory is named after a hash of all of refhmc's sources, because Numba's own cache, which this replaces, does not notice
-that a *callee* in another file was edited.
+The directory is named after a hash of all sources of refhmc. Numba's own cache, which this one replaces, does not notice
+edits of a *callee* in another file.
 """
 
 from __future__ import annotations
@@ -39,21 +39,19 @@ from numba.core.types import Dispatcher
 
 from refhmc.core.file_lock import FileLock, HeldError
 from refhmc.core.linking import PartLibrary
-from refhmc.errors import CompileCacheWarning
+from refhmc.errors import CompileCacheWarning, _see
 
 PRIVATE = 0o700
-OF_MODELS, MOST = "of_models", 1000  # the folder of what was compiled for one model, and how many files stay in it
+OF_MODELS, MOST = "of_models", 1000  # folder of the code compiled for single models, and its largest number of files
 SEAL = hashlib.sha256().digest_size
-PATIENCE = (
-    120.0  # seconds for which a process waits while another compiles a function: that one may have been suspended
-)
+PATIENCE = 120.0  # seconds to wait while another process compiles a function, which may be suspended
 
 
 @functools.cache
 def source_hash() -> str:
-    """Hash of refhmc's Python sources, Numba's version and Python's: the name of the cache directory.
+    """Return the name of the cache directory: a hash of refhmc's sources and the versions of Numba and Python.
 
-    (Without ``refhmc.check`` and ``refhmc.plot``, where nothing is compiled.)
+    ``refhmc.check`` and ``refhmc.plot`` are left out, because they contain no compiled code.
     """
     digest = hashlib.sha256(f"{numba.__version__} {sys.version_info[:3]}".encode())
     root = pathlib.Path(__file__).parent.parent
@@ -67,9 +65,9 @@ def source_hash() -> str:
 
 @functools.cache
 def cache_directory() -> pathlib.Path | None:
-    """Where compiled code is kept: ``$REFHMC_CACHE_DIR`` or the user's cache directory, by source hash; made if need be.
+    """Return the directory of compiled code, in ``$REFHMC_CACHE_DIR`` or the user's cache directory; create it.
 
-    None, with a CompileCacheWarning that says why, where it cannot be made or somebody else can write there.
+    Returns None, with a CompileCacheWarning, if it cannot be created or if others can write to it.
     """
     root = os.environ.get("REFHMC_CACHE_DIR")
     if not root:
@@ -89,7 +87,7 @@ def cache_directory() -> pathlib.Path | None:
 
 
 def refuse(path: Any, status: os.stat_result) -> None:
-    """Raise PermissionError, with path and reason, if somebody else can have written what has this owner and mode."""
+    """Raise PermissionError if a path with this owner and mode may have been written by others."""
     if not hasattr(os, "geteuid"):  # Windows, where a user's own directories have access lists instead
         return
     if status.st_uid != os.geteuid():
@@ -100,19 +98,19 @@ def refuse(path: Any, status: os.stat_result) -> None:
 
 
 def read_sealed(path: pathlib.Path) -> Any:
-    """What :func:`write_sealed` wrote. Raises OSError if others can have written it, ValueError if its checksum fails."""
+    """Return what :func:`write_sealed` wrote. Raises OSError if others may have written it, or ValueError if it is damaged."""
     with open(path, "rb") as file:
         refuse(path, os.fstat(file.fileno()))
         content = file.read()
     if hashlib.sha256(content[SEAL:]).digest() != content[:SEAL]:
-        raise ValueError(f"{path} is damaged: its checksum does not hold")
+        raise ValueError(f"{path} is damaged: its checksum is wrong")
     return pickle.loads(content[SEAL:])
 
 
 def write_sealed(path: pathlib.Path, value: Any) -> None:
-    """Write a checksum and ``value`` beside the place, readable by this user only, and rename."""
+    """Write a checksum and `value` to a temporary file, readable by this user only, and rename it."""
     content = dumps(value)
-    path.parent.mkdir(mode=PRIVATE, exist_ok=True)  # somebody may have emptied the cache since
+    path.parent.mkdir(mode=PRIVATE, exist_ok=True)  # the cache may have been emptied
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
     try:
         with open(handle, "wb") as file:
@@ -125,7 +123,7 @@ def write_sealed(path: pathlib.Path, value: Any) -> None:
 
 
 class _Environment:
-    """What compiled code keeps of Python's objects, to be made again where the module of its text cannot be imported."""
+    """Python objects of compiled code, rebuilt if the module of its source cannot be imported."""
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
@@ -135,14 +133,18 @@ class _Environment:
 
 
 def _calls_python(library: Any) -> bool:
-    """Whether there is code that runs as Python in it (``numba.objmode``), with the names of its module: Numba has a variable
-    for each such piece. (To call Python is not enough: code that takes records calls it to take them apart.)"""
+    """Return whether code runs as Python in it (``numba.objmode``), with the names of its module.
+
+    Numba has a variable for each such piece. (Calls of Python alone are not enough: code that takes records needs them.)
+    """
     return any("cached_objmode_dispatcher" in variable.name for variable in library._final_module.global_variables)
 
 
 def without_modules(data: CompileResult) -> tuple:
-    """As Numba's ``CompileResult._reduce``, which has a function's module imported when it is loaded. A user's may have none,
-    or none of that name; nothing is read in it but by code that :func:`_calls_python`."""
+    """Reduce as Numba's ``CompileResult._reduce``, which imports the function's module when it is loaded.
+
+    A user's function may have no module, or none of that name. Only code that :func:`_calls_python` uses the module.
+    """
     library, fndesc, environment, *rest, _ = data._reduce()
     names = [gv.name for gv in data.library._final_module.global_variables if gv.name.startswith("_ZN08NumbaEnv")]
     referenced = filter(None, map(lookup_environment, names))
@@ -150,7 +152,7 @@ def without_modules(data: CompileResult) -> tuple:
 
 
 def remove_oldest(folder: pathlib.Path, most: int) -> None:
-    """Leave the files that were used last, ``most`` of them: each edit of a model leaves some."""
+    """Keep the `most` files that were used last: each edit of a model leaves some."""
     used = []
     for path in folder.iterdir():
         with contextlib.suppress(OSError):  # another process may remove it
@@ -161,14 +163,13 @@ def remove_oldest(folder: pathlib.Path, most: int) -> None:
 
 
 class CompiledCode(FunctionCache):
-    """The cache of one function, as Numba's dispatcher asks for it: one file for each processor and types of arguments.
+    """The cache of one function, as Numba's dispatcher uses it: one file per processor and argument types.
 
-    ``missed`` is called when there is nothing to load. What is compiled within :meth:`turn` is compiled by one process at a
-    time. A function that closes over compiled ones, ``known``, has an ``identity`` that says which they are: they themselves
-    have no bytes that are the same in every process. A function and its ``part`` (:mod:`refhmc.core.linking`) have two files.
-    ``importable``: what runs as Python in it is of modules that can be imported, and in the ``identity``; else the function is
-    not kept if anything does.
-    (Of Numba's class only the hash of bytecode and closure is used.)
+    `missed` is called if there is nothing to load. Code compiled within :meth:`turn` is compiled by one process at a time. A
+    function whose closure has compiled functions, `known`, has an `identity` that identifies them, because they have no
+    bytes that are equal in every process. A function and its `part` (:mod:`refhmc.core.linking`) have two files. With
+    `importable`, code that runs as Python in it comes from modules that can be imported, and is part of the `identity`.
+    Otherwise, a function with such code is not cached. (Of Numba's class, only the hash of bytecode and closure is used.)
     """
 
     def __init__(
@@ -188,13 +189,16 @@ class CompiledCode(FunctionCache):
         self._suffix = "part.nbc" if part else "nbc"
 
     def path(self, sig: Any, codegen: Any) -> pathlib.Path | None:
-        """The file of a signature; None where nothing is kept: the function's own file is not known and no ``identity`` is
-        given, or it is handed a function itself, which has another name in each process."""
+        """Return the file of a signature, or None if nothing is cached.
+
+        This is the case if the function's file is unknown and there is no `identity`, or if an argument is a function, whose
+        name differs between processes.
+        """
         directory = cache_directory()
         code = self._py_func.__code__
-        # Whether the returned type was declared or inferred: the code is the same.
+        # The code is the same whether the return type is declared or inferred.
         arguments, _ = normalize_signature(sig)
-        in_file = os.path.exists(code.co_filename)  # or generated: the identity is of its text, too
+        in_file = os.path.exists(code.co_filename)  # otherwise generated: the identity includes its source
         if directory is None or not (in_file or self._identity) or any(map(_has_function, arguments)):
             return None
         machine: Any = codegen.magic_tuple()
@@ -209,18 +213,18 @@ class CompiledCode(FunctionCache):
         return folder / f"{name}-{hashlib.sha256(repr(key).encode()).hexdigest()[:24]}.{self._suffix}"
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The compiled function of a signature; None, and ``missed``, where there is none that can be trusted."""
+        """Return the compiled function of a signature, or None after `missed` if no trusted file exists."""
         target_context.refresh()
         path, (_, declared) = self.path(sig, target_context.codegen()), normalize_signature(sig)
         found = None if path is None else _load(path, target_context, declared)
         if found is None:
             self._missed()
             if path is not None and self._wait_for_our_turn(path):
-                found = _load(path, target_context, declared)  # another process may have compiled it meanwhile
+                found = _load(path, target_context, declared)  # another process may have compiled it
         return found
 
     def _wait_for_our_turn(self, path: pathlib.Path) -> bool:
-        """Take the lock of a file that is to be written; whether it was had, in the end or at once."""
+        """Take the lock of a file to be written, and return whether it was obtained."""
         lock = FileLock(path.with_suffix(".lock"))
         try:
             path.parent.mkdir(mode=PRIVATE, exist_ok=True)
@@ -232,7 +236,7 @@ class CompiledCode(FunctionCache):
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
-        """Around one compilation: a lock that it takes is released when it has ended, however it ends."""
+        """Context of one compilation, which releases the lock that it takes, however it ends."""
         with global_compiler_lock:
             outer, self._lock = self._lock, None
             try:
@@ -243,7 +247,7 @@ class CompiledCode(FunctionCache):
                 self._lock = outer
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep what was compiled for a signature, if it can be kept."""
+        """Cache the code compiled for a signature, if possible."""
         path = self.path(sig, data.codegen)
         if path is None or self._holds_addresses(data.library) or any(not part.can_cache for part in data.lifted):
             return
@@ -258,34 +262,34 @@ class CompiledCode(FunctionCache):
                 _warn_not_kept(f"{path.parent}: {error.strerror or error}")
 
     def forget(self, sig: Any, codegen: Any) -> None:
-        """Remove what was kept for a signature."""
+        """Remove the cached code of a signature."""
         path = self.path(sig, codegen)
         if path is not None:
             path.unlink(missing_ok=True)
 
     def _holds_addresses(self, library: Any) -> bool:
-        """Whether there are addresses of this process in the code, other than those of ``known``, which it never reads."""
+        """Return whether the code contains addresses of this process other than those of `known`, which it never reads."""
         return library.has_dynamic_globals and any(
             int(name.rpartition(".")[2], 16) not in self._known for name in library._dynamic_globals
         )
 
 
 def _has_function(kind: Any) -> bool:
-    """Whether a type is that of a compiled function, or of a tuple with one in it."""
+    """Return whether a type is that of a compiled function, or of a tuple that contains one."""
     return isinstance(kind, Dispatcher) or any(map(_has_function, getattr(kind, "types", ())))
 
 
 def _load(path: pathlib.Path, target_context: Any, declared: Any) -> CompileResult | None:
-    """What is kept in that file, if it can be trusted and returns what is ``declared``, where anything is.
+    """Return the contents of a file, if they are trusted and return the `declared` type, if there is one.
 
-    What cannot be trusted is warned of and removed.
+    Untrusted files give a warning and are removed.
     """
     try:
         found = (_part_of if path.name.endswith(".part.nbc") else CompileResult._rebuild)(
             target_context, *read_sealed(path)
         )
         if path.parent.name == OF_MODELS:
-            os.utime(path)  # it was used now
+            os.utime(path)  # mark as used
         return found if declared in (None, found.signature.return_type) else None
     except FileNotFoundError:
         pass
@@ -294,12 +298,17 @@ def _load(path: pathlib.Path, target_context: Any, declared: Any) -> CompileResu
             with contextlib.suppress(OSError):
                 _remove(path)
             text = str(error) if str(path) in str(error) else f"{path}: {type(error).__name__}: {error}"
-            warnings.warn(f"Compiled code is made anew: {text}.", CompileCacheWarning, stacklevel=3)
+            warnings.warn(
+                f"A file of compiled code is not used: {text}. The function is compiled again, and the draws are the same. If "
+                f"this recurs, check who can write to the cache directory (REFHMC_CACHE_DIR). {_see('compile-cache')}",
+                CompileCacheWarning,
+                stacklevel=3,
+            )
     return None
 
 
 def _part_of(target_context: Any, library: tuple, fndesc: Any, environment: Any, *rest: Any) -> CompileResult:
-    """As Numba's ``CompileResult._rebuild``, for a part."""
+    """Rebuild as Numba's ``CompileResult._rebuild``, for a part."""
     signature, objectmode, lifted, type_annotation, reload_init, referenced_envs = rest
     for function in reload_init:
         function()
@@ -324,14 +333,19 @@ def _part_of(target_context: Any, library: tuple, fndesc: Any, environment: Any,
 
 
 def _is_in_use(error: Exception) -> bool:
-    """Whether another process has the file open, which Windows does not allow two to do when one of them writes."""
+    """Return whether another process has the file open, which Windows does not allow during writing."""
     return os.name == "nt" and isinstance(error, PermissionError)
 
 
 @functools.cache
 def _warn_not_kept(why: str) -> None:
-    """Once a process for each reason."""
-    warnings.warn(f"Compiled code is not kept for other processes: {why}.", CompileCacheWarning, stacklevel=2)
+    """Warn once per process for each reason."""
+    warnings.warn(
+        f"Compiled code is not kept for other processes: {why}. Each new process compiles refhmc again, which takes about 20 "
+        f"seconds. Set REFHMC_CACHE_DIR to a directory that only you can write to. {_see('compile-cache')}",
+        CompileCacheWarning,
+        stacklevel=2,
+    )
 
 
 @functools.cache
@@ -340,7 +354,7 @@ def _hash_of_file(path: str) -> str:
 
 
 def _remove(path: pathlib.Path) -> None:
-    """What stands in the place of a file of ours, in a directory of ours."""
+    """Remove whatever is in place of a cache file, in a cache directory."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -1,14 +1,12 @@
-"""How refhmc compiles: the one place that knows Numba's options, cache and experimental corners.
+"""How refhmc compiles: the only module that deals with Numba's options, cache and experimental features.
 
-Three ideas:
-
-* ``jit`` marks a function of the core. It is compiled when first needed and kept on disk
+* ``jit`` marks a function of the core. It is compiled when first needed and cached on disk
   (:mod:`refhmc.core.compile_cache`).
-* ``entry(signature)`` marks a function that Python calls: one explicit signature, so that the core is
-  compiled once per installation whatever the model. Models arrive as Numba *first-class functions*
-  (typed pointers), see :mod:`refhmc.core.types`.
-* ``plain(f)`` gives the same text back as ordinary Python, all the way down: to run it on complex or
-  multi-precision numbers, to step through it, or to put another function in the place of one it calls.
+* ``entry(signature)`` marks a function that Python calls. It has one explicit signature, so that the core is compiled once per
+  installation, whatever the model. Models are passed as Numba *first-class functions* (typed pointers), see
+  :mod:`refhmc.core.types`.
+* ``plain(f)`` returns the same source as ordinary Python, including all callees. Use it to run with complex or multi-precision
+  numbers, to step through the code, or to replace a callee.
 """
 
 from __future__ import annotations
@@ -33,17 +31,17 @@ from numba.np.arrayobj import make_array, populate_array
 from refhmc.core.compile_cache import CompiledCode
 from refhmc.core.linking import Last, Part, SelfContained, Whole
 
-# Numba counts references to arrays with calls that cost as much as a small model. Core functions own no array:
-# without the runtime (``_nrt``) they cannot allocate, and there is nothing to count.
-# What is not said here about sums, inlining and the runtime a function would take from the one for which it is first compiled.
+# Numba's reference counting of arrays costs as much as a small model. Core functions own no arrays:
+# without the runtime (``_nrt``), they cannot allocate, and nothing is counted.
+# All options are explicit, because a function inherits missing ones from its first caller.
 OPTIONS = {"nogil": True, "error_model": "numpy", "fastmath": False, "forceinline": False, "_nrt": True}
 CORE = {**OPTIONS, "_nrt": False}
-# Sums may be reordered, so that they run in vector registers: the same order on every run, NaN and inf kept.
+# Sums may be reordered for vector registers: the order is the same in every run, and NaN and inf are kept.
 REORDERED_SUMS: dict[str, Any] = {"fastmath": {"reassoc", "nsz"}}
 
 
 def _kept_njit(function: Callable, *bound: Any, pipeline_class: Any = SelfContained, **options: Any) -> Any:
-    """Numba's ``njit`` with the cache of :mod:`refhmc.core.compile_cache` in the place of its own."""
+    """Return Numba's ``njit`` with the cache of :mod:`refhmc.core.compile_cache` instead of its own."""
     dispatcher = numba.njit(pipeline_class=pipeline_class, **options)(function)
     if not numba.config.DISABLE_JIT:
         cache = CompiledCode(function, _announce_once, *bound, part=pipeline_class is Part)
@@ -58,10 +56,10 @@ def _kept_njit(function: Callable, *bound: Any, pipeline_class: Any = SelfContai
 
 
 def _with_part(whole: Any, make_part: Callable) -> Any:
-    """A dispatcher whose function is compiled as a part (:mod:`refhmc.core.linking`) where compiled code calls it.
+    """Return a dispatcher whose function is compiled as a part (:mod:`refhmc.core.linking`) for compiled callers.
 
-    Also where the whole is there already: LLVM changes a text when it makes object code of it, and what callers copy must not
-    depend on what was compiled before them. What the whole was declared to return, the part returns.
+    This holds even if the whole function is already compiled. LLVM changes code when it generates object code, and what
+    callers copy must not depend on earlier compilations. The part has the declared return type of the whole.
     """
     if numba.config.DISABLE_JIT:
         return whole
@@ -69,7 +67,7 @@ def _with_part(whole: Any, make_part: Callable) -> Any:
     @functools.cache
     def part() -> Any:
         made = make_part()
-        made._compiling_counter = whole._compiling_counter  # of calls to itself, which find the function by it
+        made._compiling_counter = whole._compiling_counter  # recursive calls find the function by it
         return made
 
     def get_call_template(arguments: Any, keywords: Any) -> Any:
@@ -86,70 +84,75 @@ def _with_part(whole: Any, make_part: Callable) -> Any:
 
 
 def returned_type(dispatcher: Any) -> Any:
-    """What the last version that was compiled returns; None where none was."""
+    """Return the return type of the last compiled version, or None if there is none."""
     part = getattr(dispatcher, "part", None)
     versions = [*dispatcher.overloads.values(), *(part().overloads.values() if part else ())]
     return versions[-1].signature.return_type if versions else None
 
 
 def forget(dispatcher: Any, signature: Any) -> None:
-    """Do not keep what was compiled for a signature."""
+    """Remove the cached code of a signature."""
     if isinstance(getattr(dispatcher, "_cache", None), CompiledCode):
         dispatcher._cache.forget(signature, dispatcher.targetctx.codegen())
 
 
 def _core_njit(function: Callable, **options: Any) -> Any:
-    """A function that is kept, and as a part where the core calls it."""
+    """Return a cached function, compiled as a part for callers in the core."""
     options = {**CORE, **options}
     return _with_part(_kept_njit(function, **options), lambda: _kept_njit(function, pipeline_class=Part, **options))
 
 
 def jit(function: Callable) -> Any:
-    """A function of the compiled core: cached, compiled on first use, allocates nothing."""
+    """Return a function of the compiled core: cached, compiled at first use, without allocations."""
     return _core_njit(function)
 
 
 def jit_sum(function: Callable) -> Any:
-    """As :func:`jit`, for sums over long vectors, whose terms may be added in another (fixed) order."""
+    """Return a function as :func:`jit`, for sums over long vectors, whose terms may be added in another (fixed) order."""
     return _core_njit(function, **REORDERED_SUMS)
 
 
 def jit_products(function: Callable) -> Any:
-    """As :func:`jit_sum`, and a product may be rounded together with the sum it goes into: for matrix products.
+    """Return a function as :func:`jit_sum` that may fuse products with sums: for matrix products.
 
-    (Not for what is compiled in more than one place and must come out the same: LLVM decides anew in each.)
+    (Not for code that is compiled in several places and must agree: LLVM decides separately in each.)
     """
     return _core_njit(function, fastmath={*REORDERED_SUMS["fastmath"], "contract"})
 
 
 def jit_part(function: Callable) -> Any:
-    """As :func:`jit`, always copied into its caller by LLVM: a part of one, written down by itself."""
+    """Return a function as :func:`jit` that LLVM always inlines: a section of one, written separately."""
     return _core_njit(function, forceinline=True)
 
 
 def jit_part_sum(function: Callable) -> Any:
-    """As :func:`jit_sum`, always copied into its caller by LLVM."""
+    """Return a function as :func:`jit_sum` that LLVM always inlines."""
     return _core_njit(function, forceinline=True, **REORDERED_SUMS)
 
 
 def jit_template(function: Callable) -> Any:
-    """As :func:`jit_part`, for a function that takes a compiled one as an argument: not kept by itself, its callers are."""
+    """Return a function as :func:`jit_part` that takes a compiled function as argument; only its callers are cached."""
     return numba.njit(**{**CORE, "forceinline": True})(function)
 
 
 def jit_bound(function: Callable, known: Sequence, identity: str | None) -> Any:
-    """As :func:`jit`, for a function that closes over compiled ones, ``known``, and is compiled as a whole with all that it
-    calls; ``identity`` says which they are (None: not kept)."""
+    """Return a function as :func:`jit`, whose closure has compiled functions, `known`, compiled with all its callees.
+
+    `identity` identifies these functions; if it is None, the code is not cached.
+    """
     if identity is None:
         return numba.njit(pipeline_class=Whole, **CORE)(function)
-    # Numba numbers the functions of a process; of two that were kept by different ones, the numbers may be the same.
+    # Numba numbers the functions of a process; functions cached by different processes may share a number.
     function.__qualname__ += f".{identity[:24]}"
     return _kept_njit(function, identity, known, pipeline_class=Whole, **CORE)
 
 
 def jit_of_user(function: Callable, known: Sequence, identity: str | None, *, importable: bool = False) -> Any:
-    """As :func:`jit_anew`, for a function that closes over a user's, ``known``; kept, if they have an ``identity``, and if what
-    runs as Python in them is ``importable`` (:class:`refhmc.core.compile_cache.CompiledCode`)."""
+    """Return a function as :func:`jit_anew`, whose closure has a user's functions, `known`.
+
+    It is cached if they have an `identity`, and if what runs as Python in them is `importable`
+    (:class:`refhmc.core.compile_cache.CompiledCode`).
+    """
     if identity is None or numba.config.DISABLE_JIT:
         return jit_anew(function)
     function.__qualname__ += f".{identity[:24]}"  # as in :func:`jit_bound`
@@ -160,7 +163,7 @@ def jit_of_user(function: Callable, known: Sequence, identity: str | None, *, im
 
 
 def of_width(d: int, axes: int = 1) -> Any:
-    """A compiled function that gives its argument back as an array whose last axis, or two, are known to have d entries."""
+    """Return a compiled identity function that declares the last axis, or the last two, to have d entries."""
     if numba.config.DISABLE_JIT:
         return lambda array: array
 
@@ -184,17 +187,14 @@ def of_width(d: int, axes: int = 1) -> Any:
 if numba.config.DISABLE_JIT:
 
     def borrowed(array: Any) -> Any:
-        """The array."""
+        """Return the array."""
         return array
 
 else:
 
     @intrinsic
     def borrowed(_: Any, array: Any) -> Any:
-        """The array, whose references are not counted: what is called with it pays nothing for them.
-
-        For compiled code that owns the array and uses it afterwards.
-        """
+        """Return the array without reference counting, for compiled code that owns it and uses it afterwards."""
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             there = make_array(array)(context, builder, arguments[0])
@@ -206,7 +206,7 @@ else:
 
 
 def reshaped(vector: Any, shape: tuple[int, ...]) -> Any:
-    """A vector's numbers, one after another, as an array of that shape."""
+    """Return the entries of a vector as an array of this shape."""
     return vector.reshape(shape)
 
 
@@ -216,8 +216,7 @@ else:
 
     @intrinsic
     def shaped(_: Any, vector: Any, shape: Any) -> Any:
-        """:func:`reshaped` of a contiguous vector without a look at the strides, which takes longer than a small model;
-        references are not counted, as those of :func:`borrowed`."""
+        """Return :func:`reshaped` of a contiguous vector without checking strides and without reference counting."""
         if vector.layout != "C":
             return None
         kind = nb.Array(vector.dtype, len(shape), "C")
@@ -237,32 +236,34 @@ else:
 
 
 def extenders() -> set[str]:
-    """The modules that tell Numba what a call or an attribute stands for, as ``overload`` and ``lower_builtin`` do: compiled
-    code may come from there though no name leads there. (An ``intrinsic`` is called by its own name.)"""
+    """Return the modules that extend Numba by ``overload``, ``lower_builtin`` and the like.
+
+    Compiled code may come from there although no name leads there. (An ``intrinsic`` is called by its own name.)
+    """
     typed, lowered = templates.builtin_registry, imputils.builtin_registry
-    told = [getattr(each, "_overload_func", each) for each in (*typed.functions, *typed.attributes)]
+    overloads = [getattr(each, "_overload_func", each) for each in (*typed.functions, *typed.attributes)]
     lists = (lowered.functions, lowered.getattrs, lowered.setattrs, lowered.casts, lowered.constants)
-    modules = {each.__module__ for each in (*told, *(entry[0] for each in lists for entry in each))}
-    return modules - {None}  # that of some of Numba's own, made by exec
+    modules = {each.__module__ for each in (*overloads, *(entry[0] for each in lists for entry in each))}
+    return modules - {None}  # some of Numba's own, created by exec
 
 
 def jit_inline(function: Callable) -> Any:
-    """As :func:`jit`, copied into its caller before types are inferred: for what depends on the caller's types."""
+    """Return a function as :func:`jit`, inlined before type inference: for code that depends on the caller's types."""
     return _kept_njit(function, inline="always", **CORE)
 
 
 def jit_allocating(function: Callable) -> Any:
-    """As :func:`jit`, for the few functions that need arrays of their own."""
+    """Return a function as :func:`jit`, for the few functions that allocate arrays."""
     return _kept_njit(function, **OPTIONS)
 
 
 def jit_calling_python(function: Callable) -> Any:
-    """As :func:`jit`, for a function that takes the interpreter's lock and calls back into Python."""
+    """Return a function as :func:`jit` that takes the GIL and calls back into Python."""
     return _kept_njit(function, error_model="numpy", fastmath=False)
 
 
 def jit_anew(function: Callable) -> Any:
-    """For what each process compiles for itself: a user's function, and what is made of one."""
+    """Return a function that each process compiles for itself: a user's function, and what is derived from it."""
     whole, part = (numba.njit(pipeline_class=each, **OPTIONS) for each in (SelfContained, Part))
     return _with_part(whole(function), lambda: part(function))
 
@@ -270,27 +271,27 @@ def jit_anew(function: Callable) -> Any:
 if numba.config.DISABLE_JIT:
 
     def invariant(holds: bool) -> None:
-        """Assert what the text relies on; in compiled code, nothing."""
+        """Assert an invariant; do nothing in compiled code."""
         assert holds
 
 else:
 
     @numba.njit(**{**CORE, "forceinline": True})
     def invariant(holds: bool) -> None:
-        """Assert what the text relies on, where it is plain Python (``NUMBA_DISABLE_JIT=1``); in compiled code, nothing."""
+        """Assert an invariant in plain Python (``NUMBA_DISABLE_JIT=1``); do nothing in compiled code."""
 
 
 def silence_experimental() -> None:
-    """First-class functions are marked experimental in the Numba range we pin; we rely on them by design.
+    """Filter Numba's warning that first-class functions are experimental; refhmc relies on them.
 
-    Numba warns whenever they are typed, so the filter is put back before each such moment: the caller may have reset
-    the filters since, and ``-W error`` must not turn this into an exception.
+    Numba warns whenever they are typed. The filter is set again before each such moment, because the caller may have reset
+    the filters, and ``-W error`` must not turn the warning into an exception.
     """
     warnings.filterwarnings("ignore", category=NumbaExperimentalFeatureWarning)
 
 
 class Compilation(NamedTuple):
-    """One thing compiled, or loaded from the cache, in this process."""
+    """One function compiled, or loaded from the cache, in this process."""
 
     title: str
     seconds: float
@@ -302,11 +303,11 @@ announce: list[Callable[[str], None]] = []  # called with a title before each co
 _compile_lock = threading.RLock()
 
 
-_unannounced: str | None = None  # the title of what is compiled now, until it is known not to be in the cache
+_unannounced: str | None = None  # title of the present compilation, until it misses the cache
 
 
 def _announce_once() -> None:
-    """Called at each miss of the cache, of which one compilation has many."""
+    """Notify the listeners at the first cache miss of a compilation, which may have many."""
     global _unannounced
     title, _unannounced = _unannounced, None
     if title is not None:
@@ -316,7 +317,7 @@ def _announce_once() -> None:
 
 @contextlib.contextmanager
 def logged(title: str) -> Iterator[None]:
-    """Around a compilation, which is announced and noted in ``log`` under this title."""
+    """Context of a compilation, which is announced and recorded in ``log`` with this title."""
     global _unannounced
     with _compile_lock:
         silence_experimental()
@@ -330,14 +331,14 @@ def logged(title: str) -> Iterator[None]:
 
 
 def compile_pointer(function: Any, signature: Any, title: str) -> None:
-    """Compile a :func:`jit` function for the signature of the pointer it will be passed as, saying so."""
+    """Compile a :func:`jit` function for the signature of its pointer, and log it."""
     if not numba.config.DISABLE_JIT and not function.overloads:
         with logged(title):
             function.compile(signature)
 
 
 class Entry:
-    """A compiled function that Python calls, compiled (or loaded from the cache) at its first call."""
+    """A compiled function called by Python, compiled (or loaded from the cache) at its first call."""
 
     def __init__(self, function: Callable, signature: Callable[[], object], title: str) -> None:
         functools.update_wrapper(self, function)
@@ -348,17 +349,17 @@ class Entry:
 
     @property
     def dispatcher(self) -> Any:
-        """Numba's, with the one compiled version."""
+        """Numba's dispatcher, with one compiled version."""
         self.compile()
         return self._dispatcher
 
     def compile(self) -> Callable:
-        """Compile now, or load from the cache; recorded in ``refhmc.core.compiled.log``."""
+        """Compile now, or load from the cache, and record it in ``refhmc.core.compiled.log``."""
         with _compile_lock:
             if self._compiled is None:
                 with logged(self.title):
                     self._dispatcher = dispatcher = _kept_njit(self.py_func, pipeline_class=Last, **CORE)
-                    # The one compiled version itself: the dispatcher would look at every argument's type first.
+                    # The compiled version itself, because the dispatcher would check all argument types.
                     self._compiled = dispatcher if numba.config.DISABLE_JIT else dispatcher.compile(self.signature())
         return self._compiled
 
@@ -369,15 +370,14 @@ class Entry:
 
 
 def entry(signature: Callable[[], object], title: str) -> Callable[[Callable], Entry]:
-    """Decorator for the functions Python calls; ``signature()`` gives the Numba signature when it is needed."""
+    """Decorate a function that Python calls; ``signature()`` returns the Numba signature when it is needed."""
     return lambda function: Entry(function, signature, title)
 
 
 def plain(function: Callable, **replace: Callable) -> Callable:
-    """The same text as ordinary Python: every compiled function it calls is made plain too.
+    """Return the same source as ordinary Python; all compiled callees become plain, too.
 
-    ``replace`` puts other functions in the place of globals of that name, anywhere below: a test counts
-    the random decisions of NUTS by replacing ``flip``.
+    `replace` substitutes globals by name at any depth: a test counts the random decisions of NUTS by replacing ``flip``.
     """
     done: dict[int, Callable] = {}
 

@@ -16,7 +16,7 @@ NUMERIC = "iufbc"
 def as_data(what: str, data: Any, error: type[Exception] = ValueError) -> Any:
     """Return ``data`` with lists and tables as arrays: itself, the entries of a tuple, and the values of a dict.
 
-    Anything else is returned as it is. A list whose entries do not fit into one array becomes a tuple of arrays. Raises
+    Anything else is returned unchanged. A list whose entries do not fit into one array becomes a tuple of arrays. Raises
     ``error``, naming the place, for strings and for other objects in a list or a table. In a dict, a list that does not hold
     numbers stays as it is: it may be an option.
     """
@@ -56,19 +56,19 @@ def from_list(what: str, data: list, error: type[Exception]) -> Any:
     if array.dtype.kind not in NUMERIC:
         wrong = next((i for i, each in enumerate(entries) if np.asarray(each).dtype.kind not in NUMERIC), 0)
         raise error(
-            f"{what} must hold numbers; {what}[{wrong}] is {data[wrong]!r:.60}. Encode it as a number, or leave it out"
+            f"{what} must hold numbers; {what}[{wrong}] is {data[wrong]!r:.60}. Encode it as a number, or remove it."
         )
     return array
 
 
 def from_table(what: str, data: Any, error: type[Exception] = ValueError) -> Any:
-    """Return a frame (n, columns), a series or an index (n,) as an array; anything else as it is.
+    """Return a frame (n, columns), a series or an index (n,) as an array; return anything else unchanged.
 
     Raises ``error``, naming the column, if one does not hold numbers; also for an array of strings.
     """
     if isinstance(data, np.ndarray):
         if data.dtype.kind in "US":
-            raise error(f"{what} must hold numbers, got an array of {data.dtype}. Encode its values as numbers")
+            raise error(f"{what} must hold numbers; got an array of {data.dtype}. Encode its values as numbers.")
         return data
     if not hasattr(data, "to_numpy"):
         return data
@@ -92,5 +92,5 @@ def numbers_of(what: str, column: Any, error: type[Exception]) -> np.ndarray:
         values = column.to_numpy(dtype=float, na_value=np.nan)
     if values.dtype.kind not in NUMERIC:
         first = f", as {values.flat[0]!r:.40}" if values.size else ""
-        raise error(f"{what} must hold numbers, got {kind}{first}. Encode it as a number, or leave it out")
+        raise error(f"{what} must hold numbers; got {kind}{first}. Encode it as a number, or remove it.")
     return values

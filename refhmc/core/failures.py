@@ -1,7 +1,7 @@
-"""Positions at which a model said that it could not be evaluated: its words, how often, in which iterations, where first.
+"""Positions at which a model could not be evaluated: message, count, iterations, and the first position.
 
-A model that runs as Python says so by raising :class:`refhmc.errors.EvaluationError`. Its log density is -inf there, and
-its derivatives are not numbers, so that whatever led there is a divergence; the words are kept here, a log for each thread.
+A model that runs as Python reports this by raising :class:`refhmc.errors.EvaluationError`. Its log density is then -inf, and
+its derivatives are NaN, so that the transition is a divergence. Each thread has its own log of messages.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import numpy as np
 
 from refhmc.core.records import DRAWS_DONE
 
-MAX_MESSAGES = 20  # different ones; the rest are counted together
+MAX_MESSAGES = 20  # different messages; the rest are counted together
 OTHERS = "(other messages)"
 
 
 @dataclass
 class Failure:
-    """``count`` positions where the model said ``message``, in ``iterations`` (from 0, warm-up included), ``first`` at (d,)."""
+    """``count`` positions with this ``message``, their ``iterations`` (from 0, warm-up included), and the ``first`` (d,)."""
 
     message: str
     first: np.ndarray
@@ -27,7 +27,7 @@ class Failure:
 
 
 class FailureLog:
-    """The failures of one chain, or of calls outside of any (``control`` None: no iterations are noted)."""
+    """The failures of one chain, or of calls outside chains (`control` None: no iterations are recorded)."""
 
     def __init__(self, control: np.ndarray | None = None) -> None:
         self.control = control
@@ -36,7 +36,7 @@ class FailureLog:
         self.last_message = ""
 
     def record(self, q: np.ndarray, message: str) -> None:
-        """Note a failure at ``q``; one position counts once, however many derivatives are asked for there."""
+        """Record a failure at `q`; one position counts once, however many derivatives are evaluated there."""
         if self.last_position is not None and np.array_equal(q, self.last_position):
             return
         self.last_position, self.last_message = q.copy(), message
@@ -49,6 +49,6 @@ class FailureLog:
                 failure.iterations.append(iteration)
 
     def words_at(self, q: np.ndarray) -> str:
-        """ ": " and what the model said at ``q``, if that is where it failed last; else nothing."""
+        """Return ": " and the message at `q`, if the last failure was there, or an empty string."""
         failed_here = self.last_position is not None and np.array_equal(q, self.last_position)
         return f": {self.last_message}" if failed_here else ""

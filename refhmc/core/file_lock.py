@@ -1,4 +1,4 @@
-"""One process at a time: a lock on a file, which the operating system lets go of when its holder ends, however it ends."""
+"""A lock on a file for one process at a time; the operating system releases it when its holder ends, however it ends."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from typing import IO, Any
 
 from refhmc.core.regular_files import open_regular
 
-FAR = 1 << 30  # the byte that Windows locks, behind the text, which others are to read
-PAUSE = 0.01  # seconds between two looks at a lock that another process holds
+FAR = 1 << 30  # the byte that Windows locks, after the text, which others may read
+PAUSE = 0.01  # seconds between two checks of a lock that another process holds
 
 
 class HeldError(Exception):
-    """Another process holds the lock; the text says which."""
+    """Raised if another process holds the lock; the message identifies the process."""
 
 
 class FileLock:
-    """A lock on ``path``, held from ``acquire`` to ``release``; the file, which names the holder, is there meanwhile."""
+    """A lock on ``path``, held from ``acquire`` to ``release``; meanwhile the file contains the name of the holder."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
         self._file: IO[bytes] | None = None
 
     def acquire(self, patience: float = 0.0) -> OSError | None:
-        """Take the lock, waiting up to ``patience`` seconds for another process.
+        """Take the lock, waiting up to `patience` seconds for another process.
 
-        Returns None, or the error of a file system without locks, where the lock keeps nobody out. Raises HeldError if
-        another process still holds it, UnsafeFileError if ``path`` is a link.
+        Returns None, or the error of a file system without locks, where the lock has no effect. Raises HeldError if another
+        process still holds it, or UnsafeFileError if ``path`` is a link.
         """
         reason, deadline = None, time.monotonic() + patience
         while True:
@@ -51,7 +51,7 @@ class FileLock:
                 reason = error
             if _is_at(file, self.path):
                 break
-            file.close()  # its last holder removed it in the meantime
+            file.close()  # its last holder has removed it
         file.truncate(0)
         started = time.strftime("%Y-%m-%d %H:%M:%S")
         file.write(f"process {os.getpid()} on {socket.gethostname()} since {started}".encode())
@@ -61,12 +61,12 @@ class FileLock:
         return reason
 
     def release(self) -> None:
-        """Let go, and remove the file."""
+        """Release the lock, and remove the file."""
         file, self._file = self._file, None
         if file is None:
             return
         _held.discard(self)
-        windows = sys.platform == "win32"  # where an open file cannot be removed; elsewhere one that is locked can
+        windows = sys.platform == "win32"  # Windows cannot remove an open file; other systems can
         if not windows:
             self.path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
@@ -88,7 +88,7 @@ if sys.platform == "win32":
     import msvcrt
 
     def _lock(file: IO[bytes]) -> None:
-        """Lock at once or raise PermissionError."""
+        """Lock immediately, or raise PermissionError."""
         os.lseek(file.fileno(), FAR, os.SEEK_SET)
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
 
@@ -100,7 +100,7 @@ else:
     import fcntl
 
     def _lock(file: IO[bytes]) -> None:
-        """Lock at once or raise BlockingIOError."""
+        """Lock immediately, or raise BlockingIOError."""
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def _unlock(file: IO[bytes]) -> None:
@@ -118,7 +118,7 @@ _held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 
 def _forget() -> None:
-    """In a forked process: the lock is its parent's, and ends with that one."""
+    """Drop the locks in a forked process: they belong to its parent."""
     for lock in list(_held):
         if lock._file is not None:
             lock._file.close()

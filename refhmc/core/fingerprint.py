@@ -1,26 +1,29 @@
-"""What a run's functions are made of, part for part: two runs with equal parts sample from the same distribution.
+"""The content of a run's functions, part by part: two runs with equal parts sample from the same distribution.
 
-A *part* is one thing that reaches a function's values, under a label that people can read, with a description of its content:
+A *part* is something that affects a function's values, with a readable label and a description of its content::
 
     the code of log_density                      bytecode 5c0d...
     the global `scale` read by log_density       2.0
     the variable `y` that gradient closes over   float64 array of shape (5,), 77a1...
 
-A function is its bytecode with the names and constants in it, its defaults, closure cells and attributes, and each global that
-it reads; a callee among these is a function in turn. A compiled function is the Python function that it was compiled from,
-with its options. A bound method is its function and its object; an object is its class and what ``pickle`` would write of it
-(so ``__getstate__`` says what belongs to it). A class is its methods. Names of files, numbers of lines, docstrings,
-annotations, memory addresses, and whether the code was imported or is ``__main__``, are not looked at.
+A function is described by its bytecode with names and constants, its defaults, closure cells and attributes, and each global
+that it reads. A callee among these is a function again. A compiled function is described by the Python function that it was
+compiled from, with its options. A bound method is its function and its object. An object is its class and what ``pickle``
+would write, so that ``__getstate__`` decides what belongs to it. A class is its methods. File names, line numbers,
+docstrings, annotations, memory addresses, and whether the code was imported or is ``__main__``, do not matter.
 
-What Python or an installed package brings is known by name; :func:`package_identity` says which edition of the package. What a
-package writes as it runs is looked into as the user's own is. A module of the user's is known by those of its attributes whose
-names stand in the function. Dictionaries and sets have no order.
+Anything from Python or an installed package is identified by name; :func:`package_identity` returns the version of the
+package. Code that a package generates at run time is inspected like the user's own. A user's module is described by those of
+its attributes whose names occur in the function. Dictionaries and sets have no order.
 
-Four things are not compared. Random generators, locks and loggers have a state that runs on by nature. A part that the
-functions change as they run (a counter that they assign to, or a cache, which is found by taking the parts before and after the
-first evaluations: :func:`settled`) is marked as such. What cannot be looked into, such as an open file or a function of a
-compiled library, is known by its type alone and stands in ``unknown``. Of both a user is warned. And what a function finds by
-other ways than its names, such as ``globals()["x"]``, a file that it reads or the environment, is not seen.
+Four things are not compared:
+
+- Random generators, locks and loggers, whose state changes by nature.
+- Parts that the functions change while they run, such as a counter that they assign to, or a cache, which is found by comparing
+  the parts before and after the first evaluations (:func:`settled`). Such parts are marked, and the user gets a warning.
+- Objects that cannot be inspected, such as an open file or a function of a compiled library. They are identified by type, are
+  listed in ``unknown``, and the user gets a warning.
+- Whatever a function reaches other than by name, such as ``globals()["x"]``, a file that it reads, or the environment.
 """
 
 from __future__ import annotations
@@ -52,11 +55,11 @@ READS_GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 WRITES_GLOBAL = {"STORE_GLOBAL", "DELETE_GLOBAL"}
 WRITES_CELL = {"STORE_DEREF", "DELETE_DEREF"}
 HAS_DOCSTRING = 0x4000000  # a flag of code objects since Python 3.13
-ABOUT_THE_TEXT = ("__firstlineno__", "__static_attributes__")  # what a class notes of itself since Python 3.13
+ABOUT_THE_TEXT = ("__firstlineno__", "__static_attributes__")  # attributes of a class since Python 3.13
 CHANGES = "changes as the functions run"
-SHOWN = 100  # characters of a description that is not shortened to its digest
+SHOWN = 100  # longest description that is not replaced by its digest
 
-# What has a state that runs on by nature.
+# Objects whose state changes by nature.
 RANDOM = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random)
 LOCKS = (type(threading.Lock()), type(threading.RLock()), threading.Condition, threading.Event, threading.local)
 WEAK = (weakref.ref, weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet)
@@ -66,7 +69,7 @@ BUILT_IN = (types.BuiltinFunctionType, types.MethodWrapperType, types.WrapperDes
 
 
 class Fingerprint(NamedTuple):
-    """``parts``: label -> description; ``packages`` reached; ``unknown``: labels of what was not looked into, with its type."""
+    """``parts`` as descriptions by label, the ``packages`` used, and the ``unknown`` labels of uninspected parts, with type."""
 
     parts: dict[str, str]
     packages: tuple[str, ...]
@@ -74,12 +77,12 @@ class Fingerprint(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all parts."""
+        """The SHA-256 of all parts."""
         return sha256(json.dumps(self.parts, sort_keys=True))
 
 
 def fingerprint(roots: Mapping[str, Any]) -> Fingerprint:
-    """The parts of values and functions by name, and of everything that they reach. Raises nothing of its own accord."""
+    """Return the parts of values and functions by name, and of everything that they reach."""
     walk = _Walk()
     for name, value in roots.items():
         walk.part(name, name, value)
@@ -88,14 +91,14 @@ def fingerprint(roots: Mapping[str, Any]) -> Fingerprint:
 
 
 def settled(before: Fingerprint, after: Fingerprint) -> Fingerprint:
-    """``before``, with those parts marked that are different ``after`` the functions were called."""
+    """Return `before`, with marks on the parts that differ `after` the functions were called."""
     labels = [*before.parts, *(label for label in after.parts if label not in before.parts)]
     parts = {k: before.parts[k] if before.parts.get(k) == after.parts.get(k) else CHANGES for k in labels}
     return Fingerprint(parts, before.packages, before.unknown)
 
 
 def differences(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
-    """A clause for each part that is not the same here and there."""
+    """Return a clause for each part that differs here and there."""
     found = []
     for label in [*there, *(label for label in here if label not in there)]:
         one, other = here.get(label), there.get(label)
@@ -118,7 +121,7 @@ def sha256(content: str | bytes) -> str:
 
 
 def package_of(module: str | None) -> str | None:
-    """``"python"``, the installed package, or ``"refhmc"`` that a module belongs to; None for the user's own code."""
+    """Return "python", the installed package or "refhmc" that a module belongs to, or None for the user's own code."""
     top = (module or "").partition(".")[0]
     if top in sys.stdlib_module_names:
         return "python"
@@ -128,7 +131,7 @@ def package_of(module: str | None) -> str | None:
 
 
 def _place(top: str) -> pathlib.Path:
-    """The file of a module, or the ``__init__.py`` or folder of a package, without importing it; empty if there is none."""
+    """Return the file of a module, or the ``__init__.py`` or folder of a package, without importing it."""
     home = sys.modules.get(top)
     if home is not None:
         return pathlib.Path(getattr(home, "__file__", None) or next(iter(getattr(home, "__path__", ())), ""))
@@ -142,7 +145,7 @@ def _place(top: str) -> pathlib.Path:
 
 @functools.cache
 def package_identity(package: str) -> str:
-    """Version of an installed package, and a digest of its Python files as they are, or as they were installed."""
+    """Return the version of an installed package, with a digest of its Python files."""
     place, distribution = _place(package), None if package == "refhmc" else _distribution(package)
     own = getattr(sys.modules.get(package), "__version__", "of unknown version")
     begins = (f"{package}/", f"{package}.py,")
@@ -163,13 +166,15 @@ def _distribution(package: str) -> importlib.metadata.Distribution | None:
 
 
 def is_numba_s(kind: type) -> bool:
-    """Whether this is a class of Numba's types, which have a number as a process meets them."""
+    """Return whether this is a class of Numba's types, which are numbered in the order in which a process meets them."""
     return kind.__module__.startswith(("numba.core.types.", "numba.core.typing."))
 
 
 def is_written_at_run_time(f: types.FunctionType) -> bool:
-    """Whether its text stands in no file of its module. (What ``exec`` made may have the name of the module that called it, as
-    PyTensor's functions of graphs have.)"""
+    """Return whether the source of a function is not in the file of its module.
+
+    (A function created by ``exec`` may have the name of the calling module, as PyTensor's functions of graphs do.)
+    """
     file = f.__code__.co_filename
     return file != f.__globals__.get("__file__") and not file.startswith("<frozen ")
 
@@ -178,7 +183,7 @@ def is_written_at_run_time(f: types.FunctionType) -> bool:
 
 
 def instructions(code: types.CodeType) -> Iterator[dis.Instruction]:
-    """Those of the code and of all code nested in it."""
+    """Yield the instructions of the code and of all nested code."""
     for each in dis.get_instructions(code):
         yield each
         if isinstance(each.argval, types.CodeType):
@@ -186,32 +191,32 @@ def instructions(code: types.CodeType) -> Iterator[dis.Instruction]:
 
 
 def names_in(code: types.CodeType, operations: set[str]) -> set[str]:
-    """The names that these operations act on, without those that Python gives each module."""
+    """Return the names that these operations act on, without those that Python gives each module."""
     found = {each.argval for each in instructions(code) if each.opname in operations}
     return {name for name in found if not (name.startswith("__") and name.endswith("__"))}
 
 
 def written_cells(code: types.CodeType, cells: set[str]) -> set[str]:
-    """Those of a function's closure cells that it, or a function nested in it, assigns to."""
+    """Return the closure cells that a function, or one nested in it, assigns to."""
     cells = cells & set(code.co_freevars)
     found = {each.argval for each in dis.get_instructions(code) if each.opname in WRITES_CELL} & cells
     return found.union(*(written_cells(each, cells) for each in code.co_consts if isinstance(each, types.CodeType)))
 
 
 def all_names(code: types.CodeType) -> set[str]:
-    """Names of globals, attributes and imports in the code, nested code included."""
+    """Return the names of globals, attributes and imports in the code, including nested code."""
     nested = [each for each in code.co_consts if isinstance(each, types.CodeType)]
     return set(code.co_names).union(*map(all_names, nested))
 
 
 def imports_in(code: types.CodeType) -> list[str]:
-    """The modules that the code imports when it runs, as ``importlib.import_module`` takes them."""
+    """Return the modules that the code imports at run time, as ``importlib.import_module`` takes them."""
     steps = list(instructions(code))
     found: set[str] = set()
     for k, each in enumerate(steps):
         if each.opname == "IMPORT_NAME":  # after the level and the list of names
             level = steps[k - 2].argval
-            path = each.argval.split(".")  # import a.b gives the function a, and by that a.b
+            path = each.argval.split(".")  # import a.b binds a, which leads to a.b
             found.update("." * level + ".".join(path[:n]) for n in range(1, len(path) + 1))
     return sorted(found)
 
@@ -220,18 +225,18 @@ def imports_in(code: types.CodeType) -> list[str]:
 
 
 class _Walk:
-    """One walk over everything reached, in an order that follows from the content alone."""
+    """One walk over everything reachable, in an order that depends only on the content."""
 
     def __init__(self) -> None:
         self.parts: dict[str, str] = {}
         self.packages: set[str] = set()
         self.unknown: list[str] = []
-        self.called: dict[int, str] = {}  # functions, classes and objects that have parts, by what labels call them
-        self.known: dict[int, str] = {}  # arrays and objects that were described before
-        self.entered: list[int] = []  # containers and objects that the walk is inside of
-        self.alive: list[Any] = []  # so that no two have one id
-        self.at = ""  # label of the present part
-        self.waiting: list[tuple[types.FunctionType, str]] = []  # functions that were met, to be looked into
+        self.called: dict[int, str] = {}  # functions, classes and objects with parts, with their names in labels
+        self.known: dict[int, str] = {}  # arrays and objects described before
+        self.entered: list[int] = []  # enclosing containers and objects
+        self.alive: list[Any] = []  # keeps objects alive, so that ids stay unique
+        self.at = ""  # label of the current part
+        self.waiting: list[tuple[types.FunctionType, str]] = []  # functions still to be inspected
 
     def part(self, label: str, name: str, value: Any, names: Set[str] = frozenset()) -> None:
         """Describe a value under a label; ``name`` is what the labels of its own parts call it.
@@ -244,7 +249,7 @@ class _Walk:
         try:
             module = isinstance(value, types.ModuleType)
             description = self.module(value, name, names) if module else self.describe(value, name)
-        except Exception as error:  # a class of the user's or of a library that does not let itself be looked at
+        except Exception as error:  # a class that cannot be inspected
             del self.entered[depth:]
             description = self.by_type(value, type(error).__name__)
         if len(description) > SHOWN and not isinstance(value, np.ndarray):
@@ -253,7 +258,7 @@ class _Walk:
         self.at = before
 
     def describe(self, value: Any, name: str | None = None) -> str:
-        """The value's content in words. With a name, an object's attributes become parts by themselves."""
+        """Return the content of a value in words. With a name, an object's attributes become separate parts."""
         kind = type(value)
         if kind in PLAIN:
             return repr(value)
@@ -285,7 +290,7 @@ class _Walk:
     # -- values
 
     def container(self, value: Any) -> str | None:
-        """A tuple, list, dictionary, set or array; None for anything else."""
+        """Describe a tuple, list, dictionary, set or array; return None for anything else."""
         kind = type(value)
         if kind in (tuple, list):
             return f"{kind.__name__} ({', '.join(map(self.describe, value))})"
@@ -306,7 +311,7 @@ class _Walk:
         return None
 
     def alone(self, value: Any) -> str:
-        """A description that does not depend on what else was met: of that which has no order."""
+        """Return a description that is independent of other parts, for members of unordered containers."""
         if type(value) in (str, int, float, bool, bytes, type(None)):
             return self.describe(value)
         walk = _Walk()
@@ -318,16 +323,16 @@ class _Walk:
         return f"{description} {sha256(json.dumps(walk.parts, sort_keys=True))[:32] if walk.parts else ''}".strip()
 
     def array(self, value: Any) -> str:
-        """Type, shape and content of an array; every NaN is the same."""
+        """Describe type, shape and content of an array; all NaNs are equal."""
         array = np.asarray(value)
         words = f"{array.dtype} array of shape {array.shape}"
         if array.dtype.names:
             fields = (f"{name}: {self.array(array[name])}" for name in array.dtype.names)
             return f"{words}, {sha256(', '.join(fields))[:32]}"
-        if array.dtype.kind in "OT" or array.dtype.char in "gG":  # pointers; long doubles, with bytes that mean nothing
+        if array.dtype.kind in "OT" or array.dtype.char in "gG":  # pointers; long doubles, which have padding bytes
             return f"{words}, {sha256(', '.join(map(self.describe, array.ravel().tolist())))[:32]}"
         if array.dtype.kind in "fc" and np.isnan(array).any():
-            array = np.where(np.isnan(array), np.array(np.nan, array.dtype), array)  # one NaN, of the many
+            array = np.where(np.isnan(array), np.array(np.nan, array.dtype), array)  # one bit pattern for all NaNs
         return f"{words}, {sha256(np.ascontiguousarray(array).tobytes())[:32]}"
 
     def remember(self, value: Any, describe: Any) -> str:
@@ -336,14 +341,14 @@ class _Walk:
         return self.known[id(value)]
 
     def thing(self, value: Any, name: str | None) -> str:
-        """An object of any other class: class, and state as pickle takes it."""
+        """Describe an object of any other class: its class, and its state as pickle takes it."""
         if isinstance(value, enum.Enum):
             return f"{type(value).__qualname__}.{value.name} = {self.describe(value.value)}"
         if hasattr(type(value), "__dlpack__") and not isinstance(value, np.ndarray):  # an array of JAX, Torch, CuPy
             return self.remember(value, lambda v: self.array(np.asarray(getattr(v, "detach", lambda: v)())))
         if is_numba_s(type(value)):
             return f"{type(value).__qualname__} {value}"
-        if any(map(is_numba_s, type(value).__mro__)):  # Pointer, or a user's
+        if any(map(is_numba_s, type(value).__mro__)):  # Pointer, or a user's type
             return f"{self.klass(type(value))} {value}"
         if name is None:
             return self.remember(value, self.state)
@@ -353,17 +358,17 @@ class _Walk:
         return self.state(value, name)
 
     def state(self, value: Any, name: str | None = None) -> str:
-        """An object's class and what ``pickle`` would write of it; with a name, a part for each attribute."""
-        if type(value).__module__.startswith("numba.typed"):  # which pickle does not take
+        """Describe an object's class and what ``pickle`` would write; with a name, a part for each attribute."""
+        if type(value).__module__.startswith("numba.typed"):  # not supported by pickle
             return (
                 f"{self.klass(type(value))} {self.describe(dict(value) if isinstance(value, Mapping) else list(value))}"
             )
         by_type = copyreg.dispatch_table.get(type(value))
         try:
             reduced = by_type(value) if by_type else value.__reduce_ex__(4)
-        except Exception as error:  # TypeError for files and handles; anything from a class of the user's
+        except Exception as error:  # TypeError for files and handles; any error from a user's class
             return self.by_type(value, type(error).__name__)
-        if isinstance(reduced, str):  # something that stands in a module under that name
+        if isinstance(reduced, str):  # a global of a module
             return f"{self.klass(type(value))} {self.edition(value, getattr(value, '__module__', None))} {reduced}"
         self.alive.append(reduced)
         made_by, arguments, state, items, pairs = (*reduced, None, None, None)[:5]
@@ -394,7 +399,7 @@ class _Walk:
     # -- functions
 
     def function(self, value: Any, name: str) -> str | None:
-        """A function of any kind; None for an object that can be called, which is described as any other."""
+        """Describe a function of any kind; return None for a callable object, which is described like any other."""
         if isinstance(value, types.MethodType):
             bound_to = self.describe(value.__self__, f"{name}'s object")
             return f"the method {self.describe(value.__func__, name)} of {bound_to}"
@@ -407,7 +412,7 @@ class _Walk:
             return self.python_function(value, name)
         if isinstance(value, np.ufunc):
             return self.ufunc(value)
-        if isinstance(value, np.vectorize):  # which keeps a cache beside these
+        if isinstance(value, np.vectorize):  # has a cache in addition
             options = [value.otypes, value.excluded, value.signature]
             return f"vectorize ({self.describe(value.pyfunc, name)}, {self.describe(options)})"
         if isinstance(value, BUILT_IN) or type(value).__name__ == "cython_function_or_method":
@@ -422,7 +427,7 @@ class _Walk:
         return f"{self.klass(type(value))} of {described}"
 
     def python_function(self, f: types.FunctionType, name: str) -> str:
-        """By name in a package; else it gets parts, in its turn."""
+        """Describe a function by name if it is in a package; otherwise queue it for inspection."""
         if id(f) in self.called:
             return f"the same as {self.called[id(f)]}"
         module, place = f.__globals__.get("__name__"), f.__code__.co_qualname
@@ -430,14 +435,14 @@ class _Walk:
         if package is not None:
             self.packages.add(package)
         by_name = package is not None and not is_written_at_run_time(f)
-        if not by_name or "<locals>" in place:  # a package's may hold the user's in its closure
+        if not by_name or "<locals>" in place:  # a package's function may have the user's in its closure
             self.alive.append(f)
             self.called[id(f)] = name = _unused(name, self.called.values())
             self.waiting.append((f, name))
         return f"{module}.{place}" if by_name else f"the function {name}"
 
     def look_into_functions(self) -> None:
-        """The parts of all functions that were met, and of those that are met by that."""
+        """Add the parts of all functions that were met, and of those met on the way."""
         while self.waiting:
             f, name = self.waiting.pop(0)
             code, names = f.__code__, all_names(f.__code__)
@@ -460,7 +465,7 @@ class _Walk:
                 self.part(f"the attribute `{key}` of {name}", key, f.__dict__[key], names)
 
     def globals_of(self, f: types.FunctionType, name: str, names: Set[str]) -> None:
-        """A part for each global that the function reads, and for what it takes of the modules that it imports."""
+        """Add a part for each global that the function reads, and for what it uses of the modules that it imports."""
         code, there = f.__code__, f.__globals__
         memory = names_in(code, WRITES_GLOBAL)
         for key in sorted(names_in(code, READS_GLOBAL)):
@@ -479,11 +484,11 @@ class _Walk:
                 continue
             try:
                 self.part(label, module, importlib.import_module(module, there.get("__package__")), names)
-            except Exception:  # as it would be at the call
+            except Exception:  # the call would fail, too
                 self.parts[label] = "nothing"
 
     def code(self, code: types.CodeType) -> str:
-        """The bytecode with its names and the contents of its constants."""
+        """Describe the bytecode with its names and the contents of its constants."""
         n = code.co_argcount + code.co_kwonlyargcount
         counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & ~HAS_DOCSTRING)
         words = [repr(counts), repr(code.co_varnames[:n]), code.co_exceptiontable.hex()]
@@ -499,7 +504,7 @@ class _Walk:
         return f"bytecode {sha256(chr(10).join(words))[:32]}"
 
     def built_in(self, value: Any) -> str:
-        """A function of C: by its name, and the object that it is bound to; one of the user's own by its library's file."""
+        """Describe a C function by its name and the object that it is bound to; a user's own by its library's file."""
         bound = getattr(value, "__self__", None)
         owner = getattr(value, "__objclass__", None) or (type(bound) if bound is not None else None)
         if owner is not None and not isinstance(bound, types.ModuleType):
@@ -508,7 +513,7 @@ class _Walk:
         return f"{self.edition(value, module)} {value.__name__}"
 
     def edition(self, value: Any, module: str | None) -> str:
-        """Module of something that is compiled, with its file's content where that is the user's."""
+        """Return the module of compiled code, with the content of its file if it is the user's."""
         package = package_of(module)
         if package is not None:
             self.packages.add(package)
@@ -527,7 +532,7 @@ class _Walk:
     # -- classes and modules
 
     def klass(self, cls: type) -> str:
-        """A class: by name, and if it is the user's own a part for each of its methods and attributes."""
+        """Describe a class by name; if it is the user's own, with a part for each of its methods and attributes."""
         package = package_of(cls.__module__)
         if package is not None:
             self.packages.add(package)
@@ -544,7 +549,7 @@ class _Walk:
         return name
 
     def module(self, module: types.ModuleType, alias: str = "", names: Set[str] = frozenset()) -> str:
-        """A module: by name; if it is the user's own, a part for each attribute with one of the names, else by its file."""
+        """Describe a module by name; if it is the user's own, with a part for each attribute in `names`, or by its file."""
         package = package_of(module.__name__)
         if package is not None:
             self.packages.add(package)
@@ -562,7 +567,7 @@ class _Walk:
 
 
 class _Empty:
-    """Stands for a global that is not there, and a closure cell that is not filled."""
+    """Stands for a missing global, or an empty closure cell."""
 
 
 def _is_empty(cell: types.CellType) -> bool:
@@ -580,7 +585,7 @@ def _ordered() -> type:
 
 
 def _python_text(value: Any) -> Any:
-    """The Python function inside a compiled or caching one: Numba's, JAX's, ``functools.lru_cache``; None if there is none."""
+    """Return the Python function inside a compiled or caching one (Numba, JAX, ``functools.lru_cache``), or None."""
     for path in ("py_func", "_dispatcher.py_func", "gufunc_builder.py_func", "_pyfunc"):
         inner = value
         for step in path.split("."):
@@ -591,15 +596,15 @@ def _python_text(value: Any) -> Any:
 
 
 def _options(dispatcher: Any) -> dict[str, Any]:
-    """How Numba compiles a function, as far as the user says it."""
+    """Return the options with which the user has Numba compile a function."""
     options = {**dispatcher.targetoptions, "locals": str(getattr(dispatcher, "locals", None))}
-    if not getattr(dispatcher, "_can_compile", True):  # for the given signatures only
+    if not getattr(dispatcher, "_can_compile", True):  # only for the given signatures
         options["signatures"] = str(dispatcher.signatures)
     return options
 
 
 def _members(key: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """What of a class's attribute may reach its results, with a suffix where it is several functions."""
+    """Yield the parts of a class attribute that may affect its results, with a suffix if there are several functions."""
     if isinstance(value, staticmethod | classmethod):
         yield "", value.__func__
     elif isinstance(value, property):
@@ -616,7 +621,7 @@ def _members(key: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _unused(label: str, taken: Any) -> str:
-    """The label, with a number where there is one like it."""
+    """Return the label, with a number if it is taken."""
     if label not in taken:
         return label
     k = 2
@@ -626,7 +631,7 @@ def _unused(label: str, taken: Any) -> str:
 
 
 def classes_in(name: str, value: Any) -> dict[str, type]:
-    """The classes of a kernel and of its dataclass fields, by label: a user may have derived their own."""
+    """Return the classes of a kernel and of its dataclass fields, by label: a user may have derived their own."""
     found = {f"the class of {name}": type(value)}
     if dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):

@@ -1,7 +1,8 @@
-"""Which functions these are: under what name their compiled code is kept for other processes.
+"""The identity of functions: the name under which their compiled code is cached for other processes.
 
-The name is a digest of all that the functions' values depend on (:mod:`refhmc.core.fingerprint`), and of the editions of the
-packages that they reach. refhmc's, Numba's and Python's are in the name of the folder (:mod:`refhmc.core.compile_cache`).
+It is a digest of everything that the functions' values depend on (:mod:`refhmc.core.fingerprint`), and of the versions of
+the packages that they use. The versions of refhmc, Numba and Python are in the name of the folder
+(:mod:`refhmc.core.compile_cache`).
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ NAMED_BY_THE_CACHE = {"python", "numba", "refhmc"}
 
 
 def identity_of(known: tuple) -> str | None:
-    """The digest; None if one cannot be looked into, or if somebody's text may call what the user's own code has told Numba of:
-    the fingerprint follows names."""
+    """Return the digest of functions, or None if one cannot be inspected.
+
+    Also None if a function may call what the user's own code has registered with Numba, because the fingerprint follows
+    names.
+    """
     found = fingerprint({"functions": by_identity(known)})
     all_refhmc = len(found.parts) == 1 and NAMED_BY_THE_CACHE.issuperset(found.packages)
     extending = set() if all_refhmc else {package_of(module) for module in extenders()}
@@ -31,7 +35,7 @@ def identity_of(known: tuple) -> str | None:
 
 
 def by_identity(known: Any) -> Any:
-    """Compiled functions in nested tuples by their ``identity``, where they have one."""
+    """Replace compiled functions in nested tuples by their ``identity``, if they have one."""
     if type(known) is tuple:
         return tuple(map(by_identity, known))
     identity = getattr(known, "identity", None) if isinstance(known, Dispatcher) else None
@@ -39,20 +43,22 @@ def by_identity(known: Any) -> Any:
 
 
 def identity_of_text(text: str, modules: Iterable[str]) -> str | None:
-    """Of functions that another library writes: what tells them apart, and the modules that write them or are in them.
-    None if one of these is the user's own, or one of those that tell Numba what to compile."""
+    """Return the identity of functions that another library generates, from their source and the modules involved.
+
+    Returns None if one of these modules, or one that extends Numba, is the user's own.
+    """
     packages = set(map(package_of, (*modules, *extenders())))
     return None if None in packages else with_editions(sha256(text), set(map(str, packages)))
 
 
 def with_editions(digest: str, packages: set[str]) -> str:
-    compiler = [numba.config.OPT, numba.config.BOUNDSCHECK]  # what the environment may ask of it
+    compiler = [numba.config.OPT, numba.config.BOUNDSCHECK]  # options from the environment
     editions = map(package_identity, sorted(packages - NAMED_BY_THE_CACHE))
     return sha256(json.dumps([digest, *map(str, compiler), *editions]))
 
 
 def identity_with(text: Any, parts: tuple) -> str | None:
-    """Of a function of refhmc's that closes over compiled ones, each with its own ``identity``; None where one has none."""
+    """Return the identity of a function of refhmc whose closure has compiled functions, or None if one has none."""
     identities = [getattr(part, "identity", None) for part in parts]
     if None in identities:
         return None

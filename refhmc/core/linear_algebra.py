@@ -1,4 +1,4 @@
-"""One thread of linear algebra: several wait for each other where chains are threads, and sums depend on their number."""
+"""Linear algebra with one thread: several would wait for each other in parallel chains, and sums depend on their number."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import threadpoolctl
 from refhmc.core.signals import held_back
 
 _lock = threading.Lock()
-_users = [0]  # blocks that are entered now, in all threads of the process
-_limits: list[tuple[Callable, int]] = []  # what sets a library's threads, and how many it is to have again
-_modules = [0]  # how many were loaded when libraries were limited last
+_users = [0]  # active blocks in all threads of the process
+_limits: list[tuple[Callable, int]] = []  # setter and original number of threads of each library
+_modules = [0]  # number of loaded modules at the last limit
 
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Limit NumPy's and SciPy's libraries to one thread in this process until the last of all such blocks is left.
+    """Limit NumPy's and SciPy's libraries to one thread in this process, until the last such block is left.
 
-    The number of threads of a BLAS belongs to the process. A block that restored it by itself would change the rounding of
-    chains that still run in another block. OpenMP's number belongs to the thread, and each block restores it.
+    The number of BLAS threads belongs to the process. A block that restored it alone would change the rounding of chains in
+    another block. The number of OpenMP threads belongs to the thread, and each block restores it.
     """
     libraries = controller(len(sys.modules))
     with held_back():
@@ -42,7 +42,7 @@ def _enter(libraries: threadpoolctl.ThreadpoolController) -> None:
         if not _users[0] or _modules[0] != len(sys.modules):  # a module may have loaded a library
             _modules[0] = len(sys.modules)
             for library in libraries.select(user_api="blas").lib_controllers:
-                # Where threadpoolctl lets one Python thread set OpenBLAS's number, it is not the last one to leave.
+                # threadpoolctl may let only one Python thread set OpenBLAS's number, which need not leave last.
                 set_threads = getattr(library, "_real_set_num_threads", library.set_num_threads)
                 _limits.append((set_threads, library.num_threads))
                 set_threads(1)
@@ -59,8 +59,8 @@ def _leave() -> None:
 
 @functools.lru_cache(maxsize=1)
 def controller(modules: int) -> threadpoolctl.ThreadpoolController:
-    """Return the controller of the libraries that are loaded.
+    """Return the controller of the loaded libraries.
 
-    To look for them takes milliseconds, so this is repeated only after modules, which load them, were imported.
+    The search takes milliseconds, so that it is repeated only after modules, which may load libraries, were imported.
     """
     return threadpoolctl.ThreadpoolController()

@@ -1,14 +1,14 @@
-"""Compiled code that stands by itself: what a function calls is in its own object code, and seen by nobody else.
+"""Self-contained compiled code: the callees of a function are in its own object code, hidden from others.
 
-LLVM copies the functions that f calls into f's module and optimises them there once more; those that it does not inline stay
-as copies, beside f. Numba gives such a copy the linkage of C++'s inline functions, of which a linker keeps the one it meets
-first, wherever it stands: they are taken to be alike. They are not, where sums may be reordered. The process that compiles
-has met each function by itself before it meets a copy; one that loads f from the cache has not. So the two added in another
-order. Here the copies are *internal*: f runs on its own, in every process, whatever was compiled or loaded before it.
+LLVM copies the functions that f calls into f's module and optimises them again. Callees that are not inlined remain as copies
+next to f. Numba gives such a copy the linkage of C++ inline functions: a linker keeps the first one it meets, assuming that
+all are equal. They are not if sums may be reordered. The process that compiles has met each function before it meets a copy;
+one that loads f from the cache has not. The two would then add in different orders. Here the copies are *internal*: f is
+independent of whatever was compiled or loaded before it, in every process.
 
-So a function that is only ever called by compiled code needs no machine code of its own, nor the wrappers through which Python
-and pointers call: it is a *part* (a third of the time of compiling the core). Compiled code copies parts alone: when LLVM makes
-object code of a function it rewrites the text for the processor, from which a caller would come out otherwise.
+A function that only compiled code calls needs no machine code of its own, and no wrappers for Python and pointers. It is a
+*part*, which takes a third of the compile time. Compiled code copies only parts: LLVM rewrites code for the processor when
+it generates object code, which would change a caller's result.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ COPY = Linkage.linkonce_odr
 
 
 def hide(module: Any, where: str) -> dict[str, str]:
-    """Make the copies in a module internal; by their new names their names before.
+    """Make the copies in a module internal, and return their old names by their new ones.
 
-    The loader knows all objects of the process together, and finds an internal function, too, by its name.
+    The loader knows all objects of the process, and finds internal functions by name, too.
     """
     copies = [f for f in module.functions if not f.is_declaration and f.linkage == COPY]
     names = {f"{f.name}.in.{where}": f.name for f in copies}
@@ -36,7 +36,7 @@ def hide(module: Any, where: str) -> dict[str, str]:
 
 
 class SelfContainedLibrary(JITCodeLibrary):
-    """The code of one function, its copies of others hidden; in what its callers copy they are copies again."""
+    """The code of one function with hidden copies of others; in its callers they are copies again."""
 
     def _finalize_final_module(self) -> None:
         self._hidden = hide(self._final_module, self._name)
@@ -52,9 +52,9 @@ class SelfContainedLibrary(JITCodeLibrary):
 
 
 class Flags(compiler.Flags):
-    """Numba's options of one compilation, which it compares 400 times for each function, compared fast."""
+    """Numba's options of one compilation, with a fast comparison, since Numba compares them 400 times per function."""
 
-    ALL_ALIKE = hash(compiler.Flags())  # Numba hashes the names of the options alone
+    ALL_ALIKE = hash(compiler.Flags())  # Numba hashes only the names of the options
 
     def __hash__(self) -> int:
         return self.ALL_ALIKE
@@ -62,12 +62,12 @@ class Flags(compiler.Flags):
     def __eq__(self, other: object) -> Any:
         if not isinstance(other, compiler.Flags):
             return NotImplemented
-        options = {*self._values, *other._values}  # of the others both have the default
+        options = {*self._values, *other._values}  # all others have their defaults
         return self is other or all(getattr(self, name) == getattr(other, name) for name in options)
 
 
 class SelfContained(Compiler):
-    """Numba's compiler, into a :class:`SelfContainedLibrary`."""
+    """Numba's compiler, with a :class:`SelfContainedLibrary`."""
 
     library: type[JITCodeLibrary] = SelfContainedLibrary
 
@@ -83,8 +83,11 @@ class SelfContained(Compiler):
 
 
 class LastLibrary(SelfContainedLibrary):
-    """The code of a function that compiled ones call by pointer or not at all: beside the object code, no text is kept for them
-    to copy, only the names of the functions that are seen, by which Numba finds them when the code is loaded."""
+    """The code of a function that compiled code calls only by pointer, or not at all.
+
+    Only object code is cached, without intermediate code for callers to copy. The names of the visible functions are kept,
+    by which Numba finds them when the code is loaded.
+    """
 
     def serialize_using_object_code(self) -> tuple:
         self._ensure_finalized()
@@ -95,13 +98,13 @@ class LastLibrary(SelfContainedLibrary):
 
 
 class Last(SelfContained):
-    """Numba's compiler, into a :class:`LastLibrary`."""
+    """Numba's compiler, with a :class:`LastLibrary`."""
 
     library = LastLibrary
 
 
 class WholeLibrary(LastLibrary):
-    """The code of one function and all that it calls, optimised together: what is constant in every call is known inside."""
+    """The code of one function and all its callees, optimised together, so that constants propagate into calls."""
 
     def _optimize_final_module(self) -> None:
         hide(self._final_module, self._name)
@@ -109,17 +112,17 @@ class WholeLibrary(LastLibrary):
 
 
 class Whole(SelfContained):
-    """Numba's compiler, into a :class:`WholeLibrary`."""
+    """Numba's compiler, with a :class:`WholeLibrary`."""
 
     library = WholeLibrary
 
 
 class PartLibrary(JITCodeLibrary):
-    """The code of one function as LLVM has it, optimised, for its callers to copy."""
+    """The optimised intermediate code of one function, for its callers to copy."""
 
     @classmethod
     def from_bitcode(cls, codegen: Any, name: str, bitcode: bytes) -> PartLibrary:
-        """What :meth:`serialize_using_object_code` of a library of that name gave."""
+        """Return the library that :meth:`serialize_using_object_code` serialized."""
         library = cls(codegen, name)
         library._final_module = parse_bitcode(bitcode)
         library._finalize_final_module()
@@ -130,12 +133,12 @@ class PartLibrary(JITCodeLibrary):
         return self._name, self._final_module.as_bitcode()
 
     def get_pointer_to_function(self, name: str) -> int:
-        """0, which says that there is no such function: nor is there."""
+        """Return 0, which means that there is no such function."""
         self._ensure_finalized()
         return 0
 
     def _finalize_final_module(self) -> None:
-        """Numba's, but that of what is here the engine gets the places of the environments only, which Numba then fills."""
+        """Finalize as Numba does, but pass only the places of the environments to the engine, which Numba fills."""
         self._finalize_dynamic_globals()
         self._verify_declare_only_symbols()
         names = [gv.name for gv in self._final_module.global_variables if gv.name.startswith("_ZN08NumbaEnv")]
@@ -145,7 +148,7 @@ class PartLibrary(JITCodeLibrary):
 
 
 class Part(SelfContained):
-    """Numba's compiler, into a :class:`PartLibrary`."""
+    """Numba's compiler, with a :class:`PartLibrary`."""
 
     library = PartLibrary
 

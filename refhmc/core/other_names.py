@@ -1,4 +1,4 @@
-"""What PyMC, Stan, NumPyro, BlackJAX and nutpie call the arguments of ``sample`` and the options of kernels: ours -> theirs."""
+"""Names in PyMC, Stan, NumPyro, BlackJAX and nutpie of the arguments of ``sample`` and the options of kernels."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ OF_A_KERNEL = {
     "n_steps": ("num_steps", "num_integration_steps", "path_steps"),
     "metric": ("mass_matrix", "inverse_mass_matrix", "inv_metric", "dense_mass", "scaling"),
 }
-# What is done otherwise here, or with the opposite meaning.
+# Arguments that refhmc handles differently, or with the opposite meaning.
 IN_OTHER_WAYS = {
-    "thin": "all draws are kept; take every k-th of the result, such as result.sel(draw=slice(None, None, k))",
-    "coords": "labels of axes belong to the model, as in refhmc.Model(..., dims=..., coords=...)",
-    "trace": "draws are in the result; store= a folder keeps them on the disk as they come",
-    "discard_tuned_samples": "it has the opposite meaning of save_warmup: save_warmup=True keeps warm-up",
-    "return_inferencedata": "the result is ArviZ's object, or with raw=True arrays",
-    "step": "the kernel is the second argument, as in sample(model, NUTS())",
+    "thin": "all draws are kept; select every k-th, such as result.sel(draw=slice(None, None, k))",
+    "coords": "labels of axes belong to the model: refhmc.Model(..., dims=..., coords=...)",
+    "trace": "draws are in the result; store=FOLDER writes them to disk during the run",
+    "discard_tuned_samples": "it has the opposite meaning of save_warmup; save_warmup=True keeps warm-up",
+    "return_inferencedata": "the result is an ArviZ object, or arrays with raw=True",
+    "step": "the kernel is the second argument: sample(model, NUTS())",
 }
 IN_OTHER_WAYS |= {"thinning": IN_OTHER_WAYS["thin"], "dims": IN_OTHER_WAYS["coords"]}
 
 
 def our_name(name: str) -> str:
-    """What another library's ``name`` is here; itself in lower case where no library is known to have it."""
+    """Return refhmc's name for another library's `name`, or `name` in lower case if it is unknown."""
     known = {word: ours for ours, words in (OF_SAMPLE | OF_A_KERNEL).items() for word in words}
     return known.get(name.lower(), name.lower())

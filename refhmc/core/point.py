@@ -1,8 +1,9 @@
-"""A point of phase space, with all that the next step needs to know there.
+"""A point of phase space, with everything that the next step needs there.
 
-A point is a (5, d) matrix: position, momentum, gradient of the log density, velocity M^-1 p, and in the first column of
-the last row the log density itself. A trajectory can so be taken up again at either end without evaluating the model twice.
-In an extended phase space (:mod:`refhmc.integrators.explicit_tao`) two more rows hold the copies of position and momentum.
+A point is a (5, d) matrix: position, momentum, gradient of the log density, velocity M^-1 p, and the log density itself in
+the first column of the last row. A trajectory can therefore be continued at either end without evaluating the model twice.
+In an extended phase space (:mod:`refhmc.integrators.explicit_tao`), two more rows contain the copies of position and
+momentum.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from refhmc.core.compiled import jit, jit_inline
 
 
 class Point(NamedTuple):
-    """Rows (d,); the log density is ``log_density[0]``."""
+    """Rows (d,) of a point; the log density is ``log_density[0]``."""
 
     q: Any
     p: Any
@@ -35,31 +36,31 @@ def as_point(z: np.ndarray) -> Point:
     return Point(z[0], z[1], z[2], z[3], z[4])
 
 
-# One row at a time: a loop over several rows at once has so many pairs that might overlap that it is not vectorised.
+# One row at a time: LLVM does not vectorise a loop over several rows, because many pairs might overlap.
 @jit_inline
 def copy_row(target: np.ndarray, source: np.ndarray) -> None:
-    """target <- source"""
+    """target <- source."""
     for i in range(source.shape[0]):
         target[i] = source[i]
 
 
 @jit_inline
 def add_row(target: np.ndarray, source: np.ndarray) -> None:
-    """target <- target + source"""
+    """target <- target + source."""
     for i in range(source.shape[0]):
         target[i] += source[i]
 
 
 @jit_inline
 def swap_rows(x: np.ndarray, y: np.ndarray) -> None:
-    """x <-> y"""
+    """x <-> y."""
     for i in range(x.shape[0]):
         x[i], y[i] = y[i], x[i]
 
 
 @jit
 def copy_state(target: np.ndarray, source: np.ndarray) -> None:
-    """Position, gradient and log density of a point; the momentum is not part of a chain's state."""
+    """Copy position, gradient and log density of a point; the momentum is not part of a chain's state."""
     copy_row(target[Q], source[Q])
     copy_row(target[GRADIENT], source[GRADIENT])
     target[LOG_DENSITY, 0] = source[LOG_DENSITY, 0]
@@ -67,7 +68,7 @@ def copy_state(target: np.ndarray, source: np.ndarray) -> None:
 
 @jit
 def copy_point(target: np.ndarray, source: np.ndarray) -> None:
-    """All rows of a point."""
+    """Copy all rows of a point."""
     for row in range(LOG_DENSITY):
         copy_row(target[row], source[row])
     target[LOG_DENSITY, 0] = source[LOG_DENSITY, 0]

@@ -1,8 +1,8 @@
-"""Numba's type of a pointer to a compiled function, with the address looked up once.
+"""Numba's type of a pointer to a compiled function, with a cached address.
 
-As Numba's own ``FunctionType`` a function goes from Python into compiled code only after its signature has been looked at
-and its compiled version asked for twice, each time: to enter the sampling loop with a chain's eleven takes 85 us, as long as
-a hundred draws of a small model. As a ``Pointer`` it keeps the address as an attribute from the first time on: 20 us.
+Numba's own ``FunctionType`` checks a function's signature and looks up its compiled version twice whenever it passes from
+Python to compiled code. Entering the sampling loop with a chain's eleven functions takes 85 us, as long as a hundred draws
+of a small model. A ``Pointer`` stores the address as an attribute at its first use, which takes 20 us.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from refhmc.core.fingerprint import sha256
 
 
 class Pointer(nb.FunctionType):
-    """To a function compiled for ``signature``; called as a ``FunctionType`` is."""
+    """A pointer to a function compiled for ``signature``; called as a ``FunctionType``."""
 
     @property
     def attribute(self) -> str:
-        """The name under which a function keeps the address that it has for this signature."""
+        """The attribute in which a function stores its address for this signature."""
         return f"address_{sha256(str(self.signature))[:16]}"
 
 
@@ -31,7 +31,7 @@ register_model(Pointer)(FunctionModel)
 
 @unbox(Pointer)
 def unbox_pointer(kind: Any, function: Any, c: Any) -> Any:
-    """The address that ``function`` keeps or, the first time, is given."""
+    """Return the address that ``function`` stores, or compute and store it at the first use."""
     builder, api = c.builder, c.pyapi
     found = cgutils.alloca_once(builder, api.pyobj)
     builder.store(api.object_getattr_string(function, kind.attribute), found)
@@ -51,14 +51,15 @@ def unbox_pointer(kind: Any, function: Any, c: Any) -> Any:
 
 
 def keep_address(function: Any, kind: Pointer) -> int:
-    """The address of a function for ``kind``, compiled if need be, kept with it. Raises TypeError for one that returns another
-    type, or is no function of Numba's."""
+    """Return the address of a function for ``kind``, compiled if necessary, and store it. Raises TypeError."""
     if not hasattr(function, "get_compile_result"):
-        raise TypeError(f"expected a function that Numba compiles, of the signature {kind.signature}, got {function!r}")
+        raise TypeError(
+            f"The function must be compiled by Numba, with the signature {kind.signature}; got {function!r}."
+        )
     found = function.get_compile_result(kind.signature)
     returned, wanted = found.signature.return_type, kind.signature.return_type
-    if returned != wanted:  # which Numba says itself from some version on
-        raise TypeError(f"mismatch of return type: {function!r} returns {returned}, expected {wanted}")
+    if returned != wanted:  # newer versions of Numba raise this themselves
+        raise TypeError(f"mismatch of return type: {function!r} must return {wanted}; got {returned}.")
     address = int(found.library.get_pointer_to_function(found.fndesc.llvm_func_name))
     setattr(function, kind.attribute, address)
     return address

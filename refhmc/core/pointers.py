@@ -1,8 +1,8 @@
-"""Pointers to compiled functions, within compiled code: who calls by one is not compiled together with the function.
+"""Pointers to compiled functions within compiled code, whose callers are not compiled together with the function.
 
-In the code stands a symbol, named after the function's identity (:mod:`refhmc.core.identity`), which the loader looks up in the
-process: code that another process kept finds the same function there. So the function is compiled, or loaded, before there is
-code that calls it. Of a function that has no identity the address itself stands in the code, which is then not kept.
+The code contains a symbol, named after the function's identity (:mod:`refhmc.core.identity`), which the loader looks up in
+the process. Code cached by another process finds the same function. The function is therefore compiled, or loaded, before
+code that calls it. For a function without identity, the code contains the address itself, and is not cached.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from refhmc.core.compiled import Entry
 from refhmc.core.identity import identity_of
 from refhmc.core.pointer_type import Pointer
 
-_functions: dict[str, Any] = {}  # those that symbols stand for: code that calls them may outlive whoever made it
+_functions: dict[str, Any] = {}  # functions behind symbols: code that calls them may outlive its creator
 _lock = threading.RLock()
 
 
 def by_address(function: Any, signature: Any = None) -> Any:
-    """A compiled function, of no arguments, that gives the pointer to another; an :class:`Entry` has a signature already."""
+    """Return a compiled function without arguments that returns the pointer to another; an :class:`Entry` has a signature."""
     if isinstance(function, Entry):
         function, signature = function.dispatcher, function.signature()
     if numba.config.DISABLE_JIT:
@@ -53,7 +53,7 @@ def by_address(function: Any, signature: Any = None) -> Any:
 
 
 def symbol_of(function: Any, signature: Any) -> str | None:
-    """The symbol that stands for a function in this process; None for one without identity, or that does not compile."""
+    """Return the symbol of a function in this process, or None if it has no identity or does not compile."""
     identity = identity_of((function, str(signature)))
     if identity is None:
         return None
@@ -62,14 +62,14 @@ def symbol_of(function: Any, signature: Any) -> str | None:
         if symbol not in _functions:
             try:
                 llvmlite.binding.add_symbol(symbol, address_of(function, signature))
-            except (NumbaError, UnsupportedBytecodeError):  # told to whoever compiles what calls it
+            except (NumbaError, UnsupportedBytecodeError):  # raised when a caller is compiled
                 return None
             _functions[symbol] = function
     return symbol
 
 
 def address_of(function: Any, signature: Any) -> int:
-    """That of the function itself; through Numba's wrapper for C, the other way, a long one takes twice the time."""
+    """Return the address of the function itself; calls through Numba's C wrapper take twice the time for long ones."""
     function.compile(signature)
     found = function.overloads[signature.args]
     return found.library.get_pointer_to_function(found.fndesc.llvm_func_name)

@@ -1,9 +1,9 @@
-"""Records of the compiled core: what crosses a pointer, by name.
+"""Records of the compiled core: named values that cross a pointer.
 
-Two kinds. A **record** is a handful of numbers that compiled code writes to: options, what is cached, counts, the statistics of
-a draw. It is a NumPy structured scalar, passed by reference, one word a pointer; ``one`` makes one. A **layout** names the
-rows of a stack of vectors (k, d) and of matrices (k, d, d): the rows are allotted here, one after another, so that two
-owners cannot overlap, and ``views`` gives them as a NamedTuple. Naming costs nothing: views that are not used are not made.
+There are two kinds. A **record** is a handful of numbers that compiled code writes: options, caches, counts, the statistics
+of a draw. It is a NumPy structured scalar, passed by reference as one word; ``one`` creates one. A **layout** names the rows
+of stacks of vectors (k, d) and matrices (k, d, d). The rows are allotted here one after another, so that two owners cannot
+overlap, and ``views`` returns them as a NamedTuple. Names cost nothing: unused views are not created.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REAL, WHOLE = np.float64, np.int64
 
 
 def record_type(fields: dict[str, Any], size: int | None = None) -> np.dtype:
-    """The type of a record with the given fields, each REAL, WHOLE or (REAL, (n,)), in ``size`` bytes if given."""
+    """Return the type of a record with these fields, each REAL, WHOLE or (REAL, (n,)), in ``size`` bytes if given."""
     kinds: Any = [(name, *kind) if isinstance(kind, tuple) else (name, kind) for name, kind in fields.items()]
     plain = np.dtype(kinds)
     if size is None:
@@ -34,21 +34,21 @@ def record_type(fields: dict[str, Any], size: int | None = None) -> np.dtype:
 
 
 def as_record(kind: np.dtype) -> np.dtype:
-    """The same, whose scalars are records already: an array of them becomes one by name in a third of the time."""
+    """Return the same type with scalars that are records, which speeds up access by name by a factor of three."""
     return np.dtype((np.record, kind))
 
 
 def one(kind: np.dtype) -> np.recarray:
-    """An array of one record of zeros; ``[0]`` is the record itself, which compiled code takes."""
+    """Return an array of one record of zeros; ``[0]`` is the record itself, which compiled code takes."""
     return np.zeros(1, kind).view(np.recarray)
 
 
 def records(array: np.ndarray, kind: np.dtype) -> np.recarray:
-    """``array``, whose last axis holds the numbers of one record each, as an array of records."""
+    """Return ``array``, whose last axis contains the numbers of one record each, as an array of records."""
     return np.ascontiguousarray(array).view(kind)[..., 0].view(np.recarray)
 
 
-# Of the metric, the solver, the integrator; set when they are put together.
+# Options of metric, solver and integrator, set when they are combined.
 OPTIONS = record_type(
     {
         "alpha": REAL,
@@ -61,26 +61,26 @@ OPTIONS = record_type(
         "omega": REAL,
         "cached": WHOLE,  # the generalised leapfrog keeps what does not change
         "n_substeps": WHOLE,
-        "substeps": (REAL, (5,)),  # parts of a step, of a composition
+        "substeps": (REAL, (5,)),  # fractions of a step, for a composition
         "n_discontinuous": WHOLE,
         "reads_density": WHOLE,  # a move of discontinuous HMC needs the full density
-        "drawn_parts": WHOLE,  # of a split model, whose order is drawn anew for each trajectory; 0: none is
-        "spares_energy": WHOLE,  # the energy at the end of a step costs evaluations that the step itself does not need
+        "drawn_parts": WHOLE,  # parts of a split model with a new random order per trajectory; 0: none
+        "spares_energy": WHOLE,  # the energy after a step costs evaluations that the step does not need
     }
 )
-# What is known at the metric's position. ``factorised``: 1, or 0, or minus the reason why it cannot be.
+# Cached values at the metric's position. ``factorised``: 1, 0, or minus the reason for a failure.
 CACHE = record_type(
     {
         "factorised": WHOLE,
         "has_log_density": WHOLE,
-        "has_force": WHOLE,  # what only forces need
+        "has_force": WHOLE,  # values that only forces need
         "log_density": REAL,
         "log_det_weight": REAL,  # 1/2 log det G = weight sum_i log scales_i
-        "pairs": WHOLE,  # of Anderson's history
+        "pairs": WHOLE,  # length of Anderson's history
     }
 )
-# Evaluations since they were last set to zero; ``fields`` those of (dH/dp, dH/dq). Of discontinuous HMC: densities, or
-# changes of one, without the gradient; moves tried; those turned back; the sum over the moves of min(1, exp(change)).
+# Evaluations since the last reset; ``fields`` counts (dH/dp, dH/dq). For discontinuous HMC: densities, or
+# changes of one, without gradients; attempted moves; reflected moves; the sum of min(1, exp(change)) over moves.
 COUNTERS = record_type(
     {
         "iterations": WHOLE,
@@ -94,8 +94,8 @@ COUNTERS = record_type(
         "passing": REAL,
     }
 )
-# Why there is no energy (0: there is); the largest residual of the solves and the largest reversal error; the condition of
-# the metric that the last momentum was drawn from. Of a way back: the iterations of the way there (0: the way back must not be
+# Reason for a missing energy (0: none); largest residual of the solves and largest reversal error; the condition of
+# the metric that the last momentum was drawn from. For a reverse step: the iterations of the forward step (0: it must not be
 # broken off), and whether it was broken off because it is bound to arrive. ``energy_spared``: the kernel does not ask for the
 # energy at the end of this step; what the step returns then is finite where the point is, and nothing else.
 STATUS = record_type(
@@ -110,10 +110,10 @@ STATUS = record_type(
     }
 )
 
-# Of a kernel. ``watched``: warm-up looks at the states at lengths up to ``longest`` (:mod:`refhmc.kernels.watched`).
-# ``keep_momentum``: the state has its momentum already. From ``updates`` on, of stochastic gradients: the updates made so far;
-# what :mod:`refhmc.kernels.stochastic_gradient` calls a and c; h^2 / eps (0: h = eps); b, gamma, T; the share of a cycle
-# without noise; whether lp is asked for.
+# Settings of a kernel. ``watched``: warm-up records states at lengths up to ``longest`` (:mod:`refhmc.kernels.watched`).
+# ``keep_momentum``: the state already has its momentum. From ``updates`` on, for stochastic gradients: the updates so far;
+# a and c of :mod:`refhmc.kernels.stochastic_gradient`; h^2 / eps (0: h = eps); b, gamma, T; the share of a cycle
+# without noise; whether lp is evaluated.
 SETTINGS = record_type(
     {
         "step_size": REAL,
@@ -137,14 +137,14 @@ SETTINGS = record_type(
         "evaluates_lp": WHOLE,
     }
 )
-# What NUTS sums up over the leaves of a trajectory; ``worst``: an energy error that is not finite.
+# Sums of NUTS over the leaves of a trajectory; ``worst``: an energy error that is not finite.
 TRAJECTORY = record_type({"n_leaves": WHOLE, "sum_accept": REAL, "lowest": REAL, "highest": REAL, "worst": REAL})
-# Progress goes out, and there comes in a stop, which ends a transition where it is, or a pause, which ends the loop after it.
-# ``divergences`` are those of draws; ``first``: iterations from a checkpoint; ``step_size``: of a kernel without blocks;
-# ``without_metric``: transitions of warm-up that met a metric that is not positive definite (counted outside compiled code).
-# ``looked``: the iteration after which warm-up last looked for a hopeless start. ``far_start``: the one after which the chain
-# began again from a better start; negative if that start was found and not taken; 0 otherwise.
-# Shared with the thread that watches: two cache lines a chain, so that chains do not slow each other down.
+# Output: progress. Input: a stop, which ends a transition immediately, or a pause, which ends the loop after it.
+# ``divergences``: after warm-up; ``first``: iterations from a checkpoint; ``step_size``: for a kernel without blocks;
+# ``without_metric``: warm-up transitions with a metric that is not positive definite (counted outside compiled code).
+# ``looked``: iteration after which warm-up last checked for a hopeless start. ``far_start``: iteration after which the chain
+# restarted from a better start; negative if that start was found but not used; 0 otherwise.
+# Shared with the monitoring thread: two cache lines per chain, so that chains do not slow each other down.
 CONTROL = record_type(
     {
         "stop": WHOLE,
@@ -165,19 +165,20 @@ CONTROL = record_type(
     },
     size=128,
 )
-# The same seen from Python, where it is a row of integers, or of floats for the step size.
+# The same in Python: a row of integers, or of floats for the step size.
 STOP, PAUSE, DRAWS_DONE, DIVERGENCES, GRADIENTS, SEARCH_FAILED, METRICS, CONTRACTIONS, DENSITIES = range(9)
 WARMUP_DIVERGENCES, FIRST, STEP_SIZE, WITHOUT_METRIC, LOOKED, FAR_START = range(9, len(CONTROL.names or ()))
 N_CONTROL = CONTROL.itemsize // 8
 
 
 class Layout:
-    """Rows of a stack by name: ``vectors`` and ``matrices`` are names, ``x[2]`` for two rows, after those of ``after``.
+    """Rows of a stack by name, placed after those of ``after``.
 
-    ``n_vectors`` and ``n_matrices`` are how many there are in all. Two compiled functions give them as a NamedTuple, a row (d,)
-    or (d, d), several (k, d): ``views(work)`` out of a metric's work, whose first two are the stacks, ``rows(vecs)``, where
-    there are vectors only, out of the stack. (For compiled text: from Python, call ``compiled.plain`` of them.) The NamedTuple
-    stays in the function that made it: its class is another one in code that comes from the cache, and is not recognised.
+    ``vectors`` and ``matrices`` are names; ``x[2]`` stands for two rows. ``n_vectors`` and ``n_matrices`` are the total
+    numbers. Two compiled functions return them as a NamedTuple of rows (d,) or (d, d), or of several (k, d). ``views(work)``
+    takes a metric's work, which starts with the two stacks. ``rows(vecs)`` takes the stack, if there are only vectors. (They
+    are for compiled code; from Python, call ``compiled.plain`` of them.) The NamedTuple must stay in the function that
+    created it: its class differs in cached code.
     """
 
     vectors: dict[str, str]
@@ -196,14 +197,14 @@ class Layout:
 
 
 def named(head: str, first: str, fields: dict[str, str]) -> Callable:
-    """The compiled function ``head`` that returns the NamedTuple of ``fields``."""
+    """Return the compiled function ``head`` that returns the NamedTuple of ``fields``."""
     names: dict[str, Any] = {"Views": collections.namedtuple("Views", tuple(fields))}  # type: ignore[misc]
     exec(f"def {head}:\n    {first}\n    return Views({', '.join(fields.values())})\n", names)
     return jit_template(names[head.partition("(")[0]])
 
 
 def allot(names: str, given: dict[str, str], start: int) -> tuple[dict[str, str], int]:
-    """Rows for ``names`` from ``start`` on, beside those ``given``: by name the index or slice, and the number of rows."""
+    """Return index or slice by name, adding ``names`` from row ``start`` on to those ``given``, and the number of rows."""
     rows = dict(given)
     for each in names.split():
         name, _, count = each.rstrip("]").partition("[")

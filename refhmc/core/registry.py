@@ -1,6 +1,6 @@
-"""Classes by the names they give themselves: what the command line, the protocol and the golden vectors call them.
+"""Classes by name, for the command line, the protocol and the golden vectors.
 
-A metric, an integrator or a kernel says ``name``; the ``__init__`` of its room, which imports it, needs to say no more.
+A metric, integrator or kernel defines ``name``. The ``__init__`` of its package imports it, and nothing else is needed.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-AUTO = "auto"  # a kernel's word for None, what it takes by itself
+AUTO = "auto"  # stands for None, the default of a kernel
 
 
 class Registry(dict[str, Any]):
-    """Name -> class. A hyphen stands for an underscore: "generalized-leapfrog" is "generalized_leapfrog"."""
+    """Classes by name. A hyphen stands for an underscore: "generalized-leapfrog" is "generalized_leapfrog"."""
 
     def __missing__(self, name: str) -> Any:
         if "-" not in name:
@@ -20,25 +20,25 @@ class Registry(dict[str, Any]):
         return self[name.replace("-", "_")]
 
     def made_alone(self) -> list[str]:
-        """The names of those that need no argument."""
+        """Return the names of the classes without required arguments."""
         return self.made_with()
 
     def made_with(self, *arguments: str) -> list[str]:
-        """The names of those that need no argument but these."""
+        """Return the names of the classes that require no arguments other than these."""
         return [name for name, kind in self.items() if set(required(kind)) <= set(arguments)]
 
 
 def registry(namespace: dict[str, Any]) -> Registry:
-    """Of the classes in a module's namespace that have a ``name``."""
+    """Return the classes in a module's namespace that have a ``name``."""
     classes = [each for each in namespace.values() if isinstance(each, type) and hasattr(each, "name")]
     return Registry({each.name: each for each in classes})
 
 
 def options(kind: Any) -> list[str]:
-    """The arguments that a class takes, in their order."""
+    """Return the arguments of a class, in order."""
     return [field.name for field in dataclasses.fields(kind)]
 
 
 def required(kind: Any) -> list[str]:
-    """Those of them that it cannot do without."""
+    """Return the required arguments of a class."""
     return [field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING]

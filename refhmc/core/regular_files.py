@@ -1,6 +1,6 @@
-"""Files of a folder that may come from a stranger: links are never followed.
+"""Files in a folder that may come from an untrusted source: links are never followed.
 
-An archive can hold a symbolic or hard link in place of any file. Opened for writing, such a link changes a file elsewhere.
+An archive can contain a symbolic or hard link instead of any file. Opened for writing, such a link changes a file elsewhere.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import IO, Any
 
 # A link and, on Windows, a junction, which Python does not report as a symbolic link.
 LINKS = tuple(getattr(stat, name, -1) for name in ("IO_REPARSE_TAG_SYMLINK", "IO_REPARSE_TAG_MOUNT_POINT"))
-COPY = "Copy the folder without links (cp -rL, after a look at what they point to) and use the copy"
+COPY = "Check what the links point to, copy the folder without links (cp -rL), and use the copy."
 
 
 class UnsafeFileError(OSError):
@@ -91,5 +91,5 @@ def _is_link(found: os.stat_result) -> bool:
 
 
 def _owners(folder: pathlib.Path) -> set[int]:
-    """Return the users whose files are accepted: this process and the folder's owner; none where files have no owners."""
+    """Return the users whose files are accepted: this process and the folder's owner, or none if files have no owners."""
     return {os.geteuid(), folder.stat().st_uid} if hasattr(os, "geteuid") else set()

@@ -1,7 +1,7 @@
-"""Ctrl-C and SIGTERM, held back where they must not interrupt.
+"""Ctrl-C and SIGTERM, delayed where they must not interrupt.
 
 Python raises KeyboardInterrupt between any two instructions of the main thread. In code that takes a lock, such as
-``threading.Event.wait`` or Zarr's, the lock can stay taken, and whoever wants it next waits forever.
+``threading.Event.wait`` or Zarr's, the lock can remain taken, and the next user waits forever.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-MOST = 2  # signals that one block holds back; the next one interrupts it
+MOST = 2  # signals that one block delays; the next one interrupts it
 
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Let a signal that comes in the block take effect after it. Do nothing outside the main thread.
+    """Delay signals that arrive in the block until it ends. Has no effect outside the main thread.
 
-    A third signal interrupts the block, so that a disk that does not answer cannot keep the process.
+    A third signal interrupts the block, so that an unresponsive disk cannot block the process.
     """
     handlers: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():

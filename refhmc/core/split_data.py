@@ -1,14 +1,14 @@
-"""How the parts of a split model (:mod:`refhmc.models.split`) lie in the one array of data that crosses a pointer.
+"""The layout of the parts of a split model (:mod:`refhmc.models.split`) in the single data array that crosses a pointer.
 
-A column of numbers: a table and then, one under another, its parts.
+The array is one column: a table, followed by the parts::
 
     entry 0                 M
-    entry 1 + m             where part m begins, m = 0, ..., M - 1; then where all ends
-    part m                  -k, the shape of its data, their numbers          k: which function the part has, 0, 1, ...
+    entry 1 + m             where part m starts, m = 0, ..., M - 1; then the end
+    part m                  -k, the shape of its data, their numbers          k: index of the part's functions, 0, 1, ...
 
-A slice that is one part serves the same functions as the data of that part alone.
+A slice with one part serves the same functions as the data of that part alone.
 
-An order of the parts lies in rows (k, d), d numbers to a row.
+An order of the parts is stored in rows (k, d), with d numbers per row.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from refhmc.core.compiled import jit, jit_inline
 from refhmc.core.randomness import uniform
 
-HEAD = 3  # entries of a part before its numbers
+HEAD = 3  # header entries of a part
 
 
 @jit
@@ -30,12 +30,12 @@ def number_of_parts(data: np.ndarray) -> int:
 
 @jit_inline
 def part_of(data: np.ndarray, m: int) -> np.ndarray:
-    """Part m."""
+    """Return part m."""
     return data[int(data[1 + m, 0]) : int(data[2 + m, 0])]
 
 
 def rows_of_order(order: Sequence[int], d: int) -> np.ndarray:
-    """Rows (k, d) with the order of the parts."""
+    """Return rows (k, d) with the order of the parts."""
     M = len(order)
     rows = np.zeros(-(-M // d) * d)
     rows[:M] = order
@@ -44,14 +44,16 @@ def rows_of_order(order: Sequence[int], d: int) -> np.ndarray:
 
 @jit
 def nth_part(rows: np.ndarray, k: int) -> int:
-    """Which part is the k-th, k = 0, ..., M - 1, in that order."""
+    """Return the k-th part in that order, k = 0, ..., M - 1."""
     return int(rows[k // rows.shape[1], k % rows.shape[1]])
 
 
 @jit
 def draw_order(randomness: tuple, M: int, rows: np.ndarray) -> None:
-    """A uniform permutation of M parts (Fisher and Yates), one uniform for each k = M - 1, ..., 1: entry floor(u (k + 1))
-    changes places with entry k."""
+    """Draw a uniform permutation of M parts (Fisher and Yates), with one uniform for each k = M - 1, ..., 1.
+
+    Entry floor(u (k + 1)) is swapped with entry k.
+    """
     d = rows.shape[1]
     for k in range(M):
         rows[k // d, k % d] = k
@@ -61,7 +63,7 @@ def draw_order(randomness: tuple, M: int, rows: np.ndarray) -> None:
 
 
 def stacked(parts: list[np.ndarray], kinds: list[int]) -> np.ndarray:
-    """The column of a table and the parts' data."""
+    """Return the column of a table and the parts' data."""
     M = len(parts)
     starts = M + 2 + np.concatenate([[0], np.cumsum([HEAD + part.size for part in parts])])
     heads = [[-float(kind), *part.shape] for kind, part in zip(kinds, parts, strict=True)]

@@ -1,20 +1,20 @@
 """The types that cross from Python into the compiled core.
 
-Each tuple that crosses a pointer is anonymous; a function that reads it gives it names in its first line. Each begins with
-something that is not a function, since versions of Numba differ in whether they take tuples of different functions.
+Each tuple that crosses a pointer is anonymous; the first line of a function that reads it assigns names. Each tuple starts
+with something that is not a function, because versions of Numba differ in whether they accept tuples of different functions.
 
-A **model** in the core is its data and four typed function pointers:
+A **model** in the core is its data and four typed function pointers::
 
-    data                                         one float64 matrix, laid out as the model likes
-    value_and_gradient(q, data, out) -> L(q)     writes dL/dq into out
+    data                                         one float64 matrix, with a layout chosen by the model
+    value_and_gradient(q, data, out) -> L(q)     writes dL/dq to out
     metric(q, data, out)                         Fisher metric, or the Hessian of L for SoftAbs
-    trace(q, data, M, out)                       out[n] = sum_ij M[i,j] d metric[i,j] / dq[n]
+    hessian_contraction(q, data, M, out)         out[n] = sum_ij M[i,j] d metric[i,j] / dq[n]
     change(q, data, j, x, L) -> L' - L           L' the log density with x for q_j (q itself for j = -1), L that of q
 
-(One array, because a call through a pointer pays for every word it passes. All chains read the same one, unless the model
-asks for ``room`` in it to write to: :class:`refhmc.Model`.)
+(One array, because each word passed through a pointer costs time. All chains read the same array, unless the model requests
+``room`` in it for writing: :class:`refhmc.Model`.)
 
-A **metric** is what it offers at a position (:mod:`refhmc.metrics.base`), four pointers:
+A **metric** consists of operations at a position (:mod:`refhmc.metrics.base`), four pointers::
 
     factorise(model, work) -> bool               G at the metric's position; False if it is not positive definite
     inverse_product(p, work, out)                out = G^-1 p
@@ -22,12 +22,12 @@ A **metric** is what it offers at a position (:mod:`refhmc.metrics.base`), four 
                                                  v = G^-1 p, and phi d(potential)/dq + tau d(kinetic energy)/dq
     draw(normals, work, p)                       p ~ N(0, G) from standard normals
 
-A **dynamics** is a kind (below), two pointers and the metric: ``refresh`` draws the momentum at a point
-(:mod:`refhmc.core.point`) from given standard normals, or leaves it, ``step`` moves the point by one step of the integrator.
-Both return the energy H of the point, NaN with the reason in ``status.failure`` where there is none.
+A **dynamics** is a kind (below), two pointers and the metric. ``refresh`` draws the momentum at a point
+(:mod:`refhmc.core.point`) from given standard normals, or keeps it. ``step`` moves the point by one step of the integrator.
+Both return the energy H of the point, or NaN with the reason in ``status.failure``.
 
-**Work** is what the metric keeps, stacks ``vecs`` (k, d) and ``mats`` (k, d, d), with the records options, cache, counters and
-status (:mod:`refhmc.core.records`). The integrator has rows of its own.
+**Work** is the memory of the metric, stacks ``vecs`` (k, d) and ``mats`` (k, d, d), with the records options, cache,
+counters and status (:mod:`refhmc.core.records`). The integrator has its own rows.
 """
 
 from __future__ import annotations
@@ -85,12 +85,12 @@ METRIC = nb.Tuple(
 REFRESH = Pointer(nb.float64(MODEL, METRIC, MATRIX, VECTOR, nb.boolean, WORK))
 STEP = Pointer(nb.float64(MODEL, METRIC, MATRIX, nb.float64, WORK, MATRIX))
 
-# Kinds of dynamics. JUMPING: the momentum is that of discontinuous HMC (:mod:`refhmc.metrics.laplace`).
+# Kinds of dynamics. JUMPING: with the momentum of discontinuous HMC (:mod:`refhmc.metrics.laplace`).
 SMOOTH, JUMPING = range(2)
 DYNAMICS = nb.Tuple((nb.int64, REFRESH, STEP, METRIC))
 RANDOMNESS = nb.Tuple((nb.npy_rng, VECTOR, INTEGERS))
 WORKSPACE = nb.Tuple((STACK, STACK, VECTOR, MATRIX, TRAJECTORY, WORK))
-# Takes the other coordinates of a full position over into the data of a conditional (:mod:`refhmc.models.conditionals`).
+# Copies the other coordinates of a full position to the data of a conditional (:mod:`refhmc.models.conditionals`).
 CONDITION = Pointer(nb.void(VECTOR, DATA))
 # transition(dynamics, model, workspace, randomness, settings, stats, control) -> outcome
 TRANSITION = Pointer(nb.int64(DYNAMICS, MODEL, WORKSPACE, RANDOMNESS, SETTINGS, STATS_ROW, CONTROL))
@@ -129,7 +129,7 @@ class Dynamics(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """``points`` (k, rows, d), ``tree`` (k, rows, d), ``normals`` (d,), ``own``: the integrator's rows."""
+    """``points`` (k, rows, d), ``tree`` (k, rows, d), ``normals`` (d,), and ``own``, the integrator's rows."""
 
     points: Any
     tree: Any

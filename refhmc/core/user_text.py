@@ -1,9 +1,9 @@
-"""A user's function as Numba can compile it: its text, with the plain functions that it calls compiled too.
+"""A user's function in the form that Numba can compile: its source, with the plain functions that it calls compiled, too.
 
-Numba compiles a function that calls others only where these have been compiled. Here a plain function among a function's
-globals and closure cells, or in the user's modules that it names, gets a compiled one in its place, and so on down; what Numba
-knows by itself, such as ``np.sum``, stays. A ``functools.partial`` becomes a function that reads the values it binds. Objects
-with ``__call__`` and bound methods carry state that compiled code cannot see: they run as Python.
+Numba compiles a function that calls others only if these are compiled. Here, plain functions among the globals and closure
+cells of a function, or in the user's modules that it names, are replaced by compiled ones, recursively. What Numba supports
+itself, such as ``np.sum``, are kept. A ``functools.partial`` becomes a function that reads the bound values. Objects with
+``__call__`` and bound methods have state that compiled code cannot see; they run as Python.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from refhmc.core.fingerprint import package_of
 
 
 class WithoutData:
-    """A function of the position alone, ``f(q)``, ``f(q, out)``, ``f(q, M)`` or ``f(q, M, out)``, called as others are."""
+    """A function of the position alone, ``f(q)``, ``f(q, out)``, ``f(q, M)`` or ``f(q, M, out)``, called like the others."""
 
     def __init__(self, function: Callable) -> None:
         self.function = function
@@ -32,7 +32,7 @@ class WithoutData:
 
 
 def compilable(function: Any) -> Any:
-    """``function`` for :func:`jit_anew`, or compiled. Raises Numba's UnsupportedError for what is no function of its own."""
+    """Return `function` for :func:`jit_anew`, or compiled. Raises Numba's UnsupportedError unless it is a plain function."""
     if hasattr(function, "py_func"):
         return function
     if isinstance(function, functools.partial):
@@ -49,7 +49,7 @@ def _kind(function: Any) -> str:
 
 
 def with_compiled_callees(function: types.FunctionType) -> types.FunctionType:
-    """The same text, calling compiled functions in the place of plain ones; the function itself where it calls none."""
+    """Return the same source calling compiled functions, or the function itself if it calls none."""
     done: dict[int, Any] = {}
     text, calls = _copy(function)
     for put, callee in calls:
@@ -58,10 +58,10 @@ def with_compiled_callees(function: types.FunctionType) -> types.FunctionType:
 
 
 def _compiled(callee: types.FunctionType, done: dict[int, Any]) -> Any:
-    """``done``: what was compiled in the place of which function, by its ``id``."""
+    """Return the compiled function; `done` has those compiled before, by ``id`` of the original."""
     if id(callee) not in done:
         text, calls = _copy(callee)
-        # Before its callees are looked at, of which it may be one.
+        # Before its callees, because it may be recursive.
         done[id(callee)] = numba.njit(nogil=True, error_model="numpy")(text)
         for put, each in calls:
             put(_compiled(each, done))
@@ -69,7 +69,7 @@ def _compiled(callee: types.FunctionType, done: dict[int, Any]) -> Any:
 
 
 def _copy(function: types.FunctionType) -> tuple[types.FunctionType, list[tuple[Callable, types.FunctionType]]]:
-    """The text with names and cells of its own, and each plain function that it calls, with what puts another in its place."""
+    """Return a copy with its own globals and cells, and each plain callee with a function that replaces it."""
     names: dict[str, Any] = dict(function.__globals__)
     cells = list(function.__closure__ or ())
     calls: list[tuple[Callable, types.FunctionType]] = []
@@ -95,7 +95,7 @@ def _is_module_of_user(value: Any) -> bool:
 
 
 def _copy_of_module(module: types.ModuleType, code: types.CodeType, calls: list, done: dict) -> types.ModuleType:
-    """With what the text calls of it put into ``calls``, as :func:`_copy` does; ``done``: the copies by the modules' ``id``."""
+    """Return a copy of a module, adding its callees to `calls` as :func:`_copy` does; `done` has earlier copies by ``id``."""
     if id(module) in done:
         return done[id(module)]
     copy = done[id(module)] = types.ModuleType(module.__name__)
@@ -110,13 +110,13 @@ def _copy_of_module(module: types.ModuleType, code: types.CodeType, calls: list,
 
 
 def _names_in(code: types.CodeType) -> list[str]:
-    """Names of globals and attributes in the text and in the functions written within it."""
+    """Return the names of globals and attributes in the code and in nested functions."""
     within = [each for each in code.co_consts if isinstance(each, types.CodeType)]
     return sorted({*code.co_names, *(name for each in within for name in _names_in(each))})
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether it is a function in Python that Numba does not know."""
+    """Return whether a value is a Python function that Numba does not support itself."""
     if not isinstance(value, types.FunctionType):
         return False
     try:
@@ -134,7 +134,7 @@ def _content(cell: types.CellType) -> Any:
 
 
 def _bound(given: functools.partial) -> Callable:
-    """``partial(f, *first, **named)`` as a function of what is left, its values read from the closure."""
+    """Return ``partial(f, *first, **named)`` as a function of the remaining arguments, with bound values in its closure."""
     f: Any = compilable(given.func)
     f = f if hasattr(f, "py_func") else jit_anew(f)
     text = f.py_func
@@ -143,7 +143,7 @@ def _bound(given: functools.partial) -> Callable:
     names = text.__code__.co_varnames[: text.__code__.co_argcount]
     values = dict(zip(names, given.args, strict=False)) | given.keywords
     left = [name for name in names if name not in values]
-    # The one way to a function with so many arguments of these names.
+    # exec is the only way to a function with these argument names.
     scope: dict[str, Any] = {"f": f, **{f"bound_{name}": value for name, value in values.items()}}
     arguments = ", ".join(f"bound_{name}" if name in values else name for name in names)
     exec(f"def text({', '.join(left)}):\n    return f({arguments})", scope)

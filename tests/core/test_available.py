@@ -1,4 +1,4 @@
-"""What a process may still take, in trees of files as Linux has them; and on this machine."""
+"""Memory available to a process, in file trees as on Linux, and on this machine."""
 
 from __future__ import annotations
 
@@ -98,12 +98,12 @@ def test_version_1(tmp_path):
     assert available(tmp_path) == 50 * MiB
 
 
-def test_files_that_cannot_be_read_are_no_limit(tmp_path):
+def test_unreadable_files_are_not_limits(tmp_path):
     machine(tmp_path, 4000, "rubbish\n0::/\n", "35\n\n" + VERSION_2.format(top="/") + "7 - cgroup2\n")
     put(tmp_path / "sys/fs/cgroup", **{"memory.max": "", "memory.current": "x"})
     assert available(tmp_path) == 4000 * MiB
 
 
-def test_this_machine_says_something(tmp_path):
+def test_this_machine_has_a_limit(tmp_path):
     assert 2**20 < available() < 2**50
     assert 2**20 < available(tmp_path) < 2**50  # without /proc, as on other systems

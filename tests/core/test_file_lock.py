@@ -1,4 +1,4 @@
-"""One process holds a lock; another is refused with the holder's name, and gets it however the holder ends."""
+"""A lock held by one process rejects another with the holder's name, and is released however the holder ends."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def holder(tmp_path):
 
 
 @pytest.mark.parametrize("end", ["in order", "killed"])
-def test_a_second_process_is_refused_until_the_first_ends(end, holder, tmp_path):
+def test_second_process_is_rejected_until_the_first_ends(end, holder, tmp_path):
     lock = FileLock(tmp_path / "lock")
     for _ in range(3):
         with pytest.raises(HeldError, match=f"^process {holder.pid} on .* since "):
@@ -63,8 +63,8 @@ def test_two_locks_of_one_process_exclude_each_other(tmp_path):
     one.release()  # which does not hold it: nothing happens
 
 
-def test_a_lock_whose_file_was_removed_meanwhile_is_taken_anew(tmp_path, monkeypatch):
-    """Its holder lets go between our opening the file and our locking it: what we locked is no longer the file there."""
+def test_lock_whose_file_was_removed_is_taken_again(tmp_path, monkeypatch):
+    """The holder releases it between opening and locking: the locked file is no longer the one at the path."""
     first, path = FileLock(tmp_path / "lock"), tmp_path / "lock"
     first.acquire()
     lock, tries = file_lock._lock, []
@@ -104,7 +104,7 @@ def test_a_forked_process_does_not_keep_the_lock(tmp_path):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_who_waits_has_the_lock_when_its_holder_lets_go(holder, tmp_path):
+def test_waiting_process_gets_the_released_lock(holder, tmp_path):
     lock = FileLock(tmp_path / "lock")
     with pytest.raises(HeldError):
         lock.acquire(patience=0.05)
@@ -116,7 +116,7 @@ def test_who_waits_has_the_lock_when_its_holder_lets_go(holder, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_system_without_locks_is_told_of(tmp_path, monkeypatch):
+def test_file_system_without_locks_is_reported(tmp_path, monkeypatch):
     def none(file):
         raise OSError(errno.ENOTSUP, "Operation not supported")
 

@@ -170,7 +170,7 @@ CASES = [(label, *case) for label, cases in CHANGED.items() for case in cases]
 
 
 @pytest.mark.parametrize(("label", "text", "old", "new"), CASES, ids=[f"{c[0]}-{k}" for k, c in enumerate(CASES)])
-def test_a_change_is_seen_and_named(label, text, old, new):
+def test_changes_are_detected_and_named(label, text, old, new):
     assert text.count(old) >= 1
     changed = new.join(text.rsplit(old, 1)) if label != "the code of log_density" else text.replace(old, new)
     before, again, after = parts(text), parts(text), parts(changed)
@@ -208,7 +208,7 @@ def test_a_change_is_seen_and_named(label, text, old, new):
          "rng = np.random.default_rng(2)\ndef log_density(q, data): return log, lock, rng"),
     ],
 )  # fmt: skip
-def test_what_does_not_matter_is_not_seen(first, second):
+def test_irrelevant_changes_are_ignored(first, second):
     one, other = parts(first), parts(second, name="__main__", file="there.py")
     if "= ..." in second:  # a default does matter
         assert differences(one.parts, other.parts) == ["the default of `data` in log_density is only there (Ellipsis)"]
@@ -217,7 +217,7 @@ def test_what_does_not_matter_is_not_seen(first, second):
         assert not one.unknown
 
 
-def test_what_cannot_be_looked_into_is_named_and_does_not_change():
+def test_uninspectable_parts_are_named_and_stable():
     text = """
         import io, sys
         class Odd:
@@ -232,7 +232,7 @@ def test_what_cannot_be_looked_into_is_named_and_does_not_change():
     assert "0x" not in json.dumps(one.parts)
 
 
-def test_what_a_function_assigns_to_is_said_to_change():
+def test_assigned_globals_are_marked_as_changing():
     known = parts("""
         table, count = None, 0
         def make(n):
@@ -446,7 +446,7 @@ def test_two_values_have_one_fingerprint_if_and_only_if_they_are_the_same(a, b):
     assert fingerprint({"x": a}) == fingerprint({"x": copy.deepcopy(a)})
 
 
-def test_what_contains_itself_ends():
+def test_recursive_containers_end():
     def around(n, value):
         ring: list = [value]
         for _ in range(n):
@@ -549,7 +549,7 @@ def test_a_model_of_refhmc_has_one_fingerprint_before_and_after_it_is_evaluated(
 
 
 @pytest.mark.sweep
-def test_an_equation_of_the_users_is_part_of_the_model():
+def test_a_users_equation_is_part_of_the_model():
     text = """
         def rhs(t, x, theta, out): out[0] = theta[0] * x[0] * RATE
         def jacobian(t, x, theta, out): out[0, 0], out[0, 1] = theta[0] * RATE, x[0] * RATE
@@ -584,7 +584,7 @@ def test_a_block_of_a_model_is_known_by_the_model_the_block_and_the_values_held(
     assert found.startswith("the values held differs")
 
 
-def test_what_a_package_writes_as_it_runs_is_known_by_its_text_and_its_globals():
+def test_code_generated_by_a_package_is_inspected():
     """As PyTensor writes a function of each graph, all of one name, in a module of its own."""
 
     def written(text="x + c", c=1.0):

@@ -1,4 +1,4 @@
-"""What is compiled of a user's functions is kept for later processes, under a name of all that it depends on."""
+"""Code compiled from a user's functions is cached under a name of everything that it depends on."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PLAIN = {"globals": "scale = 2.0", "helper": "scale * x", "slope": "scale"}
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """A cache of this test's own."""
+    """Use a cache for this test only."""
     monkeypatch.setenv("REFHMC_CACHE_DIR", str(tmp_path / "cache"))
     cache_directory.cache_clear()
     forget_process()
@@ -45,7 +45,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def forget_process():
-    """As in a new process: nothing compiled is remembered."""
+    """Forget all compiled code, as in a new process."""
     for each in vars(binding).values():
         if hasattr(each, "cache_clear"):
             each.cache_clear()
@@ -58,7 +58,7 @@ def model_of(data=Y, **words):
 
 
 def from_cache(model, q=0.3):
-    """Whether all was loaded; the values are those of the text as Python."""
+    """Return whether everything was loaded; the values agree with plain Python."""
     forget_process()
     before = len(compiled.log)
     value, slope = model.log_density([q]), model.gradient([q])
@@ -71,7 +71,7 @@ def from_cache(model, q=0.3):
     return loaded.pop()
 
 
-def test_the_same_text_is_loaded():
+def test_code_of_the_same_source_is_loaded():
     assert not from_cache(model_of())
     assert from_cache(model_of())
     assert from_cache(model_of(data=Y + 1))  # the values of the data are no part of the code
@@ -88,7 +88,7 @@ def test_the_same_text_is_loaded():
         swept({"globals": "scale = 3.0\nhelp = njit(lambda x: 3.0 * x)", "helper": "help(x)", "slope": "3.0"}),
     ],
 )
-def test_what_its_values_depend_on_is_in_its_name(words):
+def test_changed_dependencies_are_compiled_again(words):
     assert not from_cache(model_of())
     assert not from_cache(model_of(**words))
     assert from_cache(model_of(**words))
@@ -104,7 +104,7 @@ def test_code_with_an_address_in_it_is_not_kept():
 
 
 @pytest.mark.sweep
-def test_what_runs_as_python_within_compiled_code_is_not_kept():
+def test_python_within_compiled_code_is_not_cached():
     """It may read names of its module, which another process may not have."""
     boxed = "@njit\ndef boxed(x):\n    with objmode(v='float64'):\n        v = 2.0 * x\n    return v\n"
     words = {"globals": f"from numba import objmode\nscale = 2.0\n{boxed}", "helper": "boxed(x)"}
@@ -113,7 +113,7 @@ def test_what_runs_as_python_within_compiled_code_is_not_kept():
 
 
 @pytest.mark.sweep
-def test_what_returns_the_wrong_shape_is_refused_each_time():
+def test_wrong_return_shape_is_rejected_each_time():
     for _ in range(2):
         forget_process()
         model = refhmc.Model(1, model_of()._functions["log_density"], lambda q, y: np.ones((1, 1)), data=Y)
@@ -121,7 +121,7 @@ def test_what_returns_the_wrong_shape_is_refused_each_time():
             model.gradient([0.3])
 
 
-def test_those_used_last_are_left(tmp_path):
+def test_recently_used_files_are_kept(tmp_path):
     for k in range(6):
         (tmp_path / f"{k}").touch()
         os.utime(tmp_path / f"{k}", (k, k))
@@ -130,7 +130,7 @@ def test_those_used_last_are_left(tmp_path):
 
 
 @pytest.mark.sweep
-def test_only_so_many_are_left(folder, monkeypatch):
+def test_number_of_cached_files_is_limited(folder, monkeypatch):
     monkeypatch.setattr(compile_cache, "MOST", 3)
     for scale in range(3):
         from_cache(model_of(globals=f"scale = {scale + 1}.0"))
@@ -200,13 +200,13 @@ def test_another_process_makes_the_same_draws(folder):
         "print(hashlib.sha256(r.draws.tobytes()).hexdigest(), all(each.from_cache for each in compiled.log))\n"
     )
     (folder / "run.py").write_text(text, encoding="utf-8")
-    told = [
+    printed = [
         subprocess.run([sys.executable, str(folder / "run.py")], capture_output=True, text=True, check=True).stdout
         for _ in range(2)
     ]
-    (first, compiled_anew), (second, loaded) = map(str.split, told)
+    (first, compiled_first), (second, loaded) = map(str.split, printed)
     assert first == second
-    assert (compiled_anew, loaded) == ("False", "True")
+    assert (compiled_first, loaded) == ("False", "True")
 
 
 ODE = """
@@ -236,13 +236,13 @@ print(values, all(each.from_cache for each in compiled.log))
 
 @pytest.mark.sweep
 def test_an_ode_is_loaded_in_another_process(folder):
-    """Its right-hand side, the solver around it and the posterior; another text or another global is compiled anew."""
-    told = {}
+    """Right-hand side, solver and posterior are loaded; another source or global is compiled again."""
+    printed = {}
     for run, words in enumerate(({}, {}, {"scale": 1.5}, {"text": "x[0]"}, {"scale": 1.5})):
         (folder / "ode.py").write_text(ODE.format(**{"scale": 1.0, "text": "t", **words}), encoding="utf-8")
         done = subprocess.run([sys.executable, str(folder / "ode.py")], capture_output=True, text=True, check=True)
-        told[run] = done.stdout.rpartition("]")[::2]
-    values, loaded = zip(*told.values(), strict=True)
+        printed[run] = done.stdout.rpartition("]")[::2]
+    values, loaded = zip(*printed.values(), strict=True)
     assert [each.strip() for each in loaded] == ["False", "True", "False", "False", "True"]
     assert values[0] == values[1] == values[3]
     assert values[2] == values[4] != values[0]

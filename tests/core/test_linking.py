@@ -129,7 +129,7 @@ print(sum(not f.is_declaration for f in parse_bitcode(text).functions))
 
 
 @pytest.mark.sweep
-def test_of_what_python_alone_calls_the_object_code_is_kept(tmp_path):
+def test_object_code_is_cached_for_functions_called_only_by_python(tmp_path):
     """Not the text, which its callers would copy; and it runs when it is loaded."""
     (tmp_path / "entry.py").write_text(ENTRY)
     assert [python(tmp_path / "cache", tmp_path / "entry.py").split() for _ in range(2)] == [
@@ -176,7 +176,7 @@ def libraries(dispatcher):
 
 
 @compiles
-def test_what_compiled_code_calls_is_a_part_until_python_calls_it():
+def test_callees_of_compiled_code_are_parts_until_python_calls_them():
     quarter = jit_anew(lambda x: halved(halved(x)))
     assert quarter(3.0) == 0.75
     assert libraries(halved) == []
@@ -189,7 +189,7 @@ def test_what_compiled_code_calls_is_a_part_until_python_calls_it():
 
 
 @compiles
-def test_of_a_whole_that_is_there_compiled_code_calls_a_part():
+def test_compiled_code_calls_a_part_although_the_whole_is_compiled():
     """With the type that was declared, which the text by itself does not say."""
     one = jit_anew(lambda x: 1)
     one.compile(nb.float64(nb.float64))
@@ -249,7 +249,7 @@ def test_a_part_is_kept_and_loaded(tmp_path):
 
 @compiles
 def test_a_pointer_s_address_is_looked_up_once(monkeypatch):
-    """Also of a function that is handed over by itself and by several callers; one of a wrong type is refused each time."""
+    """Also of a function that is handed over by itself and by several callers; one of a wrong type is rejected each time."""
     double, real = jit_anew(lambda x: 2.0 * x), Pointer(nb.float64(nb.float64))
     callers = [numba.njit(nb.float64(real, nb.float64))(f) for f in (lambda f, x: f(x), lambda f, x: 1.0 + f(f(x)))]
     silence_experimental()
@@ -264,11 +264,11 @@ def test_a_pointer_s_address_is_looked_up_once(monkeypatch):
     for _ in range(2):
         with pytest.raises(TypeError, match="mismatch of return type"):
             callers[0](whole, 3.0)
-    with pytest.raises(TypeError, match="expected a function that Numba compiles, of the signature .*, got <built-in"):
+    with pytest.raises(TypeError, match="compiled by Numba, with the signature .* got <built-in"):
         keep_address(abs, real)
 
 
-def test_options_are_equal_where_numba_finds_them_equal():
+def test_options_are_equal_if_numba_finds_them_equal():
     """Numba's own are the oracle: set, left at their default, and set to their default."""
     several = [compiler.Flags() for _ in range(5)]
     several[1].nrt = several[4].nrt = True

@@ -1,4 +1,4 @@
-"""Compiled code finds a function by the pointer: by a symbol, with which it is kept, or by the address itself."""
+"""Compiled code finds a function by a symbol, with which it is cached, or by its address."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIGNATURE = nb.float64(nb.float64)
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """A cache of this test's own."""
+    """Use a cache for this test only."""
     monkeypatch.setenv("REFHMC_CACHE_DIR", str(tmp_path / "cache"))
     cache_directory.cache_clear()
     yield tmp_path
@@ -28,7 +28,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def through_pointer(inner):
-    """x -> inner(x) + 1, compiled as a user's function is, and whether it was loaded."""
+    """Return x -> inner(x) + 1, compiled like a user's function, and whether it was loaded."""
     pointer = by_address(inner, SIGNATURE)
 
     def text(x):
@@ -45,13 +45,13 @@ def times(scale):
     return jit_anew(lambda x: scale * x)
 
 
-def test_what_it_points_to_is_in_the_name_of_the_code():
+def test_pointer_target_is_in_the_name_of_the_code():
     for scale, known in ((2.0, False), (2.0, True), (3.0, False), (2.0, True), (3.0, True)):
         outer, loaded = through_pointer(times(scale))
         assert (outer(5.0), loaded) == (5 * scale + 1, known)
 
 
-def test_a_function_that_cannot_be_looked_into_has_no_symbol_and_its_callers_are_not_kept():
+def test_callers_of_a_function_without_identity_are_not_cached():
     foreign = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(lambda x: 4 * x)
     inner = jit_anew(lambda x: foreign(x))
     assert symbol_of(inner, SIGNATURE) is None
@@ -61,7 +61,7 @@ def test_a_function_that_cannot_be_looked_into_has_no_symbol_and_its_callers_are
     assert not folder.exists() or not list(folder.glob("*.nbc"))
 
 
-def test_what_does_not_compile_is_told_where_it_is_called():
+def test_compile_errors_are_raised_at_the_call():
     inner = jit_anew(lambda x: x.nothing)
     assert symbol_of(inner, SIGNATURE) is None
     with pytest.raises(numba.core.errors.TypingError):

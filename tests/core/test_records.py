@@ -1,4 +1,4 @@
-"""Records and layouts of the compiled core; its text as plain Python, with the invariants asserted."""
+"""Records and layouts of the compiled core, and the core as plain Python with its invariants."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def spans(rows: dict[str, str]) -> list[range]:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_rows_do_not_overlap_and_none_is_left_over(layout):
+def test_rows_fill_the_stack_without_overlap(layout):
     for rows, n in ((layout.vectors, layout.n_vectors), (layout.matrices, layout.n_matrices)):
         taken = list(itertools.chain(*spans(rows)))
         assert sorted(taken) == list(range(n))
@@ -93,7 +93,7 @@ def test_rows_of_statistics_by_name():
     assert by_name["diverging"].tolist() == [True, True]
 
 
-def test_control_has_cache_lines_of_its_own():
+def test_control_has_separate_cache_lines():
     assert records.CONTROL.itemsize == 8 * records.N_CONTROL == 128
     row = np.zeros(records.N_CONTROL, np.int64)
     row[records.DRAWS_DONE] = 7
@@ -126,8 +126,8 @@ for model, kernel in runs:
 
 
 @pytest.mark.sweep
-def test_the_invariants_hold_where_the_text_is_plain_python():
-    """And the draws are those of the compiled text, but for the order of sums."""
+def test_invariants_hold_in_plain_python():
+    """The draws agree with compiled code up to the order of sums."""
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
     command = [sys.executable, "-c", PLAIN]
     plain = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""A metric, an integrator and a kernel are known everywhere by one file and one line that imports it."""
+"""A metric, integrator or kernel is registered everywhere by one file and one import."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from refhmc.cli.precompile import variants
 
 asked = ["--metric", "newest-parabolic", "--integrator", "newest-midpointtwice", "--kernel", "newest-langevin"]
 kernel = make_kernel(build_parser().parse_args(["sample", "funnel", *asked]), refhmc.models.Funnel(1))
-told = Oracle().answer({"op": "capabilities"})
+answer = Oracle().answer({"op": "capabilities"})
 print(json.dumps({
     "public": [refhmc.metrics.__all__, refhmc.integrators.__all__, refhmc.kernels.__all__],
     "command line": [type(each).__name__ for each in (kernel.metric, kernel.integrator, kernel)],
     "protocol": [type(names.metric("newest_parabolic")).__name__, type(names.method("newest-midpointtwice")).__name__],
-    "oracle": [told["metrics"], told["methods"]],
+    "oracle": [answer["metrics"], answer["methods"]],
     "compiled beforehand": [title for title, _ in variants()],
 }))
 """

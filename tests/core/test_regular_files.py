@@ -1,4 +1,4 @@
-"""Files below a folder from a stranger are opened only if they are regular, have one name and a known owner."""
+"""Files in an untrusted folder are opened only if they are regular, have one name and a known owner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals that are held back."""
+"""Delayed signals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of this
 
 
 def sent(times, number, done):
-    """Send a signal so many times in a block, and do something after each."""
+    """Send a signal several times in a block, and do something after each."""
     with held_back():
         for _ in range(times):
             os.kill(os.getpid(), number)

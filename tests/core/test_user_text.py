@@ -142,7 +142,7 @@ def test_a_partial_that_cannot_be_compiled_runs_as_python(density):
 def test_methods_and_objects_run_as_python():
     line = Line(0.5)
     model = refhmc.Model(1, line.log_density, line, data=Y)
-    with pytest.warns(PythonModelWarning, match="a bound method is not a plain function"):
+    with pytest.warns(PythonModelWarning, match="(?s)bound method.*python-models"):
         assert model.log_density(Q[:1]) == density_at_scale(Q, Y, 0.5)
     np.testing.assert_array_equal(model.gradient(Q[:1]), gradient_at_scale(Q, Y, 0.5))
 
@@ -200,16 +200,16 @@ def test_arguments_with_defaults_do_not_change_the_protocol():
     np.testing.assert_allclose(model.gradient(Q[:1]), gradient(Q, Y), rtol=1e-15)
 
 
-def test_data_that_no_function_takes_or_that_one_takes_alone_are_refused():
+def test_data_must_be_taken_by_all_functions_or_none():
     def density(q):
         return -0.5 * q[0] ** 2
 
     def gradient(q, data):
         return -q
 
-    with pytest.raises(ModelError, match="data is given, and log_density takes q alone"):
+    with pytest.raises(ModelError, match="data.* log_density takes q"):
         refhmc.Model(1, density, lambda q: -q, data=Y)
-    with pytest.raises(ModelError, match="and gradient takes data"):
+    with pytest.raises(ModelError, match="gradient takes data|gradient.*data"):
         refhmc.Model(1, density, gradient)
 
 
@@ -218,18 +218,18 @@ def test_data_that_no_function_takes_or_that_one_takes_alone_are_refused():
     [
         (
             {"gradient": lambda q: -q},
-            r"gradient must take \(q, data\) or \(q, data, out\), as log_density takes \(q, data\)",
+            r"gradient must take \(q, data\) or \(q, data, out\).*log_density takes \(q, data\)",
         ),
         (
             {"hessian_contraction": lambda q, data: -q},
-            r"hessian_contraction must take \(q, data, M\) or \(q, data, M, out\).*; it takes 2",
+            r"hessian_contraction must take \(q, data, M\) or \(q, data, M, out\).* takes 2",
         ),
         ({"value_and_gradient": lambda q, data: 0.0}, r"value_and_gradient must take \(q, data, out\)"),
-        ({"log_density": lambda q, data, more: 0.0}, r"log_density must take \(q, data\); it takes 3"),
+        ({"log_density": lambda q, data, more: 0.0}, r"log_density must take \(q, data\).* takes 3"),
         ({"log_density": lambda q: 0.0, "gradient": lambda q, M, out: None}, r"gradient must take \(q\) or \(q, out\)"),
     ],
 )
-def test_other_arguments_are_named_when_the_model_is_made(functions, words):
+def test_wrong_arguments_are_reported_when_the_model_is_created(functions, words):
     given = {"log_density": lambda q, data: 0.0, "gradient": lambda q, data: -q, **functions}
     with pytest.raises(ModelError, match=words):
         refhmc.Model(2, **given)
@@ -237,15 +237,15 @@ def test_other_arguments_are_named_when_the_model_is_made(functions, words):
     assert refhmc.Model(2, **any_number).dim == 2
 
 
-def test_an_answer_that_is_returned_where_room_is_given_is_refused(sample):
-    """A gradient of (q, y) beside a density of q: y is the array it is to write to."""
+def test_gradient_returned_by_an_in_place_function_is_rejected(sample):
+    """A gradient of (q, y) with a density of q: y is the array to write to."""
     model = refhmc.Model(1, lambda q: -0.5 * q[0] ** 2, lambda q, y: -q)
-    with pytest.raises(ModelError, match="gradient takes one argument more .* left that at zero and returned ndarray"):
+    with pytest.raises(ModelError, match="gradient.*ndarray"):
         sample(model, draws=2, tune=2)
 
 
 def test_helpers_in_the_users_modules_compile(tmp_path, monkeypatch):
-    """Called through the module, or a package's, whose modules know each other; what has changed is compiled anew."""
+    """Called through the module, or a package's, whose modules know each other; what has changed is compiled again."""
     package = tmp_path / "helpers_of_a_test"
     (package / "deeper").mkdir(parents=True)
     (package / "__init__.py").write_text("from helpers_of_a_test import deeper\n")
@@ -276,7 +276,7 @@ def test_helpers_in_the_users_modules_compile(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, OverflowError])
-def test_arithmetic_that_python_refuses_is_a_divergence_as_in_compiled_code(error):
+def test_arithmetic_errors_are_divergences_as_in_compiled_code(error):
     def density(q):
         if q[0] > 1.0:
             return 1.0 / (q[0] - q[0]) if error is ZeroDivisionError else math.exp(1e3 + q[0])
