@@ -530,8 +530,8 @@ class Core:
         if self.why_python is not None:
             if not numba.config.DISABLE_JIT and not model.in_python:
                 warnings.warn(
-                    f"Model {model.name!r} runs as Python ({self.why_python}). The draws are the same, but each call costs a few "
-                    "microseconds more. Write the functions so that Numba compiles them, or give a reason with "
+                    f"Model {model.name!r} runs as Python ({self.why_python}). The draws are the same, but each call costs a "
+                    "few microseconds more. Write the functions so that Numba compiles them, or give a reason with "
                     f"in_python=... to silence this warning. {_see('python-models')}",
                     PythonModelWarning,
                     stacklevel=4,

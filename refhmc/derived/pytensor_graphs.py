@@ -169,7 +169,7 @@ def hessian(q, data, out):
         product()(q, e, out[i])
         e[i] = 0.0
     for i in range(d):
-        for j in range(i):  # alike but for rounding
+        for j in range(i):  # equal except for rounding
             out[i, j] = out[j, i]
 """,
         )

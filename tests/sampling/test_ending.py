@@ -735,7 +735,7 @@ def test_the_command_says_that_it_ended_in_warm_up(stop, status, monkeypatch, ca
     by = {"time": "max_seconds", "interrupt": "Ctrl-C or SIGTERM"}[stop]
     assert f"warning: There are no draws: {by} stopped the run in warm-up" in printed.out
     assert "divergences: 0 in draws, " in printed.out
-    assert printed.err == ("refhmc: there are no draws: --max-seconds ran out in warm-up\n" if stop == "time" else "")
+    assert re.search("^refhmc: No draws.*--max-seconds" if stop == "time" else "^$", printed.err)
     assert out.stat().st_size > 0
 
 
