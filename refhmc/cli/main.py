@@ -248,10 +248,13 @@ def build_parser() -> argparse.ArgumentParser:
         "(default: all that fit into 1 GiB)",
     )
     sample.add_argument(
-        "--plot", type=path_given, metavar="FILE.png", help="write a picture, also .pdf, .svg (needs matplotlib)"
+        "--plot",
+        type=path_given,
+        metavar="FILE.png",
+        help="write an overview plot; also .pdf or .svg (needs Matplotlib)",
     )
     sample.add_argument(
-        "--report", type=path_given, metavar="FILE.html", help="write a page about the run (needs matplotlib)"
+        "--report", type=path_given, metavar="FILE.html", help="write an HTML report (needs Matplotlib)"
     )
     sample.add_argument("--quiet", action="store_true", help="no progress")
     sample.add_argument("--json", action="store_true", help="print one JSON object: attributes, summary, warnings")
@@ -272,10 +275,13 @@ def build_parser() -> argparse.ArgumentParser:
     resume.add_argument("--max-seconds", type=float, help="stop after this time and keep the draws so far")
     resume.add_argument("--out", type=path_given, metavar="FILE.nc", help="write the ArviZ result as netCDF")
     resume.add_argument(
-        "--plot", type=path_given, metavar="FILE.png", help="write a picture, also .pdf, .svg (needs matplotlib)"
+        "--plot",
+        type=path_given,
+        metavar="FILE.png",
+        help="write an overview plot; also .pdf or .svg (needs Matplotlib)",
     )
     resume.add_argument(
-        "--report", type=path_given, metavar="FILE.html", help="write a page about the run (needs matplotlib)"
+        "--report", type=path_given, metavar="FILE.html", help="write an HTML report (needs Matplotlib)"
     )
     resume.add_argument("--quiet", action="store_true", help="no progress")
     resume.add_argument("--json", action="store_true", help="print one JSON object: attributes, summary, warnings")
@@ -540,7 +546,7 @@ def print_result(model: Model, result: Result, advice: Recommended) -> None:
     print(compilation_report())
     print(
         f"{model.name}: {count(len(attributes['chains']), 'chain')} of {count(result.draws.shape[1], 'draw')} in "
-        f"{attributes['sampling_time']:.1f} s, {attributes['n_gradient_evaluations']:,} gradients, "
+        f"{attributes['sampling_time']:.1f} s, {attributes['n_gradient_evaluations']:,} gradient evaluations, "
         f"seed {attributes['entropy']}"
     )
     print(result.diverged)

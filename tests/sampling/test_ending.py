@@ -10,6 +10,7 @@ import json
 import linecache
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
