@@ -1,9 +1,9 @@
 """The cache of compiled code between processes: files that only this user can have written, each with a checksum.
 
-Loading compiled code means running it. A file is therefore loaded only if its checksum is correct, and if it and the
-directories created by refhmc belong to this user and are not writable by others. (Files are checked after opening.) A file
-that fails is named in a :class:`refhmc.errors.CompileCacheWarning`, removed and written again. If no directory passes,
-nothing is cached, and each process compiles for itself.
+Loading compiled code means running it. A file is therefore loaded only if its checksum is correct. The file and the
+directories created by refhmc must belong to this user, and must not be writable by others. (Files are checked after
+opening.) A file that fails is named in a :class:`refhmc.errors.CompileCacheWarning`, removed and written again. If no
+directory passes, nothing is cached, and each process compiles for itself.
 
 If several processes need the same function, one compiles it, and the others wait and load it.
 

@@ -1,8 +1,8 @@
 """A point of phase space, with everything that the next step needs there.
 
-A point is a (5, d) matrix: position, momentum, gradient of the log density, velocity M^-1 p, and the log density itself in
-the first column of the last row. A trajectory can therefore be continued at either end without evaluating the model twice.
-In an extended phase space (:mod:`refhmc.integrators.explicit_tao`), two more rows contain the copies of position and
+A point is a (5, d) matrix: position, momentum, gradient of the log density, and velocity M^-1 p. The log density itself is
+in the first column of the last row. A trajectory can therefore be continued at either end without evaluating the model
+twice. In an extended phase space (:mod:`refhmc.integrators.explicit_tao`), two more rows contain the copies of position and
 momentum.
 """
 

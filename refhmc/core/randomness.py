@@ -26,9 +26,9 @@ compared with a probability, the probability replaces it on the tape. The order 
     step-size search   d standard normals for each step size it tries; DHMC's search for a jump size uses none
 
 The generator of chain k is PCG64(SeedSequence(entropy, spawn_key=(k,))). A random start is drawn from it first, uniform on
-(-2, 2) for each coordinate. It is drawn again (up to 100 times) if the density or its gradient is not finite, or if a metric
-that depends on the position is not positive definite. With init="pathfinder", its first child, spawn_key=(k, 0), provides 25
-d standard normals at each iterate of the path, then d for each attempt at a start; the chain's generator is not used. The
+(-2, 2) for each coordinate. It is drawn again, up to 100 times, if the density or its gradient is not finite, or if a
+position-dependent metric is not positive definite. With init="pathfinder", the chain's generator is not used. Its first
+child, spawn_key=(k, 0), provides 25 d standard normals at each iterate of the path, then d for each attempt at a start. The
 groups that a model generates from draws have further children (:mod:`refhmc.sampling.generation`).
 """
 

@@ -20,9 +20,9 @@ Here s is such that max_k |s u_k| / max(1, |q_k|) = STEP, the fifth root of the 
 error, of order s^4, with the rounding error divided by s. The relative error is about 3e-13 if the Hessian varies on scales
 of 1.
 
-Compiled code is cached for other processes (:mod:`refhmc.core.compile_cache`) under a digest of the graph as PyTensor has
-rewritten it, with its constants, if PyTensor also has a name for it. PyTensor caches the code of each operation. Graphs with
-user-defined operations, with operations that run as Python, or with an array of a megabyte are not cached.
+Compiled code is cached for other processes (:mod:`refhmc.core.compile_cache`) if PyTensor has a name for the graph. Its name
+is a digest of the graph as PyTensor has rewritten it, with its constants. PyTensor caches the code of each operation. Graphs
+with user-defined operations, with operations that run as Python, or with an array of a megabyte are not cached.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def along(f: list, x: list, v: list) -> list:
     """Return df(x + s v)/ds at s = 0 by reverse mode twice: J^T c is linear in c, and its derivative along v is J v.
 
     f and J^T c are copied first. PyTensor's own ``Rop`` is wrong if one of them is computed from another, as for the
-    gradients of a hierarchical model: the derivative given for one is then taken as all of its dependence.
+    gradients of a hierarchical model. It then takes the derivative given for one as all of its dependence.
     """
     from pytensor.gradient import Lop
     from pytensor.tensor.basic import tensor_copy
@@ -372,8 +372,8 @@ def defined_by(text: str, **names: Any) -> Callable:
 def identity_of_graph(graph: Any, function: Callable) -> str | None:
     """Return the name under which the code of a rewritten graph is cached, or None if the code is not known.
 
-    The name combines PyTensor's name of the ``function``, a digest of operations, edges and constants, with the graph and
-    its types as text and the constants, so that it does not depend on PyTensor's digest alone.
+    The name includes PyTensor's name of the ``function``, which is a digest of operations, edges and constants. It also
+    includes the graph with its types as text, and the constants, so that it does not depend on PyTensor's digest alone.
     """
     import pytensor
     from pytensor.link.numba.dispatch import basic

@@ -6,8 +6,8 @@
 
 A function with one panel draws on `ax`, or on a new figure, and returns the Axes. A function with several panels draws on
 `figure`, or on a new one, and returns the Figure. Functions that plot a run accept a :class:`refhmc.Result`, an ArviZ object
-or a netCDF file. pyplot is not used, so that no display is needed and no figure has to be closed. A notebook shows a Figure
-that is the last value of a cell (``ax.figure``). Without Matplotlib, every function raises ImportError.
+or a netCDF file. The functions do not use pyplot: they need no display, and no figure has to be closed. A notebook shows a
+Figure that is the last value of a cell (``ax.figure``). Without Matplotlib, every function raises ImportError.
 """
 
 from refhmc.plot.ellipses import metric_ellipses

@@ -91,8 +91,8 @@ def trajectory(
 def energy(t: Trajectory, *, ax: Any = None, label: str | None = None) -> Any:
     """Plot the energy error H(q_n, p_n) - H(q_0, p_0) against the step n.
 
-    It is zero for the exact flow, and bounded for a symplectic integrator: a symplectic method of order r conserves a
-    Hamiltonian that differs from H by O(eps^r), so that the error stays of that order for very long times. Steps without a
+    It is zero for the exact flow, and bounded for a symplectic integrator. A symplectic method of order r conserves a
+    Hamiltonian that differs from H by O(eps^r). The error therefore stays of that order for very long times. Steps without a
     state are left out, and the first of them is marked.
 
     Parameters

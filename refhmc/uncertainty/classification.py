@@ -17,8 +17,8 @@ the one with the largest p_k, the first of several. Over the rows ::
 
     ECE = sum_B |B| / n |accuracy in B - mean confidence in B|.
 
-In all functions ``probability`` is (..., n, classes), where all axes in front are draws, and ``y`` (n,) has the labels 0,
-..., classes - 1.
+In all functions, ``probability`` is (..., n, classes), where all axes in front are draws. ``y`` (n,) has the labels 0, ...,
+classes - 1.
 """
 
 from __future__ import annotations

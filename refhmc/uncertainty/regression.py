@@ -8,8 +8,8 @@
 
     RMSE     root of the mean of (y - m)^2                 NLL    mean over rows of -log p(y | x)
 
-In all functions ``mean`` is (..., n, outputs), where all axes in front are draws, ``sd`` is a number or one per draw (...),
-and ``y`` is (n, outputs), or (n,) for one output.
+In all functions, ``mean`` is (..., n, outputs), where all axes in front are draws. ``sd`` is a number, or one per draw
+(...). ``y`` is (n, outputs), or (n,) for one output.
 """
 
 from __future__ import annotations
