@@ -2,8 +2,8 @@
 
 Numba compiles a function that calls others only if these are compiled. Here, plain functions among the globals and closure
 cells of a function, or in the user's modules that it names, are replaced by compiled ones, recursively. Functions
-that Numba supports, such as ``np.sum``, are kept. A ``functools.partial`` becomes a function that reads the bound values. Objects with
-``__call__`` and bound methods have state that compiled code cannot see; they run as Python.
+that Numba supports, such as ``np.sum``, are kept. A ``functools.partial`` becomes a function that reads the bound values.
+Objects with ``__call__`` and bound methods have state that compiled code cannot see; they run as Python.
 """
 
 from __future__ import annotations
