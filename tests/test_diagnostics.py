@@ -1,4 +1,4 @@
-"""Diagnostics of draws: Geyer's initial monotone sequence against its definition, by loops, and against AR(1) exactly."""
+"""Geyer's initial monotone sequence compared with its definition, by loops, and with AR(1) exactly."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def ess_by_loops(chains: list[list[float]]) -> float:
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.integers(1, 3), st.integers(2, 41), st.floats(-0.95, 0.95), st.floats(0, 3), st.integers(0, 2**32 - 1))
 def test_the_initial_monotone_sequence_by_loops(m, n, phi, apart, seed):
-    """Few draws and many, persistent, independent and alternating chains, and chains that disagree."""
+    """Few and many draws; persistent, independent and alternating chains; and chains that disagree."""
     rng = np.random.default_rng(seed)
     x = autoregression(phi, m, n, rng) + apart * rng.normal(size=(m, 1))
     chains = x.tolist()
@@ -51,7 +51,7 @@ def test_the_initial_monotone_sequence_by_loops(m, n, phi, apart, seed):
 
 
 def autoregression(phi: float, m: int, n: int, rng) -> np.ndarray:
-    """x_i = phi x_{i-1} + N(0, 1 - phi^2) from its stationary law N(0, 1), (m, n)."""
+    """Return x_i = phi x_{i-1} + N(0, 1 - phi^2) from the stationary distribution N(0, 1), (m, n)."""
     noise = math.sqrt(1 - phi * phi) * rng.normal(size=(m, n))
     noise[:, 0] = rng.normal(size=m)
     return scipy.signal.lfilter([1.0], [1.0, -phi], noise, axis=1)
@@ -75,14 +75,14 @@ def test_an_autoregression_has_the_ess_of_the_closed_form(phi, m, n):
 
 
 def test_chains_that_disagree_have_few_draws():
-    """Four chains ten standard deviations apart are worth about four draws, each chain by itself about 1,000."""
+    """Four chains ten standard deviations apart are worth about four draws, each chain alone about 1,000."""
     x = np.random.default_rng(1).normal(size=(4, 1000))
     apart = x + 10 * np.arange(4)[:, None]
     assert geyer_ess(apart) < 10
     assert ess(apart[:, :, None])[0] < 10  # ArviZ's
 
 
-def test_what_has_no_size_and_what_is_no_chain():
+def test_ess_of_constant_nan_and_invalid_input():
     x = np.random.default_rng(2).normal(size=(2, 50, 4))
     x[:, :, 1] = 3.0
     x[0, 7, 2] = np.nan

@@ -10,7 +10,7 @@ MiB = 2**20
 
 
 def put(root, **files):
-    """Files by their path."""
+    """Write files by path."""
     for path, text in files.items():
         file = root / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def test_the_least_of_nested_groups_and_the_machine(tmp_path, outer, inner, expe
 
 
 def test_a_container_sees_its_own_group_as_the_root(tmp_path):
-    """With a name space of its own, or without one, where the mount has the group as its root."""
+    """With its own namespace, or without one, where the mount has the group as its root."""
     for name, cgroup, top in (("own", "0::/\n", "/"), ("host's", "0::/docker/ab\n", "/docker/ab")):
         root = tmp_path / name
         machine(root, 4000, cgroup, VERSION_2.format(top=top))

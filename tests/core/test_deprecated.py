@@ -179,8 +179,8 @@ def test_old_options_of_sample_belong_to_the_backend(options, backend, new):
     np.testing.assert_array_equal(former.draws, today.draws)
 
 
-def test_option_given_to_the_backend_and_to_sample_is_of_the_backend_only():
-    """An option of another backend is a ValueError, whether the backend is an object or a word."""
+def test_option_of_another_backend_is_rejected():
+    """An option of another backend is a ValueError, whether the backend is an object or a name."""
     for backend in ("numba", refhmc.Numba()):
         with pytest.raises(ValueError, match=r"streamed .*refhmc\.CuPy.*'numba'"):
             refhmc.sample(refhmc.models.Funnel(2), refhmc.HMC(n_steps=2), backend=backend, streamed=True, **SHORT)

@@ -1,6 +1,6 @@
-"""Whatever a function reaches is in its fingerprint, by content; where it lies, how it is written down and who runs it is not.
+"""Everything that a function reaches is in its fingerprint by content; location, layout and caller are not.
 
-Each change below is made in a text, which is run twice in namespaces of their own: nothing of the one run is in the other.
+Each change below is made in a source, which runs twice in separate namespaces.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def run(text: str, name: str = "a_script", file: str = "here.py") -> dict:
 
 
 def parts(text: str, **options) -> Fingerprint:
-    """The parts of ``log_density``, and of ``data`` if there are any, as the text leaves them."""
+    """Return the parts of ``log_density`` and, if there are any, of ``data``, after the source has run."""
     namespace = run(text, **options)
     return fingerprint({key: namespace[key] for key in ("log_density", "data") if key in namespace})
 
@@ -251,7 +251,7 @@ def test_assigned_globals_are_marked_as_changing():
 
 @pytest.mark.sweep
 def test_a_long_chain_of_callees_is_followed_to_its_end():
-    """A longer one than Python's limit of recursion."""
+    """The chain is longer than Python's recursion limit."""
     text = "scale = 1\ndef f0(x): return x * scale\n" + "".join(
         f"def f{k + 1}(x): return f{k}(x)\n" for k in range(1200)
     )
@@ -276,7 +276,7 @@ def test_numbas_containers_are_known_by_content():
 
 
 def test_numbas_types_are_known_by_name():
-    """Not by the number that a process gives each as it meets it."""
+    """Not by the number that a process assigns to each."""
     text = "kind = numba.float64[:]\nsignature = numba.int64(kind)\ndef log_density(q, data): return kind, signature"
     found = parts(text).parts
     assert found["the global `kind` read by log_density"] == "Array array(float64, 1d, A)"
@@ -369,7 +369,7 @@ if __name__ == "__main__":
 
 
 def test_the_same_script_is_the_same_in_every_process(tmp_path):
-    """Whatever the hash seed, the folder, and whether it is run, imported, or run from compiled code."""
+    """Independent of hash seed and folder, and of whether it is run, imported, or run from compiled code."""
     answers = []
     for k, command in enumerate((["script.py"], ["script.py"], ["-c", IMPORTING], ["-OO", "script.py"])):
         folder = tmp_path / f"folder {k}"
@@ -422,7 +422,7 @@ VALUES = st.recursive(
 
 
 def same(a, b) -> bool:
-    """Equality of type and content, written down by itself."""
+    """Return whether type and content are equal, independently of the implementation."""
     if type(a) is not type(b):
         return False
     if isinstance(a, list | tuple):
@@ -570,7 +570,7 @@ def test_a_users_equation_is_part_of_the_model():
 
 
 def test_a_block_of_a_model_is_known_by_the_model_the_block_and_the_values_held():
-    """Its data are a scratch, written at each evaluation."""
+    """Its data are scratch memory, written at each evaluation."""
     funnel = refhmc.models.Funnel(3)
     blocks = [refhmc.conditional(m, block, q) for m, block, q in (
         (funnel, "x", [0.5, 1, 1, 1]), (refhmc.models.Funnel(3), "x", [0.5, 1, 1, 1]), (funnel, "x", [0.6, 1, 1, 1]),
@@ -585,7 +585,7 @@ def test_a_block_of_a_model_is_known_by_the_model_the_block_and_the_values_held(
 
 
 def test_code_generated_by_a_package_is_inspected():
-    """As PyTensor writes a function of each graph, all of one name, in a module of its own."""
+    """As PyTensor generates a function per graph, all with the same name, in its own module."""
 
     def written(text="x + c", c=1.0):
         namespace = {**vars(np.linalg), "c": c}
@@ -598,7 +598,7 @@ def test_code_generated_by_a_package_is_inspected():
 
 
 def test_a_type_of_numba_is_known_without_the_number_that_a_process_gives_it():
-    """Also one derived from Numba's: code that another process kept is found."""
+    """Also a type derived from Numba's, so that code cached by another process is found."""
     for kind in (
         numba.types.float64,
         numba.types.Array(numba.types.int64, 1, "C"),

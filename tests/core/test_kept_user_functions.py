@@ -96,8 +96,8 @@ def test_changed_dependencies_are_compiled_again(words):
 
 
 @pytest.mark.sweep
-def test_code_with_an_address_in_it_is_not_kept():
-    """Numba keeps a large array by its address in the process."""
+def test_code_with_an_address_is_not_cached():
+    """Numba refers to a large array by its address in the process."""
     words = {"globals": "scale = 2.0\nlarge = np.full(200_000, 2.0)", "helper": "large[7] * x"}
     for _ in range(2):
         assert not from_cache(model_of(**words))
@@ -177,8 +177,8 @@ print(values, all(each.from_cache for each in compiled.log))
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("home", representatives(HOMELESS, ["exec"]))
-def test_functions_of_no_module_are_loaded_in_another_process(folder, home):
-    """Without a warning, with the same values, and with what they raise."""
+def test_functions_without_module_are_loaded_in_another_process(folder, home):
+    """Without a warning, with the same values and exceptions."""
     (folder / "text.py").write_text(TEXT.format(**PLAIN) + ENDS, encoding="utf-8")
     run = f"file = {str(folder / 'text.py')!r}; text = open(file).read(); {HOMELESS[home]}"
     first, second = (

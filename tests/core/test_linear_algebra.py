@@ -1,4 +1,4 @@
-"""One thread of linear algebra, as threadpoolctl sees it."""
+"""Linear algebra with one thread, as threadpoolctl reports it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A compiled function is the same in the process that compiles it and in those that load it, whatever else they use."""
+"""A compiled function is the same in the process that compiles it and in those that load it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def python(cache, *arguments):
 
 @pytest.mark.sweep
 def test_compiled_or_loaded_a_sum_has_one_order(tmp_path):
-    """Also when the parts were called by themselves before: a linker then has two copies of each to choose from."""
+    """Also if the parts were called separately before, so that a linker has two copies of each."""
     script = tmp_path / "sums.py"
     script.write_text(SUMS, encoding="utf-8")
     cache = tmp_path / "cache"
@@ -101,7 +101,7 @@ for path in sorted(cache_directory().glob("gaussian.*.nbc")):
 
 @pytest.mark.sweep
 def test_machine_code_does_not_depend_on_what_was_compiled_before(tmp_path):
-    """Of a function and of one that calls it: either first, and each in a process of its own."""
+    """For a function and its caller, compiled in either order, or in separate processes."""
     script = tmp_path / "orders.py"
     script.write_text(ORDERS, encoding="utf-8")
     orders = [[["caller", "callee"]], [["callee", "caller"]], [["callee"], ["caller"]]]
@@ -130,7 +130,7 @@ print(sum(not f.is_declaration for f in parse_bitcode(text).functions))
 
 @pytest.mark.sweep
 def test_object_code_is_cached_for_functions_called_only_by_python(tmp_path):
-    """Not the text, which its callers would copy; and it runs when it is loaded."""
+    """Without intermediate code for callers to copy; it runs when it is loaded."""
     (tmp_path / "entry.py").write_text(ENTRY)
     assert [python(tmp_path / "cache", tmp_path / "entry.py").split() for _ in range(2)] == [
         ["5.0", "False", "0"],
@@ -190,7 +190,7 @@ def test_callees_of_compiled_code_are_parts_until_python_calls_them():
 
 @compiles
 def test_compiled_code_calls_a_part_although_the_whole_is_compiled():
-    """With the type that was declared, which the text by itself does not say."""
+    """With the declared type, which the source does not determine."""
     one = jit_anew(lambda x: 1)
     one.compile(nb.float64(nb.float64))
     assert isinstance(jit_anew(lambda x: one(x))(2.0), float)
@@ -201,7 +201,7 @@ def test_compiled_code_calls_a_part_although_the_whole_is_compiled():
 
 @compiles
 def test_a_part_does_not_take_over_how_its_caller_sums():
-    """It would where that caller is the first."""
+    """It would, if that caller came first."""
     scaled = jit(lambda x: 3.0 * x + 1.0)
     both = jit_sum(lambda x: scaled(x) + scaled(2.0 * x))
     assert both(1.0) == 11.0
@@ -218,7 +218,7 @@ def test_a_part_may_call_itself():
 
 @compiles
 def test_a_part_prints_and_raises_as_the_whole_does(capfd):
-    """Both need Python objects that lie beside the code."""
+    """Both need Python objects in addition to the code."""
     caller = jit_anew(lambda x, text: refuses(x, text))
     assert caller(2.0, "all is well") == 2.0
     with pytest.raises(ValueError, match=r"\('negative', -1.0\)"):
@@ -232,8 +232,8 @@ def test_a_part_prints_and_raises_as_the_whole_does(capfd):
 
 @pytest.mark.sweep
 @compiles
-def test_a_part_is_kept_and_loaded(tmp_path):
-    """By a process whose own function it is to be linked with."""
+def test_part_is_cached_and_loaded(tmp_path):
+    """By a process whose own function is linked with it."""
     script = tmp_path / "part.py"
     script.write_text(
         "import sys; import numpy as np; from refhmc.core.compiled import jit\n"
@@ -249,7 +249,7 @@ def test_a_part_is_kept_and_loaded(tmp_path):
 
 @compiles
 def test_a_pointer_s_address_is_looked_up_once(monkeypatch):
-    """Also of a function that is handed over by itself and by several callers; one of a wrong type is rejected each time."""
+    """Also for a function passed on its own and by several callers; a wrong type is rejected each time."""
     double, real = jit_anew(lambda x: 2.0 * x), Pointer(nb.float64(nb.float64))
     callers = [numba.njit(nb.float64(real, nb.float64))(f) for f in (lambda f, x: f(x), lambda f, x: 1.0 + f(f(x)))]
     silence_experimental()
@@ -269,7 +269,7 @@ def test_a_pointer_s_address_is_looked_up_once(monkeypatch):
 
 
 def test_options_are_equal_if_numba_finds_them_equal():
-    """Numba's own are the oracle: set, left at their default, and set to their default."""
+    """Numba's comparison is the reference, for options set, unset, and set to their defaults."""
     several = [compiler.Flags() for _ in range(5)]
     several[1].nrt = several[4].nrt = True
     several[2].nrt = False

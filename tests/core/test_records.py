@@ -63,7 +63,7 @@ def write(work):
 
 
 def test_views_write_to_the_stack():
-    """Compiled and as plain Python. (From Python itself take the plain ones: compiled, they own no array to give back.)"""
+    """Compiled and as plain Python. (Use the plain ones from Python: compiled functions of the core return no arrays.)"""
     vecs, mats = np.zeros((3, 2)), np.zeros((1, 2, 2))
     for text in (write, compiled.plain(write)):
         text((vecs, mats))

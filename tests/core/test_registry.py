@@ -41,7 +41,7 @@ print(json.dumps({
 
 @pytest.mark.sweep
 def test_one_file_and_one_line(tmp_path):
-    """In a copy of the library."""
+    """The test runs in a copy of the library."""
     shutil.copytree(ROOT / "refhmc", tmp_path / "refhmc", ignore=shutil.ignore_patterns("__pycache__"))
     for room, (name, base, of) in NEW.items():
         folder = tmp_path / "refhmc" / room

@@ -73,7 +73,7 @@ def test_regular_files_and_a_folder_given_by_a_link_are_accepted(tmp_path):
 
 @posix
 def test_two_names_of_a_file_inside_the_folder_are_accepted(tmp_path):
-    """A process that is killed while it renames a file by a link leaves both names."""
+    """A process killed while it renames a file by a link leaves both names."""
     (tmp_path / "one").write_text("text")
     os.link(tmp_path / "one", tmp_path / "two")
     check_folder(tmp_path)

@@ -71,7 +71,7 @@ Q = np.array([0.3, -1.2])
 
 @pytest.mark.sweep
 def test_helpers_need_no_decorator():
-    """Through several functions, one that calls itself among them."""
+    """Through several functions, one of them recursive."""
     model = refhmc.Model(2, helped_density, helped_gradient, data=Y)
     assert model.runs_as_python is None
     assert model.log_density(Q) == pytest.approx(helped_density(Q, Y), rel=1e-15)
@@ -150,7 +150,7 @@ def test_methods_and_objects_run_as_python():
 @pytest.mark.sweep
 @pytest.mark.parametrize(("in_python", "in_place"), one_in(2, ["", "to be seen"], [False, True]))
 def test_a_model_without_data_needs_no_argument_for_them(in_python, in_place):
-    """The standard normal in two dimensions, to third order: all that a metric reads."""
+    """The standard normal in two dimensions, with everything that a metric reads, to third order."""
 
     def density(q):
         return -0.5 * np.sum(q * q) - 0.1 * q[0] ** 3
@@ -245,7 +245,7 @@ def test_gradient_returned_by_an_in_place_function_is_rejected(sample):
 
 
 def test_helpers_in_the_users_modules_compile(tmp_path, monkeypatch):
-    """Called through the module, or a package's, whose modules know each other; what has changed is compiled again."""
+    """Called through a module or a package with circular imports; changed code is compiled again."""
     package = tmp_path / "helpers_of_a_test"
     (package / "deeper").mkdir(parents=True)
     (package / "__init__.py").write_text("from helpers_of_a_test import deeper\n")

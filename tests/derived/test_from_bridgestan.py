@@ -1,7 +1,7 @@
-"""Stan models through BridgeStan, against a hand-written by_hand.
+"""Stan models through BridgeStan, compared with a hand-written model.
 
-``Stan`` has BridgeStan's interface (checked against the library's where it is installed) and the densities of refhmc's centred
-eight schools. With a Stan toolchain (``BRIDGESTAN`` names it) the same is done with Stan's own code.
+``Stan`` has BridgeStan's interface (compared with the library if it is installed) and the densities of refhmc's centred
+eight schools. With a Stan toolchain (folder ``BRIDGESTAN``), the tests also run Stan's own code.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ALONE = {"random_seed": 1, "raw": True, "progressbar": False}
 
 
 class Stan:
-    """Of one thread, as BridgeStan's are by default: two evaluations at a time are an error."""
+    """A model for one thread, as BridgeStan's are by default: two simultaneous evaluations are an error."""
 
     made = "STAN_THREADS=false\nBRIDGESTAN_AD_HESSIAN=true"
 
@@ -102,7 +102,7 @@ def model(library):
     return refhmc.from_bridgestan(Stan(library, '{"J": 8}'))
 
 
-def test_the_stand_in_has_the_interface_of_the_library():
+def test_stub_has_the_interface_of_bridgestan():
     theirs = pytest.importorskip("bridgestan", reason="BridgeStan is not installed (extra stan)").StanModel
     for name, ours in inspect.getmembers(Stan, inspect.isfunction):
         wanted = inspect.signature(getattr(theirs, name)).parameters
@@ -123,7 +123,7 @@ def test_derivatives_are_those_by_hand(model):
     assert model.approximate == {"hessian_contraction": "by differences of the Hessian, with relative error 3e-11"}
 
 
-def test_a_hessian_of_differences_is_named_and_its_trace_has_wider_steps(library):
+def test_hessian_by_differences_is_labelled_and_uses_wider_steps(library):
     made, by_hand = refhmc.from_bridgestan(ByDifferences(library)), refhmc.models.EightSchools(centered=True)
     assert set(made.approximate) == {"hessian_contraction", "hessian"}
     q, M = np.append(np.linspace(-3, 3, 9), 0.5), np.ones((10, 10))

@@ -1,4 +1,4 @@
-"""JAX densities and NumPyro models against hand-written twins, SciPy and NumPyro's own sampler. Skipped without them."""
+"""JAX densities and NumPyro models compared with hand-written models, SciPy and NumPyro's sampler; skipped without JAX."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def double_precision():
 
 
 def centred(q):
-    """The centred schools in the order of refhmc's: theta, mu, log tau."""
+    """The centred schools in refhmc's order: theta, mu, log tau."""
     theta, mu, u = q[:8], q[8], q[9]
     tau = jnp.exp(u)
     prior = -0.5 * (mu / 5) ** 2 - jnp.log1p((tau / 5) ** 2) + u - 8 * u - 0.5 * jnp.sum(((theta - mu) / tau) ** 2)
@@ -37,7 +37,7 @@ def centred(q):
 
 @pytest.mark.parametrize("log_tau", [-6.0, 0.3, 5.0])
 def test_derivatives_of_eight_schools_agree_with_those_by_hand(log_tau):
-    """To 1e-10 of the largest entry; the density up to its constant, which is that of another position."""
+    """Agreement to 1e-10 of the largest entry, and of density differences between positions."""
     model, ours = refhmc.from_jax(centred, 10), refhmc.models.EightSchools(centered=True)
     rng = np.random.default_rng(1)
     q, M = rng.normal(0, 3, 10), rng.standard_normal((10, 10))
@@ -51,7 +51,7 @@ def test_derivatives_of_eight_schools_agree_with_those_by_hand(log_tau):
         np.testing.assert_allclose(theirs, by_hand, rtol=0, atol=1e-10 * abs(by_hand).max())
 
 
-def test_it_passes_the_kit_and_draws_as_the_model_by_hand():
+def test_model_passes_the_kit_and_draws_agree():
     """Three means within the normal quantile of 1e-5 / 6 standard errors: false alarm 1e-5."""
     model = refhmc.from_jax(lambda q: -0.5 * jnp.sum(q**2 / jnp.arange(1.0, 4.0)), 3, names=["a", "b[0]", "b[1]"])
     check.model(model).assert_ok()
@@ -143,8 +143,8 @@ def test_a_numpyro_model_is_that_by_hand(numpyro):
     assert model.dims == {"theta": ("school",), "y": ("school",)}
 
 
-def test_what_is_generated_has_the_laws_of_the_numpyro_model(numpyro):
-    """Log densities by SciPy; 400 x 8 predictive draws by Kolmogorov and Smirnov: false alarm 1e-4."""
+def test_generated_groups_of_a_numpyro_model(numpyro):
+    """Log densities by SciPy; 400 x 8 predictive draws by the Kolmogorov-Smirnov test: false alarm 1e-4."""
     model = refhmc.from_numpyro(schools(numpyro), SIGMA, y=Y)
     values = model.constrain(np.linspace(-1, 1, 10))
     found = model.generated.log_likelihood(values)["y"]
@@ -162,7 +162,7 @@ def test_what_is_generated_has_the_laws_of_the_numpyro_model(numpyro):
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_a_factor_is_in_the_posterior_and_no_observation(numpyro, masked):
+def test_factor_is_part_of_the_posterior_but_not_an_observation(numpyro, masked):
     dist = numpyro.distributions
 
     def penalised(y):
@@ -204,7 +204,7 @@ def test_the_names_of_a_scope_can_be_stored(numpyro, tmp_path):
 
 
 def test_imputed_values_are_not_data(numpyro):
-    """Seen and imputed ones in one site; data with a nan in a site of their own are data."""
+    """Observed and imputed values share one site; data with a nan in a separate site are data."""
     dist = numpyro.distributions
 
     def imputed(y, x):

@@ -1,4 +1,4 @@
-"""PyMC models against hand-written twins, the kit, SciPy and PyMC's own sampler. Skipped where PyMC is not installed."""
+"""PyMC models compared with hand-written models, the kit, SciPy and PyMC's sampler; skipped without PyMC."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def schools(y=Y):
 
 
 def radon(n=120, counties=9):
-    """A line in each county, as in the radon example: slopes and intercepts of a common law, a floor, unequal counts."""
+    """A line in each county: slopes and intercepts with a common prior, a floor indicator, unequal counts."""
     rng = np.random.default_rng(3)
     county = rng.choice(counties, size=n, p=np.arange(1, counties + 1) / sum(range(1, counties + 1)))
     floor = rng.integers(2, size=n).astype(float)
@@ -65,13 +65,13 @@ def eight_schools_by_differences():
 
 
 def as_ours(q):
-    """PyMC's order mu, log tau, theta to that of refhmc's centred schools."""
+    """Reorder PyMC's mu, log tau, theta to refhmc's order of the centred schools."""
     return np.concatenate([q[2:], q[:2]])
 
 
 @pytest.mark.parametrize("log_tau", [-6.0, 0.3, 5.0])
 def test_the_schools_derivatives_are_those_by_hand(eight_schools, log_tau):
-    """To 1e-10 of the largest entry; the density up to its constant, which is that of another position."""
+    """Agreement to 1e-10 of the largest entry, and of density differences between positions."""
     ours = refhmc.models.EightSchools(centered=True)
     rng = np.random.default_rng(1)
     q, M = rng.normal(0, 3, 10), rng.standard_normal((10, 10))
@@ -91,8 +91,8 @@ def test_the_schools_derivatives_are_those_by_hand(eight_schools, log_tau):
 
 @pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("log_tau", [-3.0, 0.3, 5.0])
-def test_the_trace_by_differences_is_that_by_hand(eight_schools_by_differences, log_tau, size):
-    """To 1e-10 of the Hessian's largest entry, times the weights; one position far out, one row of weights 0."""
+def test_contraction_by_differences_agrees_with_that_by_hand(eight_schools_by_differences, log_tau, size):
+    """Agreement to 1e-10 of the Hessian's largest entry times the weights, also far out and with a row of zero weights."""
     ours = refhmc.models.EightSchools(centered=True)
     rng = np.random.default_rng(2)
     q, M = rng.normal(0, 3, 10), size * rng.standard_normal((10, 10))
@@ -107,8 +107,8 @@ def test_the_trace_by_differences_is_that_by_hand(eight_schools_by_differences, 
 
 @pytest.mark.filterwarnings("ignore:from_pymc leaves out:refhmc.errors.ModelWarning")
 @pytest.mark.parametrize("differences", [False, True])
-def test_the_trace_of_a_graph_that_needs_room(differences):
-    """L = -sum (A x)^4 - sum x^4: products of matrices lie in memory of x's size, which must not be x's own."""
+def test_contraction_of_a_graph_with_scratch_memory(differences):
+    """L = -sum (A x)^4 - sum x^4: matrix products use memory of x's size, which must not be that of x."""
     A = np.random.default_rng(1).standard_normal((6, 6))
     with pm.Model() as given:
         x = pm.Flat("x", shape=6)
@@ -121,7 +121,7 @@ def test_the_trace_of_a_graph_that_needs_room(differences):
         np.testing.assert_allclose(model.hessian_contraction(q, M), expected, rtol=0, atol=1e-9 * abs(expected).max())
 
 
-def test_a_trace_by_differences_is_labelled(eight_schools_by_differences):
+def test_contraction_by_differences_is_labelled(eight_schools_by_differences):
     model = eight_schools_by_differences
     assert list(model.approximate) == ["hessian_contraction"]
     assert model.fingerprint() != refhmc.from_pymc(schools()).fingerprint()
@@ -135,7 +135,7 @@ def test_a_trace_by_differences_is_labelled(eight_schools_by_differences):
     assert again.approximate == model.approximate
 
 
-def test_names_axes_and_data_come_along(eight_schools):
+def test_names_axes_and_data_are_taken_from_the_model(eight_schools):
     assert eight_schools.names == ["mu", "tau_log__", *(f"theta[{j}]" for j in range(8))]
     assert eight_schools.dims == {"sigma": ("school",), "theta": ("school",), "y": ("school",)}
     assert list(eight_schools.coords["school"]) == SCHOOLS
@@ -153,8 +153,8 @@ def test_names_axes_and_data_come_along(eight_schools):
     np.testing.assert_array_equal(data["constant_data"]["sigma"], SIGMA)
 
 
-def test_what_is_generated_has_the_laws_of_the_model(eight_schools):
-    """Log densities by SciPy; 2,000 predictive draws of each school by Kolmogorov and Smirnov: false alarm 1e-4 in all."""
+def test_generated_groups_of_a_pymc_model(eight_schools):
+    """Log densities by SciPy; 2,000 predictive draws per school by the Kolmogorov-Smirnov test: false alarm 1e-4."""
     values = eight_schools.constrain(np.random.default_rng(2).standard_normal((2000, 10)))
     found = eight_schools.generated.log_likelihood(values)["y"]
     np.testing.assert_allclose(found, scipy.stats.norm.logpdf(Y, values["theta"], SIGMA), rtol=1e-12)
@@ -180,8 +180,8 @@ def test_a_hierarchical_model_passes_the_kit():
     assert {"gradient", "hessian", "hessian_contraction"} <= {row.name for row in report.rows if row.status == "PASS"}
 
 
-def test_values_whose_laws_are_made_of_each_other():
-    """To third order, by SymPy: PyTensor's ``Rop`` loses terms where the derivative of one value is made of another's."""
+def test_values_that_depend_on_each_other():
+    """To third order, by SymPy: PyTensor's ``Rop`` loses terms if the derivative of one value depends on another's."""
     sympy = pytest.importorskip("sympy")
     with pm.Model() as model:
         a = pm.Normal("a")
@@ -205,8 +205,10 @@ def test_values_whose_laws_are_made_of_each_other():
 
 
 def test_derivatives_of_probabilities_near_0_and_1():
-    """log(1 - sigmoid z) is differentiated as -softplus z: otherwise gradients are nan from z = 37 on. 2 log s(z) + 2 log s(-z)
-    has the gradient -2 tanh(z / 2); an outcome y with p = s(2 z), 2 (y - p)."""
+    """log(1 - sigmoid z) is differentiated as -softplus z; otherwise gradients are nan from z = 37 on.
+
+    2 log s(z) + 2 log s(-z) has the gradient -2 tanh(z / 2); an outcome y with p = s(2 z) has 2 (y - p).
+    """
     with pm.Model() as model:
         pm.Beta("p", 2, 2)
         slope = pm.Flat("slope")
@@ -221,8 +223,10 @@ def test_derivatives_of_probabilities_near_0_and_1():
 
 
 def test_counts_of_classes():
-    """Dirichlet and Multinomial, whose second order PyTensor rewrote without end: sum_k (n_k + 1) log w_k and w's Jacobian, by
-    differences."""
+    """Dirichlet and Multinomial, whose second order PyTensor rewrote forever.
+
+    The density is sum_k (n_k + 1) log w_k with w's Jacobian; its derivatives are by differences.
+    """
     n = np.array([4, 5, 6, 5])
     with pm.Model() as model:
         w = pm.Dirichlet("w", np.full(4, 2.0))
@@ -239,13 +243,13 @@ def test_counts_of_classes():
     np.testing.assert_allclose(made.hessian_contraction(x, M), slopes, atol=1e-8)
 
 
-def test_models_alike_are_known_as_such_and_data_tell_them_apart(eight_schools):
+def test_fingerprint_depends_on_the_density_and_its_data(eight_schools):
     assert refhmc.from_pymc(schools()).fingerprint() == eight_schools.fingerprint()
     assert refhmc.from_pymc(schools(Y + 1)).fingerprint() != eight_schools.fingerprint()
 
 
 def identity(model):
-    """Under what its compiled value and gradient is kept."""
+    """Return the name under which the compiled value and gradient are cached."""
     return model._functions["value_and_gradient"].identity
 
 
@@ -256,8 +260,8 @@ def small(y=1.0, scale=2.0, law=pm.Normal, shift=None, n=5):
     return refhmc.from_pymc(model)
 
 
-def test_compiled_code_is_kept_under_a_name_that_tells_models_apart():
-    """Data, their number, a constant, a law, an operation, and its arguments; alike models have one."""
+def test_cached_code_has_a_name_per_model():
+    """Data, their number, a constant, a distribution, an operation and its arguments change the name; equal models share it."""
     known = [
         identity(each)
         for each in (
@@ -278,8 +282,8 @@ def test_compiled_code_is_kept_under_a_name_that_tells_models_apart():
     assert len({identity_of((small(y=y)._functions["value_and_gradient"],)) for y in (1.0, 2.0)}) == 2  # fused
 
 
-def test_what_is_kept_is_loaded(tmp_path, monkeypatch):
-    """No second file is written; and what is loaded is of the model that asks."""
+def test_cached_code_is_loaded(tmp_path, monkeypatch):
+    """No second file is written, and the loaded code is that of the requested model."""
     monkeypatch.setenv("REFHMC_CACHE_DIR", str(tmp_path))
     cache_directory.cache_clear()
     try:
@@ -295,7 +299,7 @@ def test_what_is_kept_is_loaded(tmp_path, monkeypatch):
         cache_directory.cache_clear()
 
 
-def test_a_model_that_factors_a_matrix_is_kept_too(tmp_path, monkeypatch):
+def test_code_that_factors_a_matrix_is_cached(tmp_path, monkeypatch):
     """PyTensor looks up LAPACK's routines as Python, once in each process."""
     monkeypatch.setenv("REFHMC_CACHE_DIR", str(tmp_path))
     cache_directory.cache_clear()
@@ -326,8 +330,8 @@ def test_a_model_that_factors_a_matrix_is_kept_too(tmp_path, monkeypatch):
         cache_directory.cache_clear()
 
 
-def test_an_operation_that_runs_as_python_is_not_kept():
-    """What it calls is not known."""
+def test_operation_that_runs_as_python_is_not_cached():
+    """Its callees are unknown."""
     from pytensor.graph.basic import Apply
     from pytensor.graph.op import Op
 
@@ -347,13 +351,13 @@ def test_an_operation_that_runs_as_python_is_not_kept():
     assert not hasattr(model._functions["value_and_gradient"], "identity")
 
 
-def test_an_operation_of_the_user_s_own_is_compiled_in_each_process():
-    """Nothing says which edition of it that is."""
+def test_user_defined_operation_is_compiled_in_each_process():
+    """Its version is unknown."""
     from pytensor.scalar.basic import Sin
     from pytensor.tensor.elemwise import Elemwise
 
     class Own(Sin):
-        """The same, of this file."""
+        """The same operation, defined in this file."""
 
     model = small(shift=lambda mu: Elemwise(Own(pytensor.scalar.upgrade_to_float))(mu))
     assert not hasattr(model._functions["value_and_gradient"], "identity")
@@ -361,8 +365,8 @@ def test_an_operation_of_the_user_s_own_is_compiled_in_each_process():
 
 
 @pytest.mark.sweep
-def test_fused_kernels_are_of_their_model():
-    """Means of two posteriors 3 apart, their standard deviation .5: at one seed as by pointer, to rounding."""
+def test_fused_kernels_belong_to_their_model():
+    """Means of two posteriors 3 apart with standard deviation 0.5; draws agree with those by pointer up to rounding."""
     for y in (0.0, 3.0):
         options = {"draws": 100, "tune": 100, "chains": 1, "random_seed": 1, "progressbar": False, "raw": True}
         fused, by_pointer = (
@@ -413,8 +417,8 @@ def groups_of(model):
     return set(refhmc.sample(model, **options).groups)
 
 
-def test_axes_are_those_of_what_is_in_the_result():
-    """Observed data with a name of their own and potentials are not in it, nor are labels that nothing there has."""
+def test_axes_are_those_of_the_variables_in_the_result():
+    """Observed data with their own names and potentials have no axes in it, nor do unused labels."""
     with pm.Model(coords={"row": [0, 1], "other": [2, 3]}) as model:
         mu = pm.Normal("mu")
         pm.Potential("p", -(mu**2) * np.ones(2), dims="other")

@@ -75,7 +75,7 @@ def funnel():
 
 
 def gaussian():
-    """Each pair of coordinates in a loop within a loop."""
+    """Each pair of coordinates, in a nested loop."""
     mean, root = rng.standard_normal(4), rng.standard_normal((4, 4))
     P, m, x = sympy.IndexedBase("P"), sympy.IndexedBase("m"), vector("x", 4)
     covariance = root @ root.T + np.eye(4)
@@ -149,7 +149,7 @@ def network():
 
 
 def garch():
-    """Its recursion written out for four values, without vectors: places that are known."""
+    """The recursion written out for four values, without vectors, at known places."""
     q = mu, a, s, t = sympy.symbols("mu a s t")
     series, sigma1 = np.array([0.4, -1.1, 0.7, 2.0]), 0.9
     alpha1, r = 1 / (1 + exp(-s)), 1 / (1 + exp(-t))
@@ -173,7 +173,7 @@ CASES = [*SOME.items(), *(pytest.param(*each, marks=pytest.mark.sweep, id=each[0
 
 @pytest.mark.parametrize(("name", "make"), CASES)
 def test_the_derivatives_by_hand_are_those_of_sympy(name, make):
-    """To 1e-10 of the largest entry, at four points of the bulk and three towards the edge; the density as a difference."""
+    """Agreement to 1e-10 of the largest entry, at four points of the bulk and three towards the edge."""
     derived, by_hand = make()
     assert derived.dim == by_hand.dim
     assert derived.runs_as_python is None
@@ -214,7 +214,7 @@ def test_it_passes_the_kit_and_rmhmc_runs_on_it():
 
 
 def assert_written_out(model, L, q, at):
-    """Gradient, Hessian, third derivative and trace at a position, against SymPy's of the expression L in symbols q."""
+    """Compare gradient, Hessian, third derivative and contraction with SymPy's of the expression L in symbols q."""
     values, M = dict(zip(q, at, strict=True)), np.random.default_rng(3).standard_normal((len(q), len(q)))
     g = np.array([L.diff(a).subs(values) for a in q], dtype=float)
     H = np.array([[L.diff(a, b).subs(values) for b in q] for a in q], dtype=float)
@@ -236,8 +236,8 @@ def test_entries_that_may_be_the_same_place_are_added_twice():
 
 
 @pytest.mark.sweep
-def test_linear_forms_beside_their_own_entries_and_other_forms():
-    """Two forms of one vector, an entry of it, a scalar of a lower and one of a higher place, in two kinds of rows."""
+def test_linear_forms_with_entries_of_their_vectors():
+    """Two forms of one vector, an entry of it, and scalars at lower and higher places, in two kinds of rows."""
     x, (s, t), m = vector("x", 3), sympy.symbols("s t"), Symbol("m", integer=True)
     weights, z = sympy.IndexedBase("weights"), sympy.IndexedBase("z")
     rows, others, more = rng.standard_normal((4, 3)), rng.standard_normal(3), rng.standard_normal(2)
@@ -270,8 +270,8 @@ def logistic_and_exponential():
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("at", [-800.0, -30.0, 0.0, 1e-9, 30.0, 800.0])
-def test_far_out_nothing_overflows(logistic_and_exponential, at):
-    """Written in plain exp and log, to 1e-13 of mpmath's derivatives in 60 digits."""
+def test_no_overflow_far_out(logistic_and_exponential, at):
+    """Plain exp and log agree to 1e-13 with mpmath's derivatives in 60 digits."""
     model = logistic_and_exponential
 
     def exact(t):
@@ -322,7 +322,7 @@ def test_gamma_functions_and_counts():
 # ------------------------------------------------------------------------------------------------------- the text
 
 
-def test_the_text_has_loops_and_no_rows_and_is_the_same_each_time():
+def test_code_has_loops_and_is_reproducible():
     one, other = logistic()[0], logistic(np.tile(INPUTS, (40, 1)), np.tile(LABELS, 40))[0]
     assert one.source == other.source == logistic()[0].source
     assert one.fingerprint() != other.fingerprint()
@@ -334,7 +334,7 @@ def test_the_text_has_loops_and_no_rows_and_is_the_same_each_time():
         assert "X[i, j]*beta[j]" in text
 
 
-def test_inspect_and_tracebacks_show_the_text():
+def test_inspect_and_tracebacks_show_the_code():
     functions = functions_of(banana()[0].source)
     assert inspect.getsource(functions["hessian_contraction"]) in banana()[0].source
     with pytest.raises(ValueError, match="unpack") as caught:
@@ -379,7 +379,7 @@ def test_data_may_be_declared_positive_and_coordinates_real():
 
 
 def test_names_reserved_in_python_are_renamed_in_the_code():
-    """Greek in LaTeX, a keyword, a name of the text itself, and an index like a vector's."""
+    """Greek in LaTeX, a keyword, a name used by the code, and an index like a vector's."""
     q = sympy.symbols(r"lambda \mu out x_i")
     x = vector("x", 2)
     L = -sum(each**2 for each in q) / 2 - Sum((x[i] - q[3]) ** 2, (i, 0, 1))

@@ -1,4 +1,4 @@
-"""Models of named parameters: the chain rule, their law, and that they are models as others are."""
+"""Models of named parameters: the chain rule, the distribution of draws, and agreement with models of coordinates."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_eight_schools_by_name_are_the_model_written_by_hand():
 
 
 @pytest.mark.parametrize("make", [swept(eight_schools), one_of_each])
-def test_the_kit_finds_nothing_wrong(make):
+def test_kit_finds_no_faults(make):
     model = make(in_python=FEW_CALLS)
     report = refhmc.check.model(model, metric=model.fisher, metric_trace=model.fisher_contraction)
     assert report.ok, str(report)
@@ -70,7 +70,7 @@ def test_the_kit_finds_nothing_wrong(make):
 
 
 @pytest.mark.sweep
-def test_the_kit_finds_the_jacobian_there():
+def test_kit_confirms_the_jacobian():
     model = eight_schools(in_python=FEW_CALLS)
 
     def of_values(x):
@@ -86,7 +86,7 @@ def test_the_kit_finds_the_jacobian_there():
 
 
 @pytest.mark.sweep
-def test_a_third_derivative_is_as_good_as_a_trace():
+def test_third_derivative_gives_the_contraction():
     names = refhmc.Parameters(x=Positive(shape=2), L=CholeskyCorrelation(2))
 
     def log_density(values, data):
@@ -136,8 +136,8 @@ def test_compiled_second_and_third_derivatives_are_the_same():
 
 
 @pytest.mark.sweep
-def test_draws_have_the_law_of_the_values():
-    """23 z-scores beyond 5 at a rate of 1e-5 together, 4 standard errors being known to a few per cent."""
+def test_draws_have_the_distribution_of_the_values():
+    """23 z-scores exceed 5 with a joint probability of 1e-5; 4 standard errors are known to a few per cent."""
     result = refhmc.sample(compiled(), random_seed=20261123, draws=1500, raw=True, progressbar=False)
     x = laws.constrain(result.draws)
     R = x["L"] @ np.swapaxes(x["L"], -1, -2)
@@ -231,7 +231,7 @@ def square(x):
 
 
 @pytest.mark.parametrize("further", [False, swept(True)], ids=["gradient", "all orders"])
-def test_plain_helpers_compile_and_functions_of_the_values_alone_will_do(further):
+def test_plain_helpers_and_functions_without_data_compile(further):
     parameters, derivatives = refhmc.Parameters(x=Real(), s=Positive()), {}
     if further:
         derivatives["hessian"] = lambda values: np.array([[-1.0, 0.0], [0.0, 0.0]])
@@ -265,7 +265,7 @@ def test_other_arguments_are_named(log_density, gradient, words):
         refhmc.Parameters(x=Real()).model(log_density, gradient)
 
 
-def test_functions_get_copies_and_arrays_that_are_theirs():
+def test_functions_get_their_own_copies():
     def log_density(values, data):
         values.x[:] = 0.0
         return -1.0

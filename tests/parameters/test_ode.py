@@ -1,6 +1,7 @@
-"""Posteriors of ODEs by roles: against SciPy's solver and scipy.stats, derivatives by differences, a published posterior.
+"""Posteriors of ODEs compared with SciPy's solver, scipy.stats, derivatives by differences, and a published posterior.
 
-All functions of a model are compiled in ten seconds or so: what evaluates one is a sweep. The guide's model is another.
+Compiling all functions of a model takes about ten seconds, so that tests which evaluate one are sweeps. The guide has
+another model.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tests.helpers.sweeps import swept
 
 
 def rhs(t, x, theta):
-    """theta = (absorption, elimination, first, share), x: in the gut and in the blood."""
+    """theta = (absorption, elimination, first, share); x: amounts in the gut and in the blood."""
     return np.array([-theta[0] * x[0], theta[0] * x[0] - theta[1] * x[1]])
 
 
@@ -44,7 +45,7 @@ def nothing(t, x, theta, out):
 
 
 def dose(t, x, theta):
-    """Of one unit, a share reaches the gut."""
+    """A share of one unit reaches the gut."""
     return np.array([x[0] + theta[5], x[1]])
 
 
@@ -53,7 +54,7 @@ def dose_jacobian(t, x, theta, out):
 
 
 def seen(t, x, theta, out):
-    """The blood's concentration at a volume theta[4], beside the sum of both."""
+    """The blood's concentration at a volume theta[4], and the sum of both amounts."""
     out[0] = x[1] / theta[4]
     out[1] = x[0] + x[1]
 
@@ -121,7 +122,7 @@ def position(model, shift=0.05):
 
 
 def predicted(values):
-    """The means (T, 2), by SciPy, from event to event."""
+    """Return the means (T, 2) by SciPy, from event to event."""
     theta = np.array([values[key] for key in ("ka", "ke", "start", "gut", "volume", "share")])
     x, start, found = np.array([theta[3], 0.3]), 0.0, []
     for stop, added in ((1.0, 0.5), (3.0, theta[5]), (8.0, 0.0)):
@@ -216,7 +217,7 @@ def test_every_derivative_is_that_of_the_one_below(name, models):
 
 @pytest.mark.sweep
 def test_the_metric_is_the_information_of_new_observations(models):
-    """For normal errors it is sum M M' / s^2 and 2 / s^2 for each observation; the prior is of full rank but for the share."""
+    """For normal errors: the sum of M M' / s^2, and 2 / s^2 for each observation. The prior has full rank except for the share."""
     model = models("normal")
     q = position(model)
     values = model.constrain(q)
@@ -239,7 +240,7 @@ def test_the_metric_is_the_information_of_new_observations(models):
 
 @pytest.mark.sweep
 def test_lsoda_compiled_functions_and_copies_agree(models):
-    """SciPy's solver in the place of the compiled one; a pickled copy."""
+    """SciPy's solver instead of the compiled one, and a pickled copy."""
     model = models("normal")
     other, copy, q = made(solver="lsoda"), pickle.loads(pickle.dumps(model)), position(model)
     assert other.runs_as_python == "its ODE is solved by SciPy"
@@ -254,8 +255,8 @@ def test_lsoda_compiled_functions_and_copies_agree(models):
 
 
 @pytest.mark.sweep
-def test_the_groups_of_a_result_and_words_about_a_start(sample):
-    """All observed: axes by name; what is drawn has the law's spread (one z of each of 12 medians, 1e-6 each)."""
+def test_groups_of_a_result_and_error_at_a_start(sample):
+    """With all values observed: axes by name, and medians of predictive draws (12 z-scores, 1e-6 each)."""
     y = np.abs(observations(False))
     y[-1, 0] = 0.2
     names = ["blood", "sum"]
@@ -286,7 +287,7 @@ def test_the_groups_of_a_result_and_words_about_a_start(sample):
 
 
 def made_of_normal(values, x, model):
-    """Standardized, by the means at these values that the model's own groups imply: those of its solution."""
+    """Standardize by the means at these values, from the model's own solution."""
     theta = np.array([values[key] for key in ("ka", "ke", "start", "gut", "volume", "share")])
     states = model.solution.solve(theta, 0).states
     return (x - np.column_stack([states[:, 1] / theta[4], states.sum(axis=1)])) / values["s"]
@@ -296,7 +297,7 @@ def made_of_normal(values, x, model):
 
 
 def laplace(y, m, s, c, out):
-    """No derivative at y = m, where no observation is."""
+    """The derivative is missing at y = m, where no observation is."""
     sign = 1.0 if y > m else -1.0
     out[0] = -np.log(2 * s) - abs(y - m) / s
     out[1], out[2] = sign / s, (abs(y - m) / s - 1) / s
@@ -316,7 +317,7 @@ def own_hessian(x):
 
 
 @pytest.mark.sweep
-def test_a_law_and_a_prior_of_ones_own(sample):
+def test_user_defined_errors_and_prior(sample):
     law = error_laws.ErrorLaw("Laplace", laplace, None, "s")
     model = made(errors=law, prior=priors.Own(own_log_prior, own_gradient, own_hessian), tolerance=1e-8)
     assert not model.has("hessian_contraction")
@@ -378,7 +379,7 @@ def test_invalid_arguments_are_rejected(changes, error, words):
         made(**changes)
 
 
-def test_what_goes_with_parameters_alone():
+def test_errors_and_prior_require_parameters():
     arguments = {"initial_state": [1.0, 1.0], "times": TIMES, "y": np.ones((6, 2))}
     with pytest.raises(ModelError, match=r"errors.*parameters"):
         refhmc.models.ODE(rhs, jacobian, hessian, errors=error_laws.Normal(1.0), **arguments)

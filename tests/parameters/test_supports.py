@@ -1,4 +1,4 @@
-"""Supports: values and coordinates go over into each other; what is no support, and no value in one, is named."""
+"""Supports: transforms and their inverses, and errors for invalid supports and values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SUPPORTS = {
 
 @pytest.mark.parametrize("size", [1.0, 10.0])
 @pytest.mark.parametrize("name", sorted(SUPPORTS))
-def test_there_and_back(name, size):
+def test_transform_and_inverse(name, size):
     parameters = refhmc.Parameters(x=SUPPORTS[name], y=Real())
     u = size * np.random.default_rng(5).normal(size=(3, parameters.dim))
     for row, x in zip(u, parameters.constrain(u)["x"], strict=True):

@@ -1,4 +1,4 @@
-"""Figures belong to their holder, and without matplotlib every picture says what to install."""
+"""Figures have no window, and without Matplotlib every plot names what to install."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def test_limits_contain_the_finite_values():
     assert canvas.limits([np.nan]) == (-1.0, 1.0)
 
 
-def test_contours_lie_where_the_density_has_fallen():
-    """Of a Gaussian with the precision matrix A: u' A u = 1 at the first level, 4 at the second."""
+def test_contours_are_at_the_levels_of_the_density():
+    """For a Gaussian with precision matrix A, u' A u = 1 at the first level, and 4 at the second."""
     S = np.array([[2.0, 0.6], [0.6, 1.0]])
     ax = canvas.new_figure().subplots()
     model = refhmc.models.Gaussian(np.zeros(2), S)

@@ -1,4 +1,4 @@
-"""Ellipses against the metric of a density for which it is known."""
+"""Ellipses compared with the metric of a density for which it is known."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from refhmc.metrics import Dense, Fisher, Identity
 
 
 def boundary(patch):
-    """Points of an ellipse as it is drawn, (n, 2)."""
+    """Return points (n, 2) of a drawn ellipse."""
     t = np.linspace(0, 2 * np.pi, 50)
     half, angle = np.array([patch.width, patch.height]) / 2, np.radians(patch.angle)
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
@@ -33,7 +33,7 @@ def test_a_constant_metric():
 
 
 def test_the_fisher_metric_of_the_funnel_along_a_trajectory():
-    """On one x the Fisher metric is diagonal: the ellipses lie along the axes, and narrow as exp(-v/2) does."""
+    """For one x, the Fisher metric is diagonal: the ellipses are parallel to the axes, and narrow as exp(-v/2)."""
     model = refhmc.models.Funnel(1)
     H = refhmc.Hamiltonian(model, Fisher())
     q = np.array([[0.0, 0.0], [3.0, 0.1]])

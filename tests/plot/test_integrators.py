@@ -1,4 +1,4 @@
-"""Violations, energy errors and shadow Hamiltonians, against closed forms and the measures themselves."""
+"""Violations, energy errors and shadow Hamiltonians compared with closed forms and with the measures themselves."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_energy_error_has_the_slope_of_the_order():
 
 
 def test_the_energy_error_of_an_oscillator():
-    """H - eps^2 q^2 / 8 is kept on H = (p^2 + q^2) / 2: |H - H0| is at most eps^2 / 8 |q^2 - q0^2|."""
+    """H - eps^2 q^2 / 8 is conserved for H = (p^2 + q^2) / 2, so |H - H0| is at most eps^2 / 8 |q^2 - q0^2|."""
     H = refhmc.Hamiltonian(refhmc.models.Gaussian(np.zeros(1), np.eye(1)))
     ax = refhmc.plot.energy_error(H, Leapfrog(), [1.0], [0.0], time=3.2, step_sizes=(0.1, 0.2), label="mine")
     for eps, error in zip(*ax.get_lines()[0].get_data(), strict=True):

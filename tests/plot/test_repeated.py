@@ -1,4 +1,4 @@
-"""The call that a report gives draws the run again."""
+"""The code in a report reproduces the run."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ NAMES = {"refhmc", "model", "kernel", "float"}
 
 
 def code_of(run):
-    """The names and attributes that a run's text uses; every other word of it is a literal or a keyword."""
+    """Return the names that a run's code uses; everything else in it is a literal or a keyword."""
     tree = ast.parse(repeated(run_of(run)))
     assert [type(each) for each in tree.body] == [ast.Import, ast.Assign]
     called = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
@@ -130,7 +130,7 @@ def test_a_kernel_that_is_not_one_of_refhmc_becomes_a_comment(kernel):
     ids=["text", "lines", "other line ends", "list", "dictionary", "negative", "infinite", "deep", "long"],
 )
 def test_code_in_an_attribute_stays_a_quoted_comment(value, monkeypatch):
-    """Every attribute in turn, of a result in memory and as a file holds it."""
+    """Each attribute in turn, of a result in memory and in a file."""
     monkeypatch.setattr("refhmc.plot.repeated.known_model", lambda run: None)  # it makes every model
     run = made_run()
     for key in [*run.attributes, "fused"]:
@@ -142,7 +142,7 @@ def test_code_in_an_attribute_stays_a_quoted_comment(value, monkeypatch):
 
 
 def test_literals_are_written_as_python_reads_them():
-    """Numbers that are not finite, too, and strings with every kind of quote and line end."""
+    """Also non-finite numbers, and strings with all kinds of quotes and line ends."""
     for value in (
         None,
         True,

@@ -1,4 +1,4 @@
-"""What is drawn of a trajectory, read back from the axes."""
+"""Plots of a trajectory, read back from the axes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NORMAL = refhmc.models.Gaussian(np.zeros(1), np.eye(1))
 
 
 def steps_by_hand(q, p, eps, n):
-    """The leapfrog on H = q^2/2 + p^2/2."""
+    """The leapfrog for H = q^2/2 + p^2/2."""
     states = [(q, p)]
     for _ in range(n):
         p -= 0.5 * eps * q

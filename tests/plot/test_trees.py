@@ -1,4 +1,4 @@
-"""The tree of a NUTS transition, against the compiled transition, and against a search for turns of the test's own."""
+"""The tree of a NUTS transition compared with the compiled transition and with an independent search for U-turns."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_recorded_tree_is_the_transition(name):
 
 
 def may_be_joined(made, a, b):
-    """The three parts of the criterion, for the times a..b and their two halves; with a unit metric v = p."""
+    """Return the three parts of the criterion for times a..b and their halves; with a unit metric, v = p."""
     p = {int(time): made.p[k] for k, time in enumerate(made.time)}
     rho = np.cumsum([np.zeros(2)] + [p[t] for t in range(a, b + 1)], axis=0)
     m = a + (b - a + 1) // 2 - 1
@@ -66,7 +66,7 @@ def may_be_joined(made, a, b):
 
 
 def test_turned_interval():
-    """Of the joined intervals none turns, save the whole in the end; the interval that is said to turn does."""
+    """No joined interval turns, except the whole at the end; the reported interval does."""
     seen = collections.Counter()
     for made, _ in transitions("turns", 40):
         whole = int(made.time.min()), int(made.time.max())
@@ -86,7 +86,7 @@ def test_turned_interval():
 
 
 def test_marks_of_the_two_panels():
-    """Two panels with the same marks; thrown away states are hollow, the turned interval is named."""
+    """Both panels have the same marks; discarded states are hollow, and the turned interval is named."""
     model, kernel = CASES["turns"]
     for seed in range(40):
         rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Measures of class probabilities against loops over draws, rows and classes; probabilities of 0 and 1, ties, empty bins."""
+"""Metrics of class probabilities compared with loops, including probabilities of 0 and 1, ties and empty bins."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ every = pytest.mark.parametrize("name", sorted(CASES))
 
 
 def written_out(probability, y) -> list[dict]:
-    """A row at a time, by the definitions; the mutual information as the mean divergence."""
+    """Compute row by row from the definitions, with mutual information as the mean divergence."""
     draws = np.asarray(probability).reshape(-1, *np.shape(probability)[-2:]).tolist()
     rows = []
     for n, label in enumerate(y.tolist()):
@@ -61,7 +61,7 @@ def column(rows, key) -> np.ndarray:
 
 
 @every
-def test_of_each_row(name):
+def test_values_of_each_row(name):
     probability, y = CASES[name]
     rows = written_out(probability, y)
     close = {"rtol": 1e-12, "atol": 1e-13}
@@ -74,7 +74,7 @@ def test_of_each_row(name):
 
 
 @every
-def test_over_the_rows(name):
+def test_means_over_the_rows(name):
     probability, y = CASES[name]
     rows = written_out(probability, y)
     assert u.accuracy(probability, y) == pytest.approx(np.mean(column(rows, "right")), abs=1e-15)
@@ -85,7 +85,7 @@ def test_over_the_rows(name):
 @every
 @pytest.mark.parametrize("bins", [1, 4, 15])
 def test_calibration(name, bins):
-    """Each row is looked for in each bin (m/bins, (m + 1)/bins]."""
+    """Each row is assigned to the bin (m/bins, (m + 1)/bins] that contains it."""
     probability, y = CASES[name]
     rows = written_out(probability, y)
     mean_of_draws = np.mean(np.reshape(probability, (-1, *np.shape(probability)[-2:])), axis=0)
@@ -125,7 +125,7 @@ def test_errors_by_entropy_and_by_class(name):
             assert np.isnan(matrix.mean[i, j])
 
 
-def test_figures_known_beforehand():
+def test_known_values():
     even, y = np.full((2, 6, 3), 1 / 3), np.arange(6) % 3
     np.testing.assert_allclose(u.predictive_entropy(even), math.log(3))
     assert (u.predicted_class(even) == 0).all()

@@ -1,4 +1,4 @@
-"""The pictures show the numbers: what is drawn is read back from the axes."""
+"""Plots show the numbers: the test reads them back from the axes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures of normal predictive distributions against sums over the draws, one after another."""
+"""Metrics of normal predictive distributions compared with sums over the draws."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_against_a_loop(name):
+def test_agreement_with_a_loop(name):
     mean, sd, y = CASES[name]
     draws = mean.reshape(-1, *mean.shape[-2:])
     S, n, k = draws.shape
@@ -46,8 +46,8 @@ def test_against_a_loop(name):
     assert u.coverage(mean, sd, y, 1.5) == pytest.approx(np.mean(inside), abs=1e-15)
 
 
-def test_coverage_of_what_is_normal_and_right():
-    """20,000 observations of one normal in common: their share in a band is binomial; 0.02 off would be seen."""
+def test_coverage_of_correct_normal_predictions():
+    """The share of 20,000 normal observations in a band is binomial; an error of 0.02 would be detected."""
     rng, n = np.random.default_rng(1), 20_000
     y = 2.0 + 0.7 * rng.standard_normal(n)
     for width in (1.0, 2.0):
@@ -56,7 +56,7 @@ def test_coverage_of_what_is_normal_and_right():
         assert scipy.stats.binomtest(inside, n, expected).pvalue > 5e-7
 
 
-def test_the_ends_of_a_band_belong_to_it():
+def test_band_includes_its_ends():
     assert u.coverage(np.zeros((1, 4, 1)), 1.0, [-2.0, 2.0, 2.0000001, 0.0]) == 0.75
 
 
