@@ -217,7 +217,7 @@ def test_every_derivative_is_that_of_the_one_below(name, models):
 
 @pytest.mark.sweep
 def test_the_metric_is_the_information_of_new_observations(models):
-    """For normal errors: the sum of M M' / s^2, and 2 / s^2 for each observation. The prior has full rank except for the share."""
+    """For normal errors: the sum of M M' / s^2, and 2 / s^2 for each observation. The prior covers all but the share."""
     model = models("normal")
     q = position(model)
     values = model.constrain(q)
