@@ -1,13 +1,13 @@
-"""The result of a run: filled step by step, so that what was drawn is there before anything that can fail.
+"""Assembly of the result of a run, in steps, so that the draws are in it before anything that can fail.
 
-1. :func:`begun`: how the run is made, before the first draw.
-2. :func:`put_draws`: draws and statistics, as arrays; no code of the user's runs.
-3. :func:`put_posterior`: the constrained values, by the model's own ``constrain``.
-4. :func:`put_warnings`: what deserves a look.
+1. :func:`begun`: the description of the run, before the first draw.
+2. :func:`put_draws`: draws and statistics as arrays; no user code runs.
+3. :func:`put_posterior`: the constrained values, computed by the model's ``constrain``.
+4. :func:`put_warnings`: the warnings.
 
-A first Ctrl-C on the way ends the review, and lets the rest be made again (:func:`refhmc.sampling.interruption.past_ctrl_c`).
-Whatever is raised, by the model, ArviZ, a callback, a warning that is an error, or a second Ctrl-C, leaves with the result as
-it is then: :func:`attached`.
+A first Ctrl-C during these steps ends the review of the draws; any other step is repeated
+(:func:`refhmc.sampling.interruption.past_ctrl_c`). Any exception, whether raised by the model, ArviZ, a callback, a warning that
+is an error or a second Ctrl-C, carries the result so far (:func:`attached`).
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from refhmc.errors import (
     SamplingError,
     SamplingWarning,
     SaveError,
+    _see,
 )
 from refhmc.integrators.defaults import resolve
 from refhmc.kernels.blocks import ALL, blocks_of, kernels_of, named_by_block
@@ -57,34 +58,38 @@ if TYPE_CHECKING:
     from refhmc.sampling.progress import Progress
 
 
-LOOKED_AT = 2**26  # bytes of a stored run that its review reads at once
+NO_STEP_SIZE = (
+    "The energy error of one step does not depend on its size there, as for an improper density or a gradient of zeros. Check "
+    f"that the density is proper and that its gradient is correct. {_see('step-size-search')}"
+)
+LOOKED_AT = 2**26  # bytes of a stored run that the review reads
 
 
 def attached(error: BaseException, result: Result, put_together: Callable[[], None]) -> BaseException:
-    """The exception with ``result`` as its attribute ``partial``, after ``put_together()`` if the result has no draws yet.
+    """Return the exception with `result` as its attribute ``partial``, after ``put_together()`` if it has no draws yet.
 
-    In the place of one that takes no attribute, a SamplingError, to be raised from it.
+    If the exception accepts no attribute, return a SamplingError to be raised from it.
     """
     carrier = with_partial(error, result)
     if not result.groups:
-        with contextlib.suppress(BaseException), sigterm_as_ctrl_c():  # what cannot be put together stays out
+        with contextlib.suppress(BaseException), sigterm_as_ctrl_c():  # groups that cannot be assembled are left out
             put_together()
     return carrier
 
 
 def with_partial(error: Any, result: Result) -> BaseException:
-    """The exception with its attribute and a note of it; another in its place if it takes none."""
+    """Return the exception with its attribute and a note about it, or a SamplingError if it accepts none."""
     try:
         error.partial = result
-        if not isinstance(error, SamplingError):  # whose message says it
-            error.add_note("What was drawn is in this exception's attribute .partial, a refhmc.Result.")
+        if not isinstance(error, SamplingError):  # its own message mentions the attribute
+            error.add_note("The draws so far are in this exception's attribute .partial, a refhmc.Result.")
         return error
     except Exception:
-        return with_partial(SamplingError(f"{type(error).__name__}: {error}. What was drawn is in .partial"), result)
+        return with_partial(SamplingError(f"{type(error).__name__}: {error}. The draws so far are in .partial."), result)
 
 
 def begun(model: Model, kernel: Any, entropy: int, draws: int, tune: int, preflight: bool) -> Result:
-    """A result without draws, with the attributes that tell how the run is made."""
+    """Return a result without draws, with the attributes that describe the run."""
     import refhmc
 
     attributes = {
@@ -107,13 +112,13 @@ def begun(model: Model, kernel: Any, entropy: int, draws: int, tune: int, prefli
 
 
 def put_draws(result: Result, memory: Memory, runs: list[ChainRun], stopped_by: str, save_warmup: bool) -> None:
-    """Draws, statistics and counts of the chains: all of them, or the largest rectangle when some are shorter."""
-    result.ragged.update({k: run.draws for k, run in enumerate(runs)})  # no copies: there even if memory is short
+    """Put draws, statistics and counts into the result: all of them, or the largest rectangle if some chains are shorter."""
+    result.ragged.update({k: run.draws for k, run in enumerate(runs)})  # no copies, so that they exist even if memory is short
     lengths = np.array([len(run.draws) for run in runs])
     chosen, n = largest_rectangle(lengths)
     if save_warmup:
         m = min(len(runs[k].warmup_draws) for k in chosen)
-        if not n:  # of a run that ended in warm-up
+        if not n:  # the run ended in warm-up
             chosen, m = largest_rectangle(np.array([len(run.warmup_draws) for run in runs]))
     tune = result.attributes["tuning_steps"]
     q, stats = memory.cut(chosen, tune, n)
@@ -130,15 +135,17 @@ def put_draws(result: Result, memory: Memory, runs: list[ChainRun], stopped_by: 
 
 
 def put_learned(result: Result, learned: list[dict[str, Adapted] | None]) -> None:
-    """What each chain's warm-up has learned."""
+    """Put into the result what warm-up of each chain adapted."""
     result.adapted[:] = [] if None in learned else [of.get(ALL, of) for of in learned if of is not None]
     if any(isinstance(each, Adapted) for each in result.adapted):
         result.attributes["adaptation"] = in_words(result.adapted)
 
 
 def learned_lengths(runs: list[ChainRun]) -> dict[str, list[float]]:
-    """The attribute ``trajectory_length`` where HMC learned it, a number a chain (NaN of one that was not waited for);
-    of a block it has the block's name at its end."""
+    """Return the attribute ``trajectory_length`` if HMC adapted it: one number per chain, NaN for a chain left behind.
+
+    For a block, the block's name is appended to the attribute's name.
+    """
     learned = [dict(run.lengths) for run in runs]
     blocks = dict.fromkeys(name for each in learned for name in each)
     return {
@@ -148,7 +155,7 @@ def learned_lengths(runs: list[ChainRun]) -> dict[str, list[float]]:
 
 
 def counted(runs: list[ChainRun], stopped_by: str, tune: int) -> dict[str, Any]:
-    """The attributes that tell how the run went."""
+    """Return the attributes that describe what happened in the run."""
     totals = np.sum([run.control for run in runs], axis=0)
     return {
         "draws_per_chain": [len(run.draws) for run in runs],
@@ -180,8 +187,7 @@ def counted(runs: list[ChainRun], stopped_by: str, tune: int) -> dict[str, Any]:
 
 
 def put_stored(result: Result, kernel: Any, runs: list[ChainRun], stopped_by: str, store: Store) -> None:
-    """The same of a run whose draws are in a store: groups that are read when they are asked for. Where the disk refused draws,
-    the groups hold all of them in memory."""
+    """Do the same for a run with a store: groups are read on access, or held in memory if the disk could not be written."""
     tune = result.attributes["tuning_steps"]
     result.attributes.update(counted(runs, stopped_by, tune))
     lengths = np.array([max(int(run.control[DRAWS_DONE]) - tune, 0) for run in runs])
@@ -201,7 +207,7 @@ def put_stored(result: Result, kernel: Any, runs: list[ChainRun], stopped_by: st
 
 
 def put_posterior(result: Result, model: Model) -> None:
-    """The constrained values of all draws."""
+    """Put the constrained values of all draws into the result."""
     if "store" in result.attributes:
         return
     for group in [name for name in result.groups if name.endswith("unconstrained_posterior")]:
@@ -209,8 +215,10 @@ def put_posterior(result: Result, model: Model) -> None:
 
 
 class Seen(NamedTuple):
-    """What a review looks at: all draws or, of a store, the last of each chain from the ``first`` on, and every so many of all,
-    ``thinned``, for R-hat and effective sample size."""
+    """Input of the review: all draws or, for a store, the draws of each chain from index `first`.
+
+    In that case `thinned` holds a thinned copy of all draws, for R-hat and effective sample size.
+    """
 
     draws: np.ndarray
     stats: Mapping[str, np.ndarray]
@@ -221,7 +229,7 @@ class Seen(NamedTuple):
 
 
 def look_at(result: Result, kernel: Any, runs: list[ChainRun]) -> Seen:
-    """What to review of the result's draws."""
+    """Return the draws to review."""
     chosen, draws = result.attributes["chains"], result.groups["unconstrained_posterior"]
     starts = np.stack([runs[k].start for k in chosen])
     if not isinstance(draws, StoredGroup):
@@ -241,9 +249,9 @@ def look_at(result: Result, kernel: Any, runs: list[ChainRun]) -> Seen:
 def put_warnings(
     result: Result, model: Model, kernel: Any, runs: list[ChainRun], jumps: str | None, progress: Progress, workers: int
 ) -> list[Warning]:
-    """Put what of the run deserves a look into the result, and return it to be warned of.
+    """Put the warnings of the run into the result and return them.
 
-    ``jumps``: what was said of them before the run, which need not be said again. ``workers``: chains that run at a time.
+    `jumps` is the warning about jumps from before the run, which is not repeated. `workers` chains run at a time.
     """
     attributes, seen = result.attributes, look_at(result, kernel, runs)
     chosen, n, tune = attributes["chains"], seen.draws.shape[1], attributes["tuning_steps"]
@@ -251,8 +259,9 @@ def put_warnings(
     if attributes["interrupted"]:
         found += cut_short(result, progress)
     found += [
-        f"{drawing.hanging(k, run.error_position, drawing.GRACE)} Its thread is left behind; the result has the "
-        f"{int(run.control[DRAWS_DONE])} iterations that it had made."
+        f"{drawing.hanging(k, run.error_position, drawing.GRACE)} Its thread keeps running, and the result holds the "
+        f"{int(run.control[DRAWS_DONE])} iterations that the chain completed. Check why the model does not return there. "
+        f"{_see('review-interrupted')}"
         for k, run in enumerate(runs)
         if run.left_behind
     ]
@@ -261,11 +270,11 @@ def put_warnings(
     lost = [k for k in chosen if runs[k].control[SEARCH_FAILED]]
     if lost:
         found.append(
-            f"The search for a first step size found no end in {len(lost)} of {len(chosen)} chains ({listed(lost)}): the "
-            "energy error of one step does not depend on its size there. Is the density proper, and its gradient right?"
+            f"The search for an initial step size did not converge in {len(lost)} of {len(chosen)} chains ({listed(lost)}). "
+            f"{NO_STEP_SIZE}"
         )
     if not attributes["exact"]:
-        found.append(f"The chain is approximate: {inexact_part(kernel).approximation}")
+        found.append(f"The chain is approximate: {inexact_part(kernel).approximation} {_see('approximate-chain')}")
     unevaluated = np.zeros((len(chosen), n), bool)
     for row, k in enumerate(chosen):
         met = [i - tune - seen.first for failure in runs[k].failures for i in failure.iterations]
@@ -274,23 +283,23 @@ def put_warnings(
         model.names, seen.draws, seen.blocks, kernels_of(kernel), seen.starts, tune, unevaluated, seen.thinned
     )
     found += failed_evaluations(attributes["evaluation_failures"])
-    to_say: list[Warning] = [SamplingWarning(text) for text in found]
+    raised: list[Warning] = [SamplingWarning(text) for text in found]
     if jumps is None:
         jumps, more = searched(result, model, kernel, seen, progress.seconds, workers)
-        to_say += [SamplingWarning(text) for text in more]
-        to_say += [DiscontinuityWarning(jumps)] if jumps is not None else []
+        raised += [SamplingWarning(text) for text in more]
+        raised += [DiscontinuityWarning(jumps)] if jumps is not None else []
     if jumps is not None:
         found.insert(0, jumps)
-    return to_say
+    return raised
 
 
 def searched(
     result: Result, model: Model, kernel: Any, seen: Seen, seconds: float, workers: int
 ) -> tuple[str | None, list[str]]:
-    """Search for jumps of the log density; return what to say of one, and what to say of the search.
+    """Search for jumps of the log density; return the warning about a jump, and those about the search.
 
-    ``seconds``: of the run, in which so many ``workers`` evaluated the model. The attribute ``review_evaluations`` counts the
-    evaluations of the search.
+    In `seconds` of the run, `workers` threads evaluated the model. The attribute ``review_evaluations`` counts the evaluations
+    of the search.
     """
     attributes = result.attributes
     budget = discontinuity.Budget(seconds, seconds * workers / max(attributes["n_gradient_evaluations"], 1))
@@ -302,82 +311,84 @@ def searched(
 
 
 def review_cut_off(result: Result, jumps: str | None) -> list[Warning]:
-    """In the place of a review that Ctrl-C has ended: what it had found, and that there may be more."""
+    """Return the warnings of a review that Ctrl-C ended: those found before, and one that there may be more."""
     found = result.warnings
     found.append(
-        "Ctrl-C or SIGTERM came after the last draw and ended the review: the draws are all there, and may deserve "
-        "warnings that are not here. Look at divergences, R-hat and effective sample sizes."
+        "Ctrl-C or SIGTERM after the last draw ended the review of the draws. All draws are in the result, but problems may have "
+        "gone unreported. Check divergences, R-hat and effective sample sizes yourself. "
+        f"{_see('review-interrupted')}"
     )
-    to_say: list[Warning] = [SamplingWarning(text) for text in found if text != jumps]
+    raised: list[Warning] = [SamplingWarning(text) for text in found if text != jumps]
     if jumps is not None and jumps not in found:
         found.insert(0, jumps)
-    return to_say
+    return raised
 
 
 def without_pathfinder(reasons: list[str]) -> list[str]:
-    """Which chains have a reason not to begin where Pathfinder would have them, and the first one's; nothing if none has."""
+    """Return the warning about chains for which Pathfinder found no start; `reasons` has one text per chain, "" if it did."""
     lost = [k for k, why in enumerate(reasons) if why]
     if not lost:
         return []
     return [
-        f"Pathfinder found no start in {len(lost)} of {len(reasons)} chains ({listed(lost)}), which began as with "
-        f"init='uniform'. Of chain {lost[0]}: {reasons[lost[0]]}."
+        f"Pathfinder found no start in {len(lost)} of {len(reasons)} chains ({listed(lost)}); the reason in chain {lost[0]}: "
+        f"{reasons[lost[0]]}. These chains started as with init='uniform', so they may need a longer warm-up. Check R-hat, and "
+        f"give initvals if it is too high. {_see('pathfinder')}"
     ]
 
 
 def cut_short(result: Result, progress: Progress | None) -> list[str]:
-    """What a run that was stopped lacks altogether: all draws, or those of whole chains. ``progress``: of chains that were
-    watched."""
+    """Return the warning of a run that was stopped without any draws, or without those of whole chains."""
     attributes = result.attributes
     names = "draws_per_chain", "chains", "iterations_per_chain", "tuning_steps"
     lengths, chosen, done, tune = (attributes[name] for name in names)
     by = {"interrupt": "Ctrl-C or SIGTERM", "time": "max_seconds", "stop": "stop()"}[attributes["stopped_by"]]
     if not any(lengths) and attributes["draws"]:
-        reached = some([f"{n} of chain {k}" for k, n in enumerate(done)])
+        reached = some([f"chain {k}: {n}" for k, n in enumerate(done)])
         return [
-            f"There are no draws: {by} stopped the run in warm-up{pace_of_warmup(progress)}, at iteration {reached}, of {tune} "
-            f"each.{what_to_do(result, progress)}"
+            f"There are no draws, because {by} stopped the run in warm-up{pace_of_warmup(progress)} (iterations of {tune}: "
+            f"{reached}).{what_to_do(result, progress)} {_see('review-interrupted')}"
         ]
     kept = set(chosen)
     left_out = {k: n for k, n in enumerate(lengths) if k not in kept}
     if not left_out:
         return []
-    in_warmup = {k: f" (iteration {n} of warm-up's {tune})" if n < tune else "" for k, n in enumerate(done)}
+    in_warmup = {k: f" (iteration {n} of {tune} of warm-up)" if n < tune else "" for k, n in enumerate(done)}
     which = some([f"chain {k}: {n}{in_warmup[k]}" for k, n in left_out.items()])
     return [
-        f"{by} stopped the run when its chains were of unequal length. The groups hold the largest rectangle, "
-        f"without {len(left_out)} of {len(lengths)} chains (draws made by {which}); with raw=True, .ragged has every draw."
+        f"{by} stopped the run when its chains had different lengths, so {len(left_out)} of {len(lengths)} chains are left out "
+        f"(draws by {which}). The groups hold the largest rectangle of draws. Use raw=True to get every draw in .ragged. "
+        f"{_see('review-interrupted')}"
     ]
 
 
 def pace_of_warmup(progress: Progress | None) -> str:
-    """Of a run that was stopped in warm-up: after how long, and how many iterations it made a second."""
+    """Return a clause with the time and the iterations per second of a run that was stopped in warm-up."""
     if progress is None or not progress.seconds_seen:
         return ""
     rate = progress.looks.made.sum() / progress.seconds_seen
-    return f" after {duration(progress.seconds_seen)}, at {rate:.3g} iterations a second in all chains together"
+    return f" after {duration(progress.seconds_seen)}, at {rate:.3g} iterations per second in all chains together"
 
 
 def what_to_do(result: Result, progress: Progress | None) -> str:
-    """For a run that was stopped in warm-up to come to its draws, or to be of use as it is."""
-    attributes, said = result.attributes, ""
+    """Return the advice for a run that was stopped in warm-up."""
+    attributes, advice = result.attributes, ""
     seconds = None if progress is None else progress.seconds_of_warmup()
     if seconds is not None:
-        said = f" As fast as the last iterations were, warm-up of all chains takes about {duration(seconds)}"
-        said += "; raise max_seconds, or take a smaller tune." if attributes["stopped_by"] == "time" else "."
+        advice = f" At the pace of the last iterations, warm-up of all chains takes about {duration(seconds)}"
+        advice += "; raise max_seconds, or use a smaller tune." if attributes["stopped_by"] == "time" else "."
     warmup = result.groups.get("warmup_unconstrained_posterior")
     if warmup is None:
-        said += " save_warmup=True keeps what there is of warm-up."
+        advice += " Use save_warmup=True to keep the iterations of warm-up."
     else:
         n, whose = warmup["q"].shape[1], listed(attributes["chains"])
-        said += f" The groups warmup_* have the first {n} iterations of chains {whose}; they are not draws of the distribution."
+        advice += f" The groups warmup_* hold the first {n} iterations of chains {whose}, which are not posterior draws."
     if attributes.get("backend") == "numba":
-        said += " With checkpoint= a folder the same call goes on from there."
-    return said
+        advice += " With checkpoint=FOLDER, the same call continues an interrupted run."
+    return advice
 
 
 def kernel_as_json(kernel: Any) -> str:
-    """``{"kernel": "NUTS", "step_size": null, "metric": {...}, ...}``; arrays as lists."""
+    """Return ``{"kernel": "NUTS", "step_size": null, "metric": {...}, ...}``, with arrays as lists."""
 
     def plain(value: Any) -> Any:
         if dataclasses.is_dataclass(value):
@@ -402,7 +413,7 @@ def inexact_part(kernel: Any) -> Any:
 
 
 def largest_rectangle(lengths: np.ndarray) -> tuple[list[int], int]:
-    """Which chains to keep, and how many draws of each, so that the most draws are kept."""
+    """Return which chains to keep, and how many draws of each, so that as many draws as possible are kept."""
     order = np.argsort(-lengths, kind="stable")
     sizes = [(rank + 1) * int(lengths[k]) for rank, k in enumerate(order)]
     best = max(range(len(order)), key=lambda rank: (sizes[rank], rank))
@@ -410,8 +421,10 @@ def largest_rectangle(lengths: np.ndarray) -> tuple[list[int], int]:
 
 
 def failure_of(runs: list[ChainRun], disk: str = "checkpoint") -> Exception | None:
-    """What to raise where chains ended by an exception: one of refhmc's own as it is, else a SamplingError; a SaveError where
-    the disk is older than the draws; None if all is well."""
+    """Return the exception to raise for a run: refhmc's own unchanged, else a SamplingError; None if there is none.
+
+    A SaveError means that the files on disk are older than the draws.
+    """
     failed = [k for k, run in enumerate(runs) if run.error is not None]
     if not failed:
         unsaved = [k for k, run in enumerate(runs) if run.unsaved]
@@ -419,17 +432,17 @@ def failure_of(runs: list[ChainRun], disk: str = "checkpoint") -> Exception | No
             return None
         which = some([f"chain {k}" for k in unsaved])
         return SaveError(
-            f"the {disk} of {which} could not be written at the end ({runs[unsaved[0]].unsaved}): what lies there is older "
-            "than the draws, which are complete, in this exception's .partial"
+            f"The {disk} of {which} could not be written at the end ({runs[unsaved[0]].unsaved}), so the files there are older "
+            "than the draws. All draws are in this exception's .partial."
         )
     chain, run = failed[0], runs[failed[0]]
     if isinstance(run.error, CheckpointError | SamplingError):
         return run.error
     words = str(run.error).rstrip(".")
     error = SamplingError(
-        f"chain {chain} stopped at iteration {int(run.control[DRAWS_DONE])}: {type(run.error).__name__}: {words}"
+        f"Chain {chain} stopped at iteration {int(run.control[DRAWS_DONE])}: {type(run.error).__name__}: {words}"
         + (f" (last position q = {np.array2string(run.error_position)})" if run.error_position is not None else "")
-        + ". The draws so far, and the other chains, are in this exception's .partial"
+        + ". The draws so far, and the other chains, are in this exception's .partial."
     )
     error.__cause__ = run.error
     return error

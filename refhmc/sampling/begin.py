@@ -1,4 +1,4 @@
-"""A run is begun: what it is given is checked, what it calls compiled, where chains begin found, what is saved taken up."""
+"""Start of a run: check the arguments, compile what it calls, find the starts, and load saved chains."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from refhmc.adaptation.adapted import as_stan, begin_from, chains_of, check_dime
 from refhmc.core import compiled
 from refhmc.core.fingerprint import CHANGES, Fingerprint, classes_in, fingerprint, settled
 from refhmc.core.signals import held_back
-from refhmc.errors import CheckpointWarning, DiscontinuityWarning, PrecisionWarning
+from refhmc.errors import CheckpointWarning, DiscontinuityWarning, PrecisionWarning, _see
 from refhmc.models.base import Model
 from refhmc.sampling import discontinuity
 from refhmc.sampling.arguments import check_arguments, check_init, check_kinds, entropy_of, seconds_of
@@ -60,10 +60,10 @@ def begin_run(
     recover: bool = False,
     force: bool = False,
 ) -> Run:
-    """A run under way in the compiled core: the arguments are those of :func:`refhmc.sample`, and so are the errors.
+    """Start a run in the compiled core; arguments and errors are those of :func:`refhmc.sample`.
 
-    ``recover``: chains whose files are damaged are drawn again. ``force``: a checkpoint of other code is gone on with.
-    ``level``: of warnings, how far above this the user's call is.
+    `recover` draws chains with damaged files again. `force` continues a checkpoint of other code. `level` is the stack level of
+    the user's call, for warnings.
     """
     flags = {"save_warmup": save_warmup, "raw": raw, "preflight": preflight}
     check_kinds(progressbar, executor, checkpoint, store, **flags)
@@ -72,7 +72,7 @@ def begin_run(
     )
     if store is not None and generate not in (None, False):
         raise ValueError(
-            "generate= makes groups in memory: with store= call refhmc.generate(model, result) after the run"
+            f"generate must be None or False with store; got {generate!r}. Call refhmc.generate(model, result) after the run."
         )
     workers = min(chains, cores or os.cpu_count() or 1)
 
@@ -87,7 +87,7 @@ def begin_run(
         )
         check_room(room, stored=store is not None, kept_warmup=save_warmup)
 
-    check_memory()  # before a metric's matrices are made
+    check_memory()  # before the matrices of a metric are allocated
     if checkpoint is not None:
         check_outside_of_stores(checkpoint)
     folder = checkpoint if store is None else states_of(store)
@@ -103,8 +103,6 @@ def begin_run(
         plan = make_plan(model, kernel, tune, fuse)
         plan.compile(model.name)
         compiled_in, begin = time.perf_counter() - begin, time.perf_counter()
-        if announcer.told:
-            display.message(f"refhmc: compiled in {compiled_in:.0f} s")
         starts, first, imprecise = checked_starts(model, plan, initvals, chains, chain_generator(entropy, 0), preflight)
         if imprecise is not None:
             warnings.warn(imprecise, PrecisionWarning, stacklevel=level)
@@ -127,7 +125,7 @@ def begin_run(
             settings["fuse"] = bool(fuse)
             settings["init"] = init
             settings["warmup"] = "" if learned is None else fingerprint({"warmup": learned}).parts["warmup"]
-            with held_back():  # so that whoever interrupts this lets go of the folder
+            with held_back():  # so that an interrupt releases the folder
                 saving = open_checkpoint(folder, model, kernel, parts, starts, settings, force)
             result.attributes["forced"] = saving.forced
         each = [None] * chains if starts is None else list(starts)
@@ -138,14 +136,14 @@ def begin_run(
             tasks = [task._replace(free_start=True) for task in tasks]
         if learned is not None:
             for adapted in learned[:chains]:
-                begin_from(BlockState(plan.blocks[0]), adapted)  # raises what the chains would
+                begin_from(BlockState(plan.blocks[0]), adapted)  # raises the errors of the chains here
             tasks = [task._replace(adapted=learned[task.chain % len(learned)]) for task in tasks]
         stored = None
         if store is not None:
             kept = tune if save_warmup else 0
             stored = Store(store, model, kernel, first, plan.n_stats, chains, draws, tune, kept)
         drawing = Drawing(tasks, plan, workers, saving, stored, recover=recover)
-        # What is refused until here leaves the folder for as many draws as it was.
+        # An error before this point leaves the number of draws in the folder unchanged.
         if saving is not None:
             saving.keep_draws()
         if stored is not None:
@@ -188,9 +186,9 @@ def checked(
     warmup: Any,
     generate: Any,
 ) -> tuple[Any, Any, str, Any]:
-    """The kernel to take, where chains begin, what the result calls that, and what an earlier warm-up has learned, or None.
+    """Check the arguments; return kernel, starts, the attribute ``starts``, and the state of an earlier warm-up or None.
 
-    Raises what :func:`refhmc.sample` does before anything else is done.
+    Raises the first errors of :func:`refhmc.sample`.
     """
     kernel = kernel_for(model, kernel)
     check_arguments(model, kernel, draws, tune, chains, cores, max_seconds)
@@ -209,24 +207,22 @@ def checked(
 
 
 class _Announcer:
-    """Says what is compiled; ``told`` is what it has said."""
+    """Report compilation in at most two lines: one for the model, one for refhmc's own functions."""
 
     def __init__(self, display: _Silent) -> None:
         self.display = display
-        self.told: list[str] = []
+        self.shown: set[str] = set()
 
     def __call__(self, title: str) -> None:
-        if not self.told:
-            self.display.message(
-                "refhmc: compiling what no earlier run has left (the samplers take some 20 seconds, once)"
-            )
-        if title not in self.told:  # the parts of a metric have one title
-            self.told.append(title)
-            self.display.message(f"refhmc: compiling {title}")
+        of_model = " model " in title and "fused" not in title
+        text = "Compiling the model (first run only)" if of_model else "Compiling refhmc (about 20 s, first run only)"
+        if text not in self.shown:
+            self.shown.add(text)
+            self.display.message(text)
 
 
 def parts_of_run(model: Model, kernel: Any) -> Fingerprint:
-    """The parts of the model, and the classes of the kernel, which may be derived from refhmc's."""
+    """Return the fingerprint of the model and of the kernel's classes, which may be subclasses of refhmc's."""
     of_model, of_kernel = model.made_of(), fingerprint(classes_in("the kernel", kernel))
     packages = tuple(sorted({*of_model.packages, *of_kernel.packages}))
     return Fingerprint({**of_model.parts, **of_kernel.parts}, packages, of_model.unknown + of_kernel.unknown)
@@ -235,9 +231,9 @@ def parts_of_run(model: Model, kernel: Any) -> Fingerprint:
 def open_checkpoint(
     folder: Any, model: Model, kernel: Any, parts: Fingerprint, starts: Any, settings: dict, force: bool
 ) -> Checkpoint:
-    """The checkpoint of this run in ``folder``, new or checked to be the same run. ``parts``: from before the first evaluation.
+    """Return the checkpoint of this run in `folder`, new or checked to be of the same run.
 
-    Warns of what a checkpoint cannot compare.
+    `parts` is the fingerprint from before the first evaluation. Warns of parts that cannot be compared.
     """
     known = settled(parts, parts_of_run(model, kernel))
     settings["compiled"] = (
@@ -248,7 +244,11 @@ def open_checkpoint(
     checkpoint.open(starts)
     not_compared = [*known.unknown, *(f"{k} ({CHANGES})" for k, v in checkpoint.run["parts"].items() if v == CHANGES)]
     if not_compared:
-        text = "A checkpoint cannot tell whether these are as they were when the run began: " + "; ".join(not_compared)
+        text = (
+            f"The checkpoint cannot compare these parts of the model with a later run: {'; '.join(not_compared)}. If one of them "
+            "changes, the run continues with another model without notice. Make sure that they are the same when you resume. "
+            f"{_see('checkpoints')}"
+        )
         try:
             warnings.warn(text, CheckpointWarning, stacklevel=4)
         except CheckpointWarning:

@@ -1,13 +1,13 @@
-"""One Markov chain: its state as plain data, and the compiled loop that takes the state from draw to draw.
+"""One Markov chain: its state as plain data, and the compiled loop that advances the state from draw to draw.
 
 A draw is the position after one turn of each block of the kernel (:mod:`refhmc.kernels.blocks`), on its conditional
-(:mod:`refhmc.models.conditionals`), with workspace, settings, metric and adaptation of its own. All blocks draw from one
-generator, in the order of their turns: for each the randomness of its own kernel (:mod:`refhmc.core.randomness`). A block of
-all coordinates is *alone*: its state is the chain's position, and nothing is handed over.
+(:mod:`refhmc.models.conditionals`). Each block has its own workspace, settings, metric and adaptation. All blocks draw from one
+generator, in the order of their turns, the randomness of their kernels (:mod:`refhmc.core.randomness`). A block of all
+coordinates is *alone*: its state is the chain's position.
 
-The loop runs in *chunks*: chain state in, chain state out, draws and statistics into arrays of the caller. Nothing else
-carries over from one chunk to the next, so that a run cut anywhere, in warm-up too, written to disk and taken up again is
-bit for bit the unbroken run.
+The loop runs in *chunks*. It takes the chain's state, updates it, and writes draws and statistics into arrays of the caller.
+Nothing else carries over from one chunk to the next. So a run that is interrupted anywhere, written to disk and resumed is bit
+for bit the uninterrupted run, also in warm-up.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ from refhmc.sampling.checkpoint import read_arrays
 if TYPE_CHECKING:
     from refhmc.models.base import Model
 
-# A block that is moved, as the loops take it.
+# A block as the loops receive it.
 BLOCK = nb.Tuple((types.SETTINGS, types.TRANSITION, types.DYNAMICS, types.MODEL, types.WORKSPACE, ADAPTATION, LEARNER))
 
 
 @jit
 def reset_counters(counters: Any, status: Any, control: Any) -> None:
-    """Before a transition: what came before it, a search for a step size, goes into the run's counts."""
+    """Add the counts of a search for a step size to those of the run, before a transition."""
     control.gradients += counters.gradients
     control.metrics += counters.metrics
     control.contractions += counters.contractions
@@ -68,7 +68,7 @@ def reset_counters(counters: Any, status: Any, control: Any) -> None:
 
 @jit
 def record_counters(counters: Any, status: Any, stats: Any, control: Any) -> None:
-    """After a transition: what its solves and evaluations came to, as statistics of the draw."""
+    """Write the counts of a transition into the statistics of its draw."""
     stats.solver_iterations = counters.iterations
     stats.solver_residual = status.residual
     stats.solver_failed = status.failure == S.SOLVER_FAILED or status.failure == S.NOT_REVERSIBLE
@@ -82,7 +82,7 @@ def record_counters(counters: Any, status: Any, stats: Any, control: Any) -> Non
 
 @jit
 def count_draw(control: Any, adaptation: tuple, diverging: bool) -> None:
-    """After an iteration: the count of them, and of divergences, those of warm-up apart."""
+    """Count an iteration and its divergence, separately in warm-up."""
     learned = as_adaptation(adaptation)
     control.draws_done += 1
     if learned.progress.iteration <= learned.plan.tune:
@@ -104,14 +104,14 @@ def take_turn(
     stats: Any,
     control: Any,
 ) -> bool:
-    """One transition of a block from its state, and what warm-up learns from it; False if it was stopped.
+    """Make one transition of a block and adapt to it in warm-up; return False if it was stopped.
 
-    (The parts of ``BLOCK`` one by one: the tuple would be copied in each draw, which takes 80 ns.)
+    (The parts of ``BLOCK`` are separate arguments, because copying the tuple would take 80 ns per draw.)
     """
     _, _, _, _, counters, status = as_work(as_workspace(workspace).work)
     learned = as_adaptation(adaptation)
     progress, plan = learned.progress, learned.plan
-    # The size of the jumps is in no result.
+    # No result holds the size of the jumps.
     sought = not progress.given or (plan.tune > 0 and dynamics[0] == types.JUMPING)
     starts = progress.iteration == 0 and sought
     if (starts or progress.restart) and plan.adapt_step:
@@ -147,10 +147,10 @@ def take_turn(
 def run_draws(
     block: tuple, randomness: tuple, draws: np.ndarray, rows: np.ndarray, stats: np.ndarray, control: Any
 ) -> int:
-    """Fill ``draws`` and ``rows``, one row a draw, from the state of a block that is alone; returns how many were made: fewer
-    after a stop or a pause, and where a metric is to be learned.
+    """Fill `draws` and `rows`, one row per draw, from the state of a block that is alone; return the number of draws.
 
-    ``stats`` are the same rows by name.
+    There are fewer draws than rows after a stop or a pause, or if a metric is due to be adapted. `stats` are views of the same
+    rows by name.
     """
     settings, transition, dynamics, model, workspace, adaptation, learner = block
     state = as_point(as_points(as_workspace(workspace).points).state)
@@ -180,7 +180,7 @@ def run_blocks(
     stats: np.ndarray,
     control: Any,
 ) -> int:
-    """The same of several blocks, from the full position ``q`` on; ``stats`` (draw, block)."""
+    """Do the same for several blocks, starting from the full position `q`; `stats` is (draw, block)."""
     f = as_model(joint)
     for k in range(draws.shape[0]):
         if control.stop or control.pause:
@@ -191,7 +191,7 @@ def run_blocks(
             if not take_turn_from(blocks[b], q, randomness, stats[k, b], control):
                 return k
             diverging = diverging or stats[k, b].diverging > 0
-        # A conditional's log density lacks what does not depend on the block.
+        # A conditional's log density lacks the terms that do not depend on the block.
         lp = f.value_and_gradient(q, f.data, gradient)
         control.gradients += 1
         for b in range(len(blocks)):
@@ -203,7 +203,7 @@ def run_blocks(
 
 @jit
 def take_turn_from(part: tuple, q: np.ndarray, randomness: tuple, stats: Any, control: Any) -> bool:
-    """A block's turn from the full position ``q``, which it changes; False if it was stopped."""
+    """Take a block's turn, which changes the full position `q`; return False if it was stopped."""
     indices, condition, block = part
     settings, transition, dynamics, model, workspace, adaptation, learner = block
     points, _, _, _, _, work = as_workspace(workspace)
@@ -223,7 +223,7 @@ def take_turn_from(part: tuple, q: np.ndarray, randomness: tuple, stats: Any, co
 
 @functools.cache
 def loop_for(n_blocks: int) -> Entry:
-    """:func:`run_blocks`, compiled once for each number of blocks."""
+    """Return :func:`run_blocks` compiled for a number of blocks."""
     return Entry(
         run_blocks,
         lambda: nb.int64(
@@ -242,14 +242,16 @@ def loop_for(n_blocks: int) -> Entry:
 
 
 def control_record(control: np.ndarray | None) -> np.record:
-    """A chain's row of ``control``, (N_CONTROL,) integers, as compiled code takes it."""
+    """Return a chain's row of ``control``, (N_CONTROL,) integers, as a record for compiled code."""
     row = np.zeros(N_CONTROL, np.int64) if control is None else control
     return row.view(CONTROL)[0]
 
 
 class BlockPlan(NamedTuple):
-    """What a run needs of a block beside the chain's state: conditional, pointers, schedule, options. ``learns_length``,
-    ``learns_jitter``: the kernel leaves those of its trajectories to warm-up, or to the result that it begins from."""
+    """Fixed part of a block: conditional, pointers, schedule and options.
+
+    With ``learns_length`` or ``learns_jitter``, warm-up or an earlier result sets the trajectory length or its jitter.
+    """
 
     name: str
     kernel: str
@@ -267,21 +269,21 @@ class BlockPlan(NamedTuple):
     minibatches: bool
 
     def compile(self, model_name: str) -> None:
-        """Compile, or load from the cache, all that the block's turn will call."""
+        """Compile, or load from the cache, everything that the block's turn calls."""
         of_block = f", block {self.name}" if self.name else ""
         self.dynamics.compile(model_name + of_block)
         compile_pointer(self.transition, types.TRANSITION.signature, f"the kernel {self.kernel}{of_block}")
         compile_pointer(self.conditional.condition, types.CONDITION.signature, f"the condition{of_block}")
 
     def pointers(self) -> tuple:
-        """The conditional, ``types.MODEL``, for one chain, with data of its own where they change."""
+        """Return the conditional, ``types.MODEL``, for one chain, with its own copy of data that change."""
         pointers = self.dynamics.model
         if self.dynamics.metric.position_dependent:
             pointers = self.conditional.model.core.with_room(pointers)
         return pointers if self.alone else (pointers[0].copy(), *pointers[1:])
 
     def pointers_at(self, q: np.ndarray) -> tuple:
-        """The same, given that the other coordinates are those of the full position ``q``."""
+        """Do the same, conditional on the other coordinates of the full position `q`."""
         pointers = self.pointers()
         if not self.alone:
             self.conditional.condition(q, pointers[0])
@@ -289,7 +291,7 @@ class BlockPlan(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a run of a kernel on a model needs beside the chain's state; ``joint``: the model, ``types.MODEL``."""
+    """Fixed part of a run of a kernel on a model; ``joint`` is the model, ``types.MODEL``."""
 
     blocks: tuple[BlockPlan, ...]
     joint: tuple
@@ -299,7 +301,7 @@ class Plan(NamedTuple):
         return len(self.blocks) * S.N_STATS
 
     def compile(self, model_name: str) -> None:
-        """Compile, or load from the cache, all that the run will call."""
+        """Compile, or load from the cache, everything that the run calls."""
         compile_pointer(self.joint[1], types.VALUE_AND_GRADIENT.signature, f"the model {model_name}")
         for block in self.blocks:
             block.compile(model_name)
@@ -307,8 +309,11 @@ class Plan(NamedTuple):
 
 
 def make_plan(model: Model, kernel: Any, tune: int, fuse: bool = False) -> Plan:
-    """Resolve a kernel's defaults for a model. Raises what :func:`refhmc.dynamics.assemble.make_dynamics` does for each block,
-    ValueError for blocks that are no partition, ModelError or ShapeError for what cannot be fused."""
+    """Resolve a kernel's defaults for a model.
+
+    Raises the errors of :func:`refhmc.dynamics.assemble.make_dynamics`, ValueError if the blocks are not a partition, and
+    ModelError or ShapeError if the kernel cannot be fused.
+    """
     kernels, indices = kernels_of(kernel).items(), indices_of(model, kernel)
     blocks = tuple(make_block(model, *each, i, tune, fuse) for each, i in zip(kernels, indices, strict=True))
     return Plan(blocks, blocks[0].dynamics.model if blocks[0].alone else model.core.tuple)
@@ -369,8 +374,11 @@ def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: 
 
 
 def metric_of_block(kernel: Any, alone: bool, name: str) -> Any:
-    """The kernel's; of one block among several ``Diagonal()`` for "auto": its conditional, and so its gradient, is
-    another one in every turn. Raises ValueError for a metric that learns from such gradients' geometry."""
+    """Return the kernel's metric, with ``Diagonal()`` for "auto" if there are several blocks.
+
+    The conditional of a block, and so its gradient, changes with every turn. Raises ValueError for a metric that is adapted
+    from gradients.
+    """
     metric, integrator = kernel.metric, kernel.integrator
     if alone or getattr(metric, "position_dependent", False):
         return metric
@@ -379,17 +387,17 @@ def metric_of_block(kernel: Any, alone: bool, name: str) -> Any:
         return default if default.learns != FROM_PAIRS else Diagonal()
     if getattr(metric, "learns", 0) == FROM_PAIRS:
         raise ValueError(
-            f"block {name}: {type(metric).__name__} learns from draws and gradients of one density, and the block's "
-            "conditional changes with the other blocks: take Diagonal(), or Dense()"
+            f"The metric of block {name!r} must not be adapted from gradients, because its conditional changes with the other "
+            f"blocks; got {type(metric).__name__}. Use Diagonal() or Dense()."
         )
     return metric
 
 
 class BlockState:
-    """A block's state (plain arrays) with the scratch space it works in."""
+    """A block's state, as plain arrays, and its workspace."""
 
-    # The arrays that are the state; everything else is scratch. (The cache says what the metric's work holds, and counts are
-    # taken over by the next draw.)
+    # The arrays of the state; everything else is workspace. (The cache describes the metric's workspace, and the next draw adds
+    # up the counts.)
     ARRAYS = (
         *("state", "vecs", "mats", "cache", "counters", "status", "mean", "scatter", "gradient_scatter", "kept"),
         *("kept_gradients", "history", "dual", "jump_dual", "progress", "settings"),
@@ -432,7 +440,7 @@ class BlockState:
         return self.points[0]
 
     def start(self, q: np.ndarray) -> None:
-        """Put the block at ``q``, with its log density and gradient."""
+        """Set the position, log density and gradient."""
         self.state[Q] = q
         model = self.plan.conditional.model
         self.state[LOG_DENSITY, 0], self.state[GRADIENT] = model.core.value_and_gradient(q)
@@ -454,7 +462,7 @@ class BlockState:
 
     @property
     def in_loop(self) -> tuple:
-        """``BLOCK``"""
+        """The block as ``BLOCK``."""
         plan = self.plan
         return (
             *(self.settings[0], plan.transition, plan.dynamics.pointers, self.pointers),
@@ -463,12 +471,12 @@ class BlockState:
 
     @property
     def learner(self) -> tuple:
-        """``LEARNER``"""
+        """The adaptation of the length as ``LEARNER``."""
         return self.length[0], self.length_moments, self.length_sums, self.plan.length_windows
 
 
 class Chain:
-    """A chain's state: the full position, the blocks' states and a generator."""
+    """State of a chain: the full position, the states of the blocks, and a generator."""
 
     def __init__(self, model: Model, plan: Plan, rng: np.random.Generator) -> None:
         self.model, self.plan, self.rng = model, plan, rng
@@ -478,20 +486,19 @@ class Chain:
         self.gradient = np.zeros(model.dim)
 
     def start(self, q: np.ndarray) -> None:
-        """Put the chain at ``q``."""
+        """Set the position."""
         self.position[:] = q
         if self.alone:
             self.blocks[0].start(q)
 
     def run(self, draws: np.ndarray, stats: np.ndarray, control: np.ndarray | None = None) -> int:
-        """Make ``len(draws)`` more draws; returns how many were made: fewer when ``control[STOP]`` or ``[PAUSE]`` was set.
+        """Make ``len(draws)`` more draws; return their number, which is smaller if ``control[STOP]`` or ``[PAUSE]`` was set.
 
-        After a pause the chain can go on. After a stop the generator may stand in the middle of a draw: continue from a saved
-        state instead.
+        After a pause the chain can continue. A stop may interrupt a draw, so that a chain can only continue from a saved state.
         """
         for name, array, columns in (("draws", draws, self.model.dim), ("stats", stats, self.plan.n_stats)):
             if array.shape != (len(draws), columns) or array.dtype != float or not array.flags.c_contiguous:
-                raise ShapeError(f"{name}: expected a contiguous float64 array ({len(draws)}, {columns})")
+                raise ShapeError(f"{name} must be a contiguous float64 array of shape ({len(draws)}, {columns}); got {array.dtype} {array.shape}.")
         blocks, n = tuple(block.in_loop for block in self.blocks), len(self.blocks)
         randomness, run = (self.rng, np.zeros(0), np.zeros(1, np.int64)), control_record(control)
         if self.alone:
@@ -507,60 +514,58 @@ class Chain:
         return loop_for(n)(parts, self.plan.joint, self.position, self.gradient, randomness, draws, stats, by_name, run)
 
     def lengths(self) -> tuple[tuple[str, float], ...]:
-        """The name of each block that learns its trajectory length, or has it from a result, and the length as far as it is
-        known."""
+        """Return name and present trajectory length of each block whose length is adapted or comes from a result."""
         known = (b for b in self.blocks if len(b.plan.length_windows) or (b.plan.learns_length and b.progress.given[0]))
         return tuple((b.plan.name, float(b.length.length[0])) for b in known)
 
     def arrays(self) -> dict[str, Any]:
-        """The arrays that are the state, by name."""
+        """Return the arrays of the state by name."""
         blocks = enumerate(self.blocks)
         of_blocks = {f"{name}{k or ''}": getattr(block, name) for k, block in blocks for name in block.ARRAYS}
         return {**of_blocks, "position": self.position}
 
     def to_bytes(self) -> bytes:
-        """The state as an ``.npz`` archive (no pickle): arrays, and the bit generator's state as JSON."""
+        """Return the state as an ``.npz`` archive without pickles: arrays, and the generator's state as JSON."""
         buffer = io.BytesIO()
         np.savez(buffer, generator=np.array(json.dumps(self.rng.bit_generator.state)), **self.arrays())
         return buffer.getvalue()
 
     def restore(self, saved: bytes) -> Chain:
-        """Take on a saved state, whose values :mod:`refhmc.sampling.saved_state` checks.
+        """Restore a saved state; :mod:`refhmc.sampling.saved_state` checks its values.
 
-        Raises CheckpointError, with the name of the field, unless its arrays have the shapes and types of this model's and
-        kernel's.
+        Raises CheckpointError, with the name of the field, unless its arrays have the shapes and types of this model and kernel.
         """
         own = self.arrays()
         try:
             arrays = read_arrays(io.BytesIO(saved))
             generator = json.loads(str(arrays.pop("generator")))
         except Exception as error:
-            raise CheckpointError(f"the saved chain state cannot be read: {type(error).__name__}: {error}") from error
+            raise CheckpointError(f"The saved chain state cannot be read: {type(error).__name__}: {error}.") from error
         if arrays.keys() != own.keys():
             odd = ", ".join(sorted(arrays.keys() ^ own.keys()))
-            raise CheckpointError(f"the saved chain state has other fields than this kernel's: {odd}")
+            raise CheckpointError(f"The saved chain state must have the fields of this kernel; it differs in {odd}.")
         for name, array in own.items():
             there = arrays[name]
             if array.shape != there.shape or array.dtype != there.dtype:
                 found = f"{there.dtype.str} of shape {there.shape}"
                 expected = f"{array.dtype.str} of shape {array.shape}"
-                raise CheckpointError(f"saved {name}: expected {expected}, got {found}")
+                raise CheckpointError(f"The saved state's {name} must be {expected}; got {found}.")
             array[...] = there
         if self.alone and not np.array_equal(arrays["state"][Q], arrays["position"], equal_nan=True):
-            raise CheckpointError("saved position: it is not that of the saved state")
+            raise CheckpointError("The saved position must equal that of the saved state.")
         try:
             self.rng.bit_generator.state = state_of_generator(generator)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise CheckpointError(f"saved generator: it is not a state of PCG64 ({error})") from None
+            raise CheckpointError(f"The saved generator must be a state of PCG64 ({error}).") from None
         return self
 
 
 def state_of_generator(saved: dict[str, Any]) -> dict[str, Any]:
-    """Return a saved state of PCG64 whose numbers are in their ranges; raises KeyError, TypeError or ValueError."""
+    """Return a saved state of PCG64 after a check of its ranges; raises KeyError, TypeError or ValueError."""
     limits = {"state": 2**128, "inc": 2**128, "has_uint32": 2, "uinteger": 2**32}
     numbers = {**saved["state"], "has_uint32": saved["has_uint32"], "uinteger": saved["uinteger"]}
     if saved["bit_generator"] != "PCG64" or numbers.keys() != limits.keys():
-        raise ValueError("other names")
+        raise ValueError("unknown fields")
     for name, limit in limits.items():
         if type(numbers[name]) is not int or not 0 <= numbers[name] < limit:
             raise ValueError(f"{name} is {numbers[name]!r}")

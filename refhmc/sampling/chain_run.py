@@ -1,9 +1,9 @@
-"""One chain of a run: iterations at a time, state in, state out, in whatever thread or process.
+"""One chain of a run, advanced by some iterations at a time, in any thread or process.
 
-A :class:`LiveChain` is a chain in the memory of this process. It makes iterations into rows until these are full, or until it
-is asked to pause or to stop, and then says its state as plain data (:class:`refhmc.sampling.checkpoint.Saved`), from which
-another, here or elsewhere, goes on bit for bit. :func:`run_chain` takes one through a whole run; :func:`run_segment` for some
-seconds, as a task of an executor.
+A :class:`LiveChain` is a chain in the memory of this process. It fills rows with iterations until they are full, or until it is
+asked to pause or to stop. It can then return its state as plain data (:class:`refhmc.sampling.checkpoint.Saved`), from which
+another process continues bit for bit. :func:`run_chain` takes a chain through a whole run; :func:`run_segment` advances it for
+some seconds, as a task of an executor.
 """
 
 from __future__ import annotations
@@ -45,16 +45,19 @@ from refhmc.sampling.journal import Rows
 if TYPE_CHECKING:
     from refhmc.sampling.keeper import Keeper
 
-FEWEST_DIVERGENT = 50  # iterations of a warm-up of which all diverging is no chance
-SCRATCH = 2**20  # bytes of iterations that are not kept, made at a time
-SEGMENT = 2**26  # bytes of rows that a segment brings back at most
-LONGEST_ITERATION = 10.0  # seconds of an iteration in a segment, until one has taken longer
-PAUSE_EVERY = 0.5  # seconds between two states that are kept for a checkpoint
+FEWEST_DIVERGENT = 50  # warm-up iterations; if all of so many diverge, this is not chance
+SCRATCH = 2**20  # bytes of a buffer for iterations that are not kept
+SEGMENT = 2**26  # most bytes of rows in a segment
+LONGEST_ITERATION = 10.0  # initial limit in seconds for one iteration of a segment
+PAUSE_EVERY = 0.5  # seconds between two states kept for a checkpoint
 
 
 class ChainTask(NamedTuple):
-    """What a chain is to do; picklable where its model is. ``adapted``: what its warm-up begins from. ``init``: as ``sample``
-    has it. ``free_start``: the start is the default one, which may be replaced (:mod:`refhmc.sampling.far_start`)."""
+    """Description of one chain's work; picklable if its model is.
+
+    ``adapted`` is what its warm-up starts from, ``init`` the argument of ``sample``. ``free_start`` marks a default start,
+    which may be replaced (:mod:`refhmc.sampling.far_start`).
+    """
 
     model: Model
     kernel: Any
@@ -71,7 +74,7 @@ class ChainTask(NamedTuple):
 
     @property
     def first(self) -> int:
-        """The first iteration whose row is kept."""
+        """First iteration whose row is kept."""
         return 0 if self.keep_warmup else self.tune
 
     @property
@@ -80,24 +83,24 @@ class ChainTask(NamedTuple):
 
 
 class ChainRun(NamedTuple):
-    """What one chain brings back: plain arrays, so that it can come from another process."""
+    """Outcome of one chain as plain arrays, so that it can come from another process."""
 
-    rows: Rows  # of the iterations that were made and are in memory
+    rows: Rows  # iterations in memory
     tune: int
     start: np.ndarray  # the position after warm-up
     control: np.ndarray
     error: BaseException | None = None
     error_position: np.ndarray | None = None
-    failures: tuple[Failure, ...] = ()  # of this session, where the chain comes from a checkpoint
-    unsaved: str = ""  # why what is on the disk is older than the rows
-    lengths: tuple[tuple[str, float], ...] = ()  # trajectory lengths that warm-up learned: block, length
-    adapted: dict[str, Adapted] | None = None  # of each block, where warm-up came to its end
-    no_pathfinder: str = ""  # why the chain did not begin where Pathfinder, asked for, would have it
-    left_behind: bool = False  # it did not come back from a call of the model
+    failures: tuple[Failure, ...] = ()  # of this session, if the chain comes from a checkpoint
+    unsaved: str = ""  # why the files on disk are older than the rows
+    lengths: tuple[tuple[str, float], ...] = ()  # trajectory lengths adapted by warm-up: block, length
+    adapted: dict[str, Adapted] | None = None  # of each block, if warm-up is complete
+    no_pathfinder: str = ""  # why Pathfinder was requested but gave no start
+    left_behind: bool = False  # it did not return from a call of the model
 
     @property
     def warm(self) -> int:
-        """How many of the rows are of warm-up."""
+        """Number of rows that belong to warm-up."""
         return min(max(self.tune - self.rows.first, 0), len(self.rows.draws))
 
     @property
@@ -118,17 +121,19 @@ class ChainRun(NamedTuple):
 
 
 def chain_generator(entropy: int, chain: int, *child: int) -> np.random.Generator:
-    """The generator of chain k: PCG64(SeedSequence(entropy, spawn_key=(k,))), whatever else is run; that of Pathfinder, its
-    first child: spawn_key=(k, 0)."""
+    """Return the generator of chain k, PCG64(SeedSequence(entropy, spawn_key=(k,))); with a child, spawn_key=(k, child).
+
+    Pathfinder uses the child 0.
+    """
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy, spawn_key=(chain, *child))))
 
 
 class LiveChain:
-    """A chain in this process; ``plan``: what all chains of the run need, ``control``: its counters."""
+    """Chain in this process: `plan` is shared by all chains of the run, `control` holds the chain's counters."""
 
     def __init__(self, task: ChainTask, plan: Plan, control: np.ndarray) -> None:
         self.task, self.plan, self.control = task, plan, control
-        self.whole_plan = plan  # that of the first attempt; ``plan`` is shorter in a second one
+        self.whole_plan = plan  # plan of the first attempt; ``plan`` is shorter after a restart
         self.rng = chain_generator(task.entropy, task.chain)
         self.chain = Chain(task.model, plan, self.rng)
         self.done, self.no_pathfinder = 0, ""
@@ -136,9 +141,9 @@ class LiveChain:
         self.failures = FailureLog()
 
     def begin(self, saved: Saved | None = None) -> bool:
-        """Put the chain where it was saved, or at its start; False if a stop came before that was found: it has no state then.
+        """Put the chain at its saved state, or at its start; return False if it was stopped before a start was found.
 
-        Raises CheckpointError if what was saved is not this model's and kernel's.
+        Raises CheckpointError if the saved state does not fit the model and kernel.
         """
         if saved is None:
             self.control[DRAWS_DONE:] = 0
@@ -150,7 +155,7 @@ class LiveChain:
             if self.control[FAR_START] > 0 or self.plan is not self.whole_plan:
                 self._make_chain()
             self.chain.restore(saved.state)
-        self.failures = self.task.model.core.begin_failures(self.control)  # the tries for a start do not count
+        self.failures = self.task.model.core.begin_failures(self.control)  # attempts to find a start do not count
         return True
 
     def _find_start(self) -> bool:
@@ -175,19 +180,19 @@ class LiveChain:
         return True
 
     def _own_start(self, rng: np.random.Generator) -> np.ndarray:
-        """Return the start that was given or, from ``rng``, a random one. Raises Stopped."""
+        """Return the given start, or a random one drawn from `rng`. Raises Stopped."""
         task = self.task
         return random_start(task.model, self.plan, rng, task.chain, self.control) if task.start is None else task.start
 
     @property
     def _next_look(self) -> int:
-        """The iteration of warm-up after which the chain is looked at, in its first or its second attempt; 0: none."""
+        """Iteration of warm-up after which the chain is checked, in its first or second attempt; 0 if there is none."""
         restarted = max(int(self.control[FAR_START]), 0)
         after = far_start.look_after(self.task.tune - restarted)
         return restarted + after if after else 0
 
     def _look(self) -> bool:
-        """Begin again if the start was hopeless, or raise WarmupError; False if a stop came before that was decided."""
+        """Restart if the start was hopeless, or raise WarmupError; return False if stopped before that was decided."""
         task, control = self.task, self.control
         symptom, tried, q = far_start.symptom_of(self.chain, control), "", None
         first_attempt = control[FAR_START] == 0 and task.init == "uniform"
@@ -216,22 +221,22 @@ class LiveChain:
         return True
 
     def _hopeless(self, symptom: symptoms.Symptom, tried: str = "") -> WarmupError:
-        """The error that ends a chain; ``tried``: what became of the search for another start."""
+        """Return the error that ends a chain; `tried` is a clause about the search for another start."""
         task, restarted = self.task, int(self.control[FAR_START])
         if restarted > 0:
-            tried = f", though it began again after {restarted} where Pathfinder found a far higher log density"
+            tried = f", although the chain restarted after {restarted} iterations where Pathfinder found a far higher log density"
         suggest = task.init == "uniform" and not len(task.model.discontinuous) and (restarted < 0 or not tried)
         text = far_start.error_text(symptom, self.done, tried, suggest)
-        return WarmupError(f"chain {task.chain}: {text}", task.chain)
+        return WarmupError(f"Chain {task.chain} cannot be used. {text}", task.chain)
 
     def _make_chain(self) -> None:
-        """Make the chain of the present attempt; a second attempt has what the first has left of warm-up."""
+        """Create the chain of the present attempt; a second attempt has the rest of warm-up."""
         restarted, plan = max(int(self.control[FAR_START]), 0), self.whole_plan
         self.plan = far_start.shortened(plan, self.task.tune - restarted) if restarted else plan
         self.chain = Chain(self.task.model, self.plan, self.rng)
 
     def advance(self, rows: Rows) -> bool:
-        """Iterations until the end of ``rows``, into them from their first one on; False if a pause or a stop came before."""
+        """Iterate until `rows` are full; return False if a pause or a stop came before."""
         dim, n_stats = self.task.model.dim, self.plan.n_stats
         n = min(max(SCRATCH // (8 * (dim + n_stats)), 1), max(rows.first - self.done, 0))
         scratch = Rows(0, np.empty((n, dim)), np.empty((n, n_stats)))
@@ -258,41 +263,40 @@ class LiveChain:
         return True
 
     def _without_metric(self, rows: np.ndarray) -> int:
-        """In how many of the iterations a metric that depends on the position was not positive definite where it was asked for;
-        0 for one that is so everywhere."""
+        """Return the number of iterations in which a position-dependent metric was not positive definite."""
         metric = self.plan.blocks[0].dynamics.metric
         if not (self.chain.alone and metric.position_dependent) or isinstance(metric, SoftAbs | DiagonalSoftAbs):
             return 0
         return int(met_no_metric(records(rows, STATS)).sum())
 
     def _refuse_warmup_without_metric(self) -> None:
-        """After the last iteration of warm-up: raise WarmupError if in more than half of it there was no metric."""
+        """Raise WarmupError if the metric was not positive definite in more than half of warm-up."""
         tune, count = self.task.tune, int(self.control[WITHOUT_METRIC])
         if tune < FEWEST_DIVERGENT or 2 * count <= tune:
             return
         name = type(self.plan.blocks[0].dynamics.metric).__name__
         raise WarmupError(
-            f"chain {self.task.chain}: {name} was not positive definite in {count} of {tune} transitions of warm-up, each of "
-            "which diverged. Take refhmc.metrics.SoftAbs(), which is positive definite everywhere, or start elsewhere",
+            f"In chain {self.task.chain}, {name} was not positive definite in {count} of {tune} transitions of warm-up, each of "
+            "which diverged. Use refhmc.metrics.SoftAbs(), which is positive definite everywhere, or start elsewhere.",
             self.task.chain,
         )
 
     def _refuse_divergent_warmup(self) -> None:
-        """After the last iteration of warm-up: raise WarmupError if each one has diverged."""
+        """Raise WarmupError if every transition of warm-up diverged."""
         tune = self.task.tune
-        alone = self.chain.alone  # of several blocks others may move
+        alone = self.chain.alone  # otherwise other blocks may move
         if not alone or tune < FEWEST_DIVERGENT or self.control[WARMUP_DIVERGENCES] < tune:
             return
         step = float(self.control.view(float)[STEP_SIZE])
         raise WarmupError(
-            f"chain {self.task.chain}: all {tune} transitions of warm-up diverged (the step size came to {step:.3g}), so that "
-            "its draws would all be its start. Is the gradient right, and the density finite around the start? A metric "
-            "that is not positive definite there diverges, too: SoftAbs always is",
+            f"All {tune} transitions of the warm-up of chain {self.task.chain} diverged (final step size {step:.3g}), so all of "
+            "its draws would equal its start. Check that the gradient is correct, that the density is finite around the start, "
+            "and that the metric is positive definite there, as refhmc.metrics.SoftAbs() always is.",
             self.task.chain,
         )
 
     def _refuse_hopeless_warmup(self) -> None:
-        """After the last iteration of warm-up: raise WarmupError if no draw can be of use."""
+        """Raise WarmupError after warm-up if no draw would be useful."""
         if self.task.tune < symptoms.FEWEST or self.task.draws == 0:
             return
         symptom = far_start.symptom_of(self.chain, self.control)
@@ -300,11 +304,11 @@ class LiveChain:
             raise self._hopeless(symptom)
 
     def saved(self) -> Saved:
-        """The state, between two iterations: not after a stop, which may come in the middle of one."""
+        """Return the state between two iterations; not valid after a stop, which may interrupt an iteration."""
         return Saved(self.chain.to_bytes(), self.done, self.start_of_draws, self.control.copy(), self.no_pathfinder)
 
     def saved_after(self, done: int, earlier: Saved) -> Saved:
-        """The state after so many iterations, made anew from an earlier one. The chain's own counters stay as they are."""
+        """Return the state after `done` iterations, recomputed from an earlier state; the counters do not change."""
         own, self.control = self.control, earlier.control.copy()
         self.control[[STOP, PAUSE]] = 0
         failures = self.failures
@@ -317,7 +321,7 @@ class LiveChain:
             self.control, self.failures = own, failures
 
     def brought_back(self, rows: Rows, error: BaseException | None, position: np.ndarray | None) -> ChainRun:
-        """After ``control[DRAWS_DONE]`` iterations, of which ``rows`` are in memory."""
+        """Return the run after ``control[DRAWS_DONE]`` iterations, with the rows in memory."""
         at_draws = int(self.control[DRAWS_DONE]) >= self.task.tune
         return ChainRun(
             rows,
@@ -335,12 +339,10 @@ class LiveChain:
 
 
 def run_chain(task: ChainTask, plan: Plan, keeper: Keeper, control: np.ndarray) -> ChainRun:
-    """One chain from its start, or from where it was saved, to its last draw, in this thread. What the model raises is brought
-    back.
+    """Run one chain in this thread, from its start or saved state to its last draw; exceptions of the model are returned.
 
-    Where something is kept on the disk the loop pauses twice a second, after an iteration; the state there is kept, and is
-    written every few seconds. A stop may come in the middle of an iteration: then the state after the one before it is made
-    anew from the one kept last.
+    With files on disk, the loop pauses after an iteration twice per second. It keeps the state there and writes it every few
+    seconds. A stop may interrupt an iteration; the state before that iteration is then recomputed from the last state kept.
     """
     live = LiveChain(task, plan, control)
     saved, error, position = keeper.saved, None, None
@@ -355,20 +357,20 @@ def run_chain(task: ChainTask, plan: Plan, keeper: Keeper, control: np.ndarray) 
                         keeper.save(saved)
                     whole = live.advance(keeper.rows)
                     control[PAUSE] = 0
-                    # Not wherever the rows are full, which is every few milliseconds: when asked to pause, and at the end.
+                    # Full rows are no reason to save, because they may occur every few milliseconds.
                     occasion = not whole or live.done >= task.total
-                    # A stop may have cut off the search for a step size with which an iteration of warm-up ends.
+                    # A stop may have interrupted the search for a step size at the end of a warm-up iteration.
                     if keeper.on_disk and occasion and not control[STOP]:
                         saved = live.saved()
                         keeper.save(saved)
-    except BaseException as caught:  # brought to the caller, who raises it with the draws attached
+    except BaseException as caught:  # the caller raises it with the draws attached
         error, position = caught, task.model.core.last_position.get(threading.get_ident())
     made = int(control[DRAWS_DONE])
     run = live.brought_back(keeper.made(made), error, position)
     try:
         if saved is not None and keeper.on_disk:
             if saved.done < made:
-                # Should the model raise where it did not before, the older state stays.
+                # If the model raises now, the older state stays.
                 with contextlib.suppress(Exception):
                     saved = live.saved_after(made, saved)
             keeper.close(saved)
@@ -378,9 +380,11 @@ def run_chain(task: ChainTask, plan: Plan, keeper: Keeper, control: np.ndarray) 
 
 
 class Segment(NamedTuple):
-    """Some iterations of a chain as they come back from an executor: the run so far, with the rows of these alone; the state
-    after them, None where the chain has none yet; how long they took, and all beside them: to make the chain from its state and
-    the state from the chain."""
+    """Some iterations of a chain, as an executor returns them.
+
+    ``run`` has the rows of these iterations only, ``saved`` the state after them (None if there is none yet). They took
+    ``seconds``; ``beside`` is the time for restoring and saving the chain.
+    """
 
     run: ChainRun
     saved: Saved | None
@@ -396,11 +400,11 @@ def run_segment(
     control: np.ndarray | None = None,
     patience: float = LONGEST_ITERATION,
 ) -> Segment:
-    """Some iterations of a chain, for about so many seconds: state in, state out.
+    """Advance a chain from a saved state for about `seconds`, and return the new state.
 
-    The iteration that is under way then ends first, if it does so within ``patience`` seconds; if it does not, it is given up,
-    and begins anew with the next segment. So a segment comes back after ``seconds + patience`` and an evaluation of the model,
-    whatever the model does. ``control``: counters that the chain shares with its run in this process, which needs none of that.
+    The last iteration may take `patience` seconds more; otherwise it is abandoned and repeated by the next segment. So a
+    segment returns after ``seconds + patience`` and one evaluation of the model at most. `control` holds counters that the
+    chain shares with its run in this process; then there is no such limit.
     """
     begin = time.perf_counter()
     shared = control is not None
@@ -416,7 +420,7 @@ def run_segment(
                 before, since = live.saved(), time.perf_counter()
                 with after(seconds, control, PAUSE):
                     live.advance(rows)
-                if live.done == before.done:  # one iteration, where the time was over before the first had restarted
+                if live.done == before.done:  # at least one iteration, if the time was too short for the first
                     control[PAUSE] = 0
                     not_kept = Rows(live.done + 1, rows.draws[:0], rows.stats[:0])
                     live.advance(not_kept if live.done < first else rows.between(first, first + 1))
@@ -437,7 +441,7 @@ def run_segment(
 
 @contextlib.contextmanager
 def after(seconds: float, control: np.ndarray, what: int) -> Iterator[None]:
-    """Ask the chain once, so many seconds from now, to pause or to stop; never after this is left."""
+    """Ask the chain once, after `seconds`, to pause or to stop; never after the context is left."""
     alarm = threading.Timer(seconds, control.__setitem__, (what, 1))
     alarm.daemon = True
     alarm.start()
@@ -450,7 +454,7 @@ def after(seconds: float, control: np.ndarray, what: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def pausing(control: np.ndarray) -> Iterator[None]:
-    """Ask the chain, every half second, to come out of the core after its present draw."""
+    """Ask the chain every half second to return from compiled code after its present draw."""
     over = threading.Event()
 
     def ask() -> None:

@@ -1,10 +1,10 @@
-"""Where a log density jumps that a kernel takes for smooth: warned of, with two points on either side of the jump.
+"""Detect jumps of a log density that the kernel assumes to be smooth, with a point on either side of the jump.
 
-Along a segment a smooth log density obeys L(b) - L(a) = 1/2 (g(a) + g(b)) . (b - a) + O(|b - a|^3). Halving the segment and
-keeping the half that violates this more makes the violation vanish if L is smooth, and close in on a jump if there is one:
-after thirty halvings what is left of the difference is the jump. A kernel that crosses one sees its energy error spike,
-whatever the step, so the segments between the draws with the largest energy errors are searched: of the draw itself, which
-may lie beyond a jump, and along its trajectory, which may have been turned down because of one.
+Along a segment a smooth log density obeys L(b) - L(a) = 1/2 (g(a) + g(b)) . (b - a) + O(|b - a|^3). The search halves the
+segment and keeps the half that violates this more. If L is smooth, the violation vanishes; if L jumps, the search closes in
+on the jump: after thirty halvings the difference that remains is the jump. A kernel that crosses a jump has a large energy
+error at every step size. So the search uses the draws with the largest energy errors: the segment to the draw itself, which
+may lie beyond a jump, and the segment along its trajectory, which may have been rejected because of one.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from refhmc.errors import _see
 from refhmc.kernels.blocks import blocks_of, indices_of
 from refhmc.models.conditionals import conditional
 from refhmc.sampling.moves import moved
@@ -25,12 +26,12 @@ if TYPE_CHECKING:
 
 PARTS, PARTS_AFTER, HALVINGS = 16, 8, 30  # before a run, and after it
 LEAST_JUMP = 0.05
-LEAST_JUMP_RELATIVE = 1e-6  # to the log density: what single precision inside a model may jump by
+LEAST_JUMP_RELATIVE = 1e-6  # relative to the log density; single precision inside a model causes smaller jumps
 SEGMENTS = 24
 MOST_EVALUATIONS = 100  # of the model, in the search after a run
-SHARE_OF_RUN, LEAST_SECONDS = 0.05, 0.1  # of the run's seconds, and how many the search has in any case
+SHARE_OF_RUN, LEAST_SECONDS = 0.05, 0.1  # time limit of the search: share of the run's time, and at least so many seconds
 ENOUGH_HALVINGS = (
-    10  # after which a difference that stays is a jump: of a smooth function it becomes 8^10 times smaller
+    10  # a difference that remains after these is a jump: for a smooth function it becomes 8^10 times smaller
 )
 REACH = (0.5, 2.0, 8.0, 32.0)
 
@@ -48,7 +49,7 @@ class Jump(NamedTuple):
         return f"it is {self.log_density_before:.6g} at q = {q} and {self.log_density_after:.6g} at q = {to}"
 
     def coordinates(self, model: Any, value_at: Callable[[np.ndarray], float]) -> list[int]:
-        """Return those that make the jump by themselves, among the first hundred, as far as evaluations are left."""
+        """Return the coordinates that cause the jump alone, among the first hundred, until the evaluations are used up."""
         found = []
         for i in range(min(model.dim, 100)):
             q = self.before.copy()
@@ -102,7 +103,7 @@ class _Probe:
 
 
 def _violation(a: tuple[np.ndarray, float, np.ndarray], b: tuple[np.ndarray, float, np.ndarray]) -> float:
-    """How far the difference of two log densities is from the trapezoidal rule; 0 where one is not finite."""
+    """Return how far the difference of two log densities is from the trapezoidal rule; 0 if it is not finite."""
     with np.errstate(all="ignore"):
         difference = b[1] - a[1] - 0.5 * float((a[2] + b[2]) @ (b[0] - a[0]))
     return abs(difference) if np.isfinite(difference) else 0.0
@@ -111,7 +112,7 @@ def _violation(a: tuple[np.ndarray, float, np.ndarray], b: tuple[np.ndarray, flo
 def jump_between(probe: _Probe, a: np.ndarray, b: np.ndarray, parts: int = PARTS) -> Jump | None:
     """Return the jump of the log density on the segment from ``a`` to ``b``, (d,) each, or None; the largest if several.
 
-    Raises SpentError where the probe's budget ends before that is known.
+    Raises SpentError if the probe's budget ends before that is known.
     """
     points = [probe(a + t * (b - a)) for t in np.linspace(0.0, 1.0, parts + 1)]
     k = int(np.argmax([_violation(*pair) for pair in itertools.pairwise(points)]))
@@ -136,15 +137,15 @@ def jump_between(probe: _Probe, a: np.ndarray, b: np.ndarray, parts: int = PARTS
 
 
 def declared(model: Model, kernel: Any, q: np.ndarray) -> str | None:
-    """What to say when a kernel for smooth densities is given a model that names its discontinuous coordinates; or None.
+    """Return the warning for a kernel for smooth densities on a model with declared discontinuous coordinates, or None.
 
-    ``q`` is a start; in each block a jump is looked for from there along the first of those coordinates.
+    `q` is a start. In each block the search for a jump begins there, along the first of these coordinates.
     """
     if len(model.discontinuous) == 0:
         return None
     blocks = zip(indices_of(model, kernel), blocks_of(kernel).values(), strict=True)
-    said = (_declared(conditional(model, block, q), each, q[block]) for block, each in blocks)
-    return next((text for text in said if text), None)
+    texts = (_declared(conditional(model, block, q), each, q[block]) for block, each in blocks)
+    return next((text for text in texts if text), None)
 
 
 def _declared(model: Model, kernel: Any, q: np.ndarray) -> str | None:
@@ -161,21 +162,21 @@ def _declared(model: Model, kernel: Any, q: np.ndarray) -> str | None:
 
 
 def message(model: Any, kernel: Any, names: str, jump: Jump | None, advice: str) -> str:
-    """The warning, the same before a run and after it."""
+    """Return the warning, which is the same before and after a run."""
     return (
         f"The log density of {model.name!r} jumps{f' in {names}' if names else ''}{f': {jump}' if jump else ''}. "
-        f"{type(kernel).__name__} follows the gradient, which does not see jumps: their energy errors do not shrink with the "
-        f"step. The draws are exact, each trajectory being accepted or rejected, but jumps are crossed blindly. {advice}"
+        f"{type(kernel).__name__} follows the gradient, which does not see jumps, so trajectories that cross one are often "
+        f"rejected at any step size, although the draws stay exact. {advice} {_see('discontinuities')}"
     )
 
 
 def size_of(error: Any) -> Any:
-    """Of an energy error, 0 where it is not finite: nothing can be learned there."""
+    """Return the absolute energy errors, with 0 for those that are not finite."""
     return np.nan_to_num(np.abs(error), posinf=0.0)
 
 
 def largest_of(errors: np.ndarray) -> np.ndarray:
-    """Where the largest are, of all chains: places in the flat array, the first ones among equals."""
+    """Return the indices of the largest errors in the flattened array; ties go to the first."""
     sizes = size_of(errors).ravel()
     np.negative(sizes, out=sizes)
     n = min(SEGMENTS // 2, sizes.size)
@@ -185,9 +186,9 @@ def largest_of(errors: np.ndarray) -> np.ndarray:
 
 
 def found(model: Model, kernel: Any, draws: np.ndarray, stats: Any, starts: np.ndarray, budget: Budget) -> str | None:
-    """Return what to say when the log density turns out to jump after a run of a kernel for smooth densities, or None.
+    """Return the warning if the log density is found to jump after a run of a kernel for smooth densities, or None.
 
-    ``draws`` (chain, draw, d), ``starts`` (chain, d) where the first draws began.
+    `draws` is (chain, draw, d); `starts` (chain, d) holds the positions from which the first draws started.
     """
     if (
         len(blocks_of(kernel)) > 1
@@ -207,36 +208,37 @@ def found(model: Model, kernel: Any, draws: np.ndarray, stats: Any, starts: np.n
                 where = ", ".join(model.names[i] for i in named)
                 advice = "Name the coordinates in refhmc.Model(..., discontinuous=...) and use refhmc.DHMC()."
                 return message(model, kernel, where, jump, advice)
-    except Exception:  # all is spent, or the model raised at a point where the run has not been
+    except Exception:  # the budget is used up, or the model raised at a point that the run did not visit
         return None
     return None
 
 
 def segments(draws: np.ndarray, stats: Any, starts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the segments to search, those where the largest energy errors were met first."""
+    """Yield the segments to search, in decreasing order of energy error."""
     of_draw, of_trajectory = (largest_of(stats[name]) for name in ("energy_error", "max_energy_error"))
-    chains_of, ends = np.nonzero(moved(draws, starts)[:, 1:])  # of the moves from one draw to the next
+    chains_of, ends = np.nonzero(moved(draws, starts)[:, 1:])  # moves from one draw to the next
     for n, flat in enumerate(np.stack([of_draw, of_trajectory], axis=1).ravel()):
         chain, k = np.unravel_index(flat, draws.shape[:2])
         a, b = draws[chain, k - 1] if k else starts[chain], draws[chain, k]
         if size_of(stats["max_energy_error"][chain, k]) < LEAST_JUMP:
             continue
-        if np.array_equal(a, b):  # rejected: the way it did not get is not known, so another move's, there or back
+        if np.array_equal(a, b):  # rejected: the proposal is unknown, so another move is used, in either direction
             if len(ends) == 0:
                 continue
             j = (n * 7919) % len(ends)
             other = draws[chains_of[j], ends[j] + 1] - draws[chains_of[j], ends[j]]
             b = a + (2.0 if n % 4 < 2 else -2.0) * other
-        elif n % 2:  # the error was met on the way, which may have led farther, either way
+        elif n % 2:  # the error occurred along the trajectory, which may have gone farther in either direction
             a, b = a - 2 * (b - a), b + 2 * (b - a)
         yield a, b
 
 
 def cut_off(budget: Budget) -> list[str]:
-    """Return the sentence of a search that its limit of time has ended."""
+    """Return the warning of a search that its time limit ended."""
     if not budget.short_of_time:
         return []
     return [
         f"The search for jumps of the log density ended after {budget.made} evaluations of the model, at its limit of "
-        f"{100 * SHARE_OF_RUN:.0f} % of the run's time, so a jump may have gone unnoticed. A longer run is searched further."
+        f"{100 * SHARE_OF_RUN:.0f} % of the run's time. A jump may have gone unnoticed. Take more draws to extend the search. "
+        f"{_see('discontinuities')}"
     ]

@@ -1,4 +1,4 @@
-"""The chains of a run on their way: what each has drawn at any moment, and the threads that draw."""
+"""The chains of a run while they are drawn: their draws so far, and the threads that run them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from refhmc.core.records import (
     STOP,
     WARMUP_DIVERGENCES,
 )
-from refhmc.errors import CheckpointError, CheckpointWarning
+from refhmc.errors import CheckpointError, CheckpointWarning, _see
 from refhmc.sampling.chain_run import ChainRun, ChainTask, run_chain
 from refhmc.sampling.keeper import Keeper
 from refhmc.sampling.memory import Memory
@@ -32,16 +32,18 @@ if TYPE_CHECKING:
     from refhmc.sampling.checkpoint import Checkpoint
     from refhmc.sampling.store import Store
 
-# Seconds after which a chain that was asked to stop, and does not come back from its model, is reported and left behind.
+# Seconds after which a chain that was asked to stop, but does not return from its model, is reported, and is left behind.
 SILENT, GRACE = 10.0, 30.0
 
 
 class Drawing:
-    """Chains on their way. ``control`` (chains, N_CONTROL): their counters; ``keepers``: what is kept of each; ``finished``:
-    what came back; ``memory``: the arrays they fill, without a store;
-    ``stopped_by``: "interrupt", "time", "stop", "error" or nothing; ``workers``: how many run at a time.
+    """Chains of a run while they are drawn.
 
-    Raises CheckpointError if what a checkpoint has of a chain is damaged, or longer than the run.
+    ``control`` (chains, N_CONTROL) holds their counters, ``keepers`` the rows of each chain, ``finished`` the runs that ended,
+    ``memory`` the arrays that they fill (without a store). ``stopped_by`` is "interrupt", "time", "stop", "error" or "".
+    ``workers`` chains run at a time.
+
+    Raises CheckpointError if the saved files of a chain are damaged, or hold more draws than the run.
     """
 
     def __init__(
@@ -55,7 +57,7 @@ class Drawing:
         recover: bool = False,
     ) -> None:
         self.tasks, self.plan, self.workers = tasks, plan, workers
-        self.threads: dict[int, int] = {}  # of this process, by the chain that they draw
+        self.threads: dict[int, int] = {}  # threads of this process, by chain
         self._said = False
         self.control = np.zeros((len(tasks), N_CONTROL), np.int64)
         if recover and checkpoint is not None:
@@ -78,7 +80,7 @@ class Drawing:
         self.progress = Progress(len(tasks), tasks[0].tune, tasks[0].total, workers, quiet)
 
     def runs(self) -> list[ChainRun]:
-        """Each chain as it came back or, of one that has not, what it has drawn so far."""
+        """Return the run of each chain, complete or with the draws so far."""
         return [self.finished.get(k) or self.so_far(k) for k in range(len(self.tasks))]
 
     def so_far(self, chain: int, **known: Any) -> ChainRun:
@@ -88,13 +90,13 @@ class Drawing:
         return ChainRun(rows, tune, start, control, **known)
 
     def stop(self, why: str) -> None:
-        """Every chain stops, those of this process within an evaluation of the model."""
+        """Ask every chain to stop; those of this process stop within one evaluation of the model."""
         if not self.stopped_by:
             self.stopped_by, self.stopped_at = why, time.monotonic()
         self.control[:, STOP] = 1
 
     def take(self, chain: int, run: ChainRun) -> None:
-        """Keep what a chain has brought back; nothing of one that was left behind."""
+        """Keep the run that a chain returned, unless it was left behind."""
         if chain in self.finished:
             return
         if isinstance(run.error, KeyboardInterrupt):  # Ctrl-C reached the chain's process, or its Python functions
@@ -103,7 +105,7 @@ class Drawing:
         self.finished[chain] = run
 
     def leave_behind(self, chain: int) -> None:
-        """Of a chain that does not come back, copies of what it has drawn."""
+        """Keep copies of the draws of a chain that does not return."""
         if chain not in self.finished:
             run = self.so_far(chain, left_behind=True, error_position=self.position_of_call(chain))
             self.finished[chain] = run._replace(rows=run.rows.copied())
@@ -113,7 +115,7 @@ class Drawing:
         return self.tasks[chain].model.core.last_position.get(self.threads.get(chain, 0))
 
     def say_who_hangs(self) -> list[str]:
-        """Return, once, what to say of chains that have not come back from their model ``SILENT`` seconds after a stop."""
+        """Return, once, the warnings about chains that have not returned from their model ``SILENT`` seconds after a stop."""
         if self._said or not self.stopped_by or time.monotonic() < self.stopped_at + SILENT:
             return []
         self._said = True
@@ -122,7 +124,7 @@ class Drawing:
 
     @property
     def overdue(self) -> bool:
-        """Whether what was asked to stop has had time enough."""
+        """Whether the time that chains have to stop is over."""
         return bool(self.stopped_by) and time.monotonic() > self.stopped_at + GRACE
 
     def report(self, finished: bool) -> ProgressReport:
@@ -134,37 +136,41 @@ class Drawing:
 
 
 WHAT_NEXT = (
-    f"A call in a thread cannot be stopped from outside. The run waits until {GRACE:g} s after the stop and then returns what "
-    "was drawn, without this chain's thread."
+    f"A call in a thread cannot be stopped from outside, so the run waits until {GRACE:g} s after the stop and then returns the "
+    f"draws without this thread. Check why the model does not return there. {_see('review-interrupted')}"
 )
 
 
 def hanging(chain: int, position: np.ndarray | None, seconds: float) -> str:
-    """Return the sentences that name a chain which does not come back, and where it is."""
-    where = "" if position is None else f" The call is at q = {np.array2string(position, precision=6, threshold=8)}."
-    return f"Chain {chain} did not come back from a call of the model within {seconds:g} s after it was asked to stop.{where}"
+    """Return the sentence about a chain that does not return, with its position."""
+    where = "" if position is None else f" at q = {np.array2string(position, precision=6, threshold=8)}"
+    return f"Chain {chain} did not return from a call of the model{where} within {seconds:g} s after it was asked to stop."
 
 
 def discard_if_damaged(task: ChainTask, plan: Plan, checkpoint: Checkpoint, store: Store | None) -> None:
-    """Read all that was saved of a chain; where that cannot be, say so and remove it, so that the chain is drawn again.
+    """Read the saved files of a chain; if they are damaged, warn and remove them, so that the chain is drawn again.
 
-    It begins from its start and its own stream, so that it will be what it was.
+    It is drawn from its start and its own random stream, so that the draws are the same.
     """
     try:
         keeper = Keeper(task, plan, checkpoint, store)
         if store is not None and keeper.saved is not None:
             store.check(task.chain, keeper.stored, whole=True)
     except CheckpointError as error:
-        warnings.warn(f"Chain {task.chain} is drawn again from its start: {error}", CheckpointWarning, stacklevel=5)
-        if store is not None:  # before the state, without which nothing would say that chunks are damaged
+        text = (
+            f"Chain {task.chain} is drawn again from its start, because its files cannot be used: {error} The new draws equal the "
+            f"lost ones if the model is unchanged. Check the disk if this happens again. {_see('checkpoints')}"
+        )
+        warnings.warn(text, CheckpointWarning, stacklevel=5)
+        if store is not None:  # before the state: without it, nothing would mark the chunks as damaged
             store.discard(task.chain)
         checkpoint.discard(task.chain)
 
 
 def draw_in_threads(drawing: Drawing, workers: int) -> None:
-    """Run the chains, ``workers`` at a time, each in a thread of this process, until all have ended or were left behind.
+    """Run the chains, `workers` at a time, each in a thread of this process, until all have ended or were left behind.
 
-    The threads are daemons: one that does not come back from its model does not keep the process from ending.
+    The threads are daemons, so that one that does not return from its model cannot keep the process from ending.
     """
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
     for k in range(len(drawing.tasks)):

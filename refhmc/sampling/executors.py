@@ -1,44 +1,44 @@
-"""Chains as tasks of an executor, some seconds of one at a time: state in, state out.
+"""Chains as tasks of an executor, in segments of some seconds.
 
-Each chain has one segment under way (:func:`refhmc.sampling.chain_run.run_segment`), which comes back with its rows and the
-state that the next one begins from. So progress, a time limit, Ctrl-C, checkpoints and a worker that is lost come from one
-mechanism: nothing needs to reach a segment that is under way, and one that does not come back is run again elsewhere.
+Each chain has one segment in flight (:func:`refhmc.sampling.chain_run.run_segment`). It returns with its rows and the state
+from which the next segment starts. Progress, time limits, Ctrl-C, checkpoints and lost workers all rely on this: nothing needs
+to reach a segment in flight, and a segment that does not return is run again elsewhere.
 
-**How long a segment is.** So that what it costs beside sampling, to send it, to make the chain and to bring back its rows, is
-a fiftieth of it, as far as that can be had between one second and half a minute. The time that it waits for a worker is no
-cost: to send and to bring back is taken to be as quick as it was once in the run.
+**Length of a segment.** The overhead of a segment (sending it, restoring the chain and returning its rows) should be a fiftieth
+of its sampling time, within one second and half a minute. Waiting for a worker does not count as overhead: the time to send and
+return a segment is taken to be the shortest of the run.
 
-**What is sent.** The chain's state, and what the chain alone needs. What all chains of the run need, the model above all, is
-kept by each worker. One that does not have it answers with its own name, and the segment is sent again: with the model, if
-fewer models are on their way than workers have asked for one. So the model is sent about once a worker, not once a segment.
-Where workers are threads of this process it is never sent.
+**What is sent.** The chain's state, and what this chain alone needs. Each worker keeps what all chains of the run share, above
+all the model. A worker without the model answers with its own name, and the segment is sent again. It is sent with the model if
+fewer models are in flight than workers have asked for one. So the model is sent about once per worker, not once per segment.
+It is never sent to threads of this process.
 
-**When a segment is lost.** An executor says so by an exception, or says nothing: a worker of ``multiprocessing.Pool`` that is
-killed takes its task with it. Of a silent executor only time can tell, and time is no proof. But a segment from a given
-state is the beginning of the same draws wherever and however often it is run. So one that is overdue is sent a second time,
-and the first that comes back counts: to be mistaken costs work and never draws. Only if the second is overdue, too, is the
-chain ended.
+**Lost segments.** An executor may raise an exception for a lost segment, or stay silent: if a worker of
+``multiprocessing.Pool`` is killed, its task is lost without notice. Only a timeout can detect this, and it may be wrong. But a
+segment from a given state yields the same draws wherever and however often it is run. So an overdue segment is sent a second
+time, and the first answer counts: a wrong timeout costs work, but never changes draws. The chain ends only if the second
+segment is also overdue.
 
-Where an executor says twice that a segment is lost, another chain may be the cause: a process that dies ends all tasks of a
-``ProcessPoolExecutor``, and Ray's ``Pool`` goes on giving tasks, in turn, to a worker that is dead. So the chain is set aside
-until no other is under way, and goes on alone. If alone, too, its segment is lost twice, the chain is ended.
+If an executor reports twice that a segment is lost, another chain may be the cause. A process that dies ends all tasks of a
+``ProcessPoolExecutor``, and Ray's ``Pool`` keeps giving tasks, in turn, to a dead worker. So the chain is set aside until no
+other segment is in flight, and then continues alone. If its segment is again lost twice, the chain ends.
 
-A segment is overdue when its clock says more than
+A segment is overdue when its clock exceeds
 
-    bound = HEARTBEAT + 2 (seconds asked for + seconds that an iteration may take + the longest delay seen in a worker).
+    bound = HEARTBEAT + 2 (seconds requested + seconds allowed for an iteration + longest delay seen in a worker).
 
-A worker gives up an iteration that takes longer than it may, ten seconds, and twice that the next time; so this bound does not
-depend on the model. The clock is set to zero when the segment is sent, and whenever one that was sent before it comes back.
-Then to wait behind the run's own segments is never taken for loss, however many they are. For let each worker take its tasks
-in the order in which they were sent, from one queue or from a queue of its own. While a segment waits, the worker that will
-take it (of one queue, every worker) runs one that was sent before it. That one comes back within the time it may take, and
-sets the clock to zero. The segment itself, once taken, comes back within such a time, too. (Twice, since to some executors a
-task runs when it is the next of a worker.)
+A worker abandons an iteration that takes longer than allowed (ten seconds, and twice as long the next time), so this bound does
+not depend on the model. The clock is reset when the segment is sent, and whenever a segment that was sent before it returns.
+Then waiting behind the run's own segments, however many they are, never counts as a loss. To see this, let each worker take its
+tasks in the order in which they were sent, from a shared queue or its own. While a segment waits, the worker that will take it
+(for a shared queue, every worker) runs a segment that was sent earlier. That one returns within its time and resets the clock.
+The segment itself, once taken, also returns within such a time. (The factor 2 is there because some executors report a task as
+running when it is only next in a worker's queue.)
 
-Behind tasks of others it may wait for longer. A future that by its own word has not begun has no clock, if futures of this
-executor have been seen to run. Where there is no such word, HEARTBEAT is for a segment which one that was sent later has
-overtaken; as long as all are silent, and where a worker may have to compile, SILENCE takes its place. A segment that has
-begun in a thread of this process has no clock: it cannot be lost alone.
+A segment may wait longer behind tasks of other programs. A future that reports that it has not started has no clock, provided
+that futures of this executor have been seen to run. Otherwise HEARTBEAT applies to a segment that was overtaken by a later one.
+As long as no segment returns, or if a worker may have to compile, SILENCE replaces HEARTBEAT. A segment that has started in a
+thread of this process has no clock, because it cannot be lost alone.
 """
 
 from __future__ import annotations
@@ -66,25 +66,25 @@ from refhmc.sampling.checkpoint import Saved
 from refhmc.sampling.drawing import Drawing
 from refhmc.sampling.main_guard import without_guard
 
-LEAST, MOST, SHARE = 1.0, 30.0, 0.02  # seconds of a segment; what its own cost may be of it
+LEAST, MOST, SHARE = 1.0, 30.0, 0.02  # seconds of a segment; share of its overhead
 TRIES = 2
-HEARTBEAT = 30.0  # seconds that a segment may be late where others come back
-SILENCE = 300.0  # the same where none does, or a worker may have to compile
-BOUNCES = 2  # after so many returns without the model a segment takes it along in any case
-LOOK_EVERY = 0.05  # seconds between two looks at a stop, and at futures that do not say when they have ended
-CLOCKS_EVERY = 0.5  # seconds between two looks at the clocks
-KEPT_RUNS = 4  # whose model a worker keeps
+HEARTBEAT = 30.0  # seconds that a segment may be late while others return
+SILENCE = 300.0  # the same if none returns, or if a worker may have to compile
+BOUNCES = 2  # after more returns for lack of the model, a segment always carries it
+LOOK_EVERY = 0.05  # seconds between checks for a stop, and of futures without callbacks
+CLOCKS_EVERY = 0.5  # seconds between checks of the clocks
+KEPT_RUNS = 4  # runs whose model a worker keeps
 
-Shared = tuple[Any, Any, int, bool]  # what all chains of a run need: model, kernel, tune, fuse
+Shared = tuple[Any, Any, int, bool]  # shared by all chains of a run: model, kernel, tune, fuse
 
-_kept: dict[str, tuple[Shared, Plan]] = {}  # by a worker: of runs of other processes
+_kept: dict[str, tuple[Shared, Plan]] = {}  # in a worker: runs of other processes
 _names: dict[int, str] = {}
 
 
 class OfThisProcess:
-    """A run whose chains may be in threads of its own process: then they share its counters, ``control``, and its plan.
+    """Run whose chains may be in threads of its own process; they then share its counters, ``control``, and its plan.
 
-    Each segment begins there once: a copy of one that was late would write to the same counters.
+    Each segment starts only once there, because a copy of a late segment would write to the same counters.
     """
 
     def __init__(self, drawing: Drawing) -> None:
@@ -105,8 +105,10 @@ _here: dict[str, OfThisProcess] = {}
 
 
 class Job(NamedTuple):
-    """A segment as it is sent. ``run``, ``process``: which run of which process; ``turn``: which segment of its chain;
-    ``number`` makes one that is sent again another task; ``task`` is without model and kernel; else as in ``run_segment``."""
+    """Segment as it is sent: ``turn`` counts the segments of its chain, ``number`` all segments sent, copies included.
+
+    ``run`` and ``process`` identify the run; ``task`` has no model and kernel. Other fields are those of ``run_segment``.
+    """
 
     run: str
     process: int
@@ -123,8 +125,10 @@ class Job(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What comes back: the segment, or nothing; ``lacks_model``: why nothing. ``worker``: the process it comes from;
-    ``seconds``: how long it had the job."""
+    """Answer of a worker: the segment, or None, for lack of the model or because it was started before.
+
+    ``worker`` names the process; ``seconds`` is the time that it spent on the job.
+    """
 
     worker: str
     segment: Segment | None
@@ -134,8 +138,10 @@ class Answer(NamedTuple):
 
 @dataclasses.dataclass
 class Sent:
-    """A segment under way; ``tries``: how often it was sent before; ``at``: when; ``since``: when its clock was at zero;
-    ``begun``: its future said that it runs; ``late``: another was sent in its place."""
+    """Segment in flight: sent ``tries`` times before, now at the time ``at``; its clock was reset at ``since``.
+
+    ``begun`` is set when its future reports that it runs, ``late`` when a copy was sent.
+    """
 
     number: int
     chain: int
@@ -152,7 +158,7 @@ class Sent:
 
 
 def work_on(job: Job, shared: Shared | None = None) -> Answer:
-    """What is sent: a segment of the chain, with one thread of linear algebra, as in threads."""
+    """Run a segment in a worker, with one thread of linear algebra."""
     begin, process = time.perf_counter(), os.getpid()
     here = _here.get(job.run) if job.process == process else None
     worker = _names.setdefault(process, uuid.uuid4().hex)
@@ -183,13 +189,15 @@ def work_on(job: Job, shared: Shared | None = None) -> Answer:
 
 
 def is_executor(value: Any) -> bool:
-    """Whether it takes tasks."""
+    """Whether `value` has a method ``submit`` or ``apply_async``."""
     return callable(getattr(value, "submit", None)) or callable(getattr(value, "apply_async", None))
 
 
 class Promise(concurrent.futures.Future):
-    """Of a pool, whose task cannot be taken back, and does not say that it has begun. (A result for a future that was
-    cancelled would be an error in the pool's own thread, and end it.)"""
+    """Future of a pool's task, which can neither be cancelled nor report that it runs.
+
+    (A result for a cancelled future would raise in the pool's own thread and end it.)
+    """
 
     running = None  # type: ignore[assignment]
 
@@ -198,7 +206,7 @@ class Promise(concurrent.futures.Future):
 
 
 def as_submit(executor: Any) -> Callable:
-    """Its ``submit``, or one by ``apply_async``, as the pools of ``multiprocessing`` and Ray have it."""
+    """Return its ``submit``, or one based on ``apply_async`` for the pools of ``multiprocessing`` and Ray."""
     if callable(getattr(executor, "submit", None)):
         return executor.submit
 
@@ -211,11 +219,11 @@ def as_submit(executor: Any) -> Callable:
 
 
 def draw_in_executor(drawing: Drawing, executor: Any, max_seconds: float | None = None) -> None:
-    """Run the chains by ``executor``: one that takes tasks, or a function that gives one, asked again where that one broke.
+    """Run the chains by `executor`, or by the executor that a function returns; the function is called again if that breaks.
 
-    A segment whose worker is lost is run again; a chain that loses it twice goes on when the others have ended, and if it is
-    lost twice again ends, with :class:`refhmc.errors.WorkerDied`. After a stop segments that have not begun are cancelled, and
-    those that run are waited for.
+    A segment whose worker is lost is run again. If it is lost twice, its chain continues alone after the others, and if it is
+    lost twice again, the chain ends with :class:`refhmc.errors.WorkerDied`. After a stop, segments that have not started are
+    cancelled; the others complete.
     """
     run = RunByExecutor(drawing, executor, max_seconds)
     _here[run.name] = OfThisProcess(drawing)
@@ -226,7 +234,7 @@ def draw_in_executor(drawing: Drawing, executor: Any, max_seconds: float | None 
 
 
 class RunByExecutor:
-    """The segments of a run that are under way, and where its chains stand."""
+    """The segments in flight and the states of the chains of a run."""
 
     def __init__(self, drawing: Drawing, executor: Any, max_seconds: float | None) -> None:
         self.drawing, self.executor, self.max_seconds = drawing, executor, max_seconds
@@ -234,21 +242,21 @@ class RunByExecutor:
         self.taken = executor if is_executor(executor) else executor()
         self.submit = as_submit(self.taken)
         self.ended: queue.SimpleQueue[int] = queue.SimpleQueue()
-        self.under_way: dict[int, Sent] = {}  # by number: in the order in which they were sent
-        self.to_look_at: dict[int, Sent] = {}  # those whose futures do not say when they have ended
+        self.under_way: dict[int, Sent] = {}  # by number, that is in the order of sending
+        self.to_look_at: dict[int, Sent] = {}  # segments whose futures have no callbacks
         chains = range(len(drawing.tasks))
         self.states: list[Saved | None] = [keeper.saved for keeper in drawing.keepers]
         self.turns, self.bounces = [0 for _ in chains], [0 for _ in chains]
         self.seconds, self.patience = [LEAST for _ in chains], [LONGEST_ITERATION for _ in chains]
         self.failures: list[tuple] = [() for _ in chains]
         self.sent = self.models_sent = self.models_under_way = 0
-        self.aside: list[int] = []  # chains that wait to go on alone
-        self.alone: set[int] = set()  # chains that have begun to
-        self.asking: set[str] = set()  # workers that do not have the model
-        self.quickest = np.inf  # seconds to send a segment and to bring it back
-        self.longest_delay = 0.0  # seconds that a worker took beyond those it was given
+        self.aside: list[int] = []  # chains that wait to continue alone
+        self.alone: set[int] = set()  # chains that have continued alone
+        self.asking: set[str] = set()  # workers without the model
+        self.quickest = np.inf  # seconds to send a segment and return it
+        self.longest_delay = 0.0  # seconds that a worker took beyond those requested
         self.says_when_it_runs = self.has_answered = False
-        self.earliest_back, self.latest_back = np.inf, -1  # numbers: since the last look at the clocks, and of all
+        self.earliest_back, self.latest_back = np.inf, -1  # numbers: since the last check of the clocks, and of all
 
     def left(self) -> float:
         if self.max_seconds is None:
@@ -279,7 +287,7 @@ class RunByExecutor:
     # ------------------------------------------------------------------------------------------------ there and back
 
     def send(self, chain: int, tries: int = 0) -> None:
-        """Send the chain's next segment, or the same one again."""
+        """Send the chain's next segment, or the same one again after `tries` losses."""
         with_model = bool(
             self.asking
             and self.bounces[chain]
@@ -311,7 +319,7 @@ class RunByExecutor:
     def job(self, chain: int) -> Job:
         state, task = self.states[chain], self.drawing.tasks[chain]
         without: dict[str, Any] = {"model": None, "kernel": None}
-        if state is not None:  # which has what it began from
+        if state is not None:  # it includes the start
             without |= {"start": None, "adapted": None}
         self.sent += 1
         return Job(
@@ -326,7 +334,7 @@ class RunByExecutor:
         )
 
     def come_back(self) -> list[int]:
-        """The numbers of those that have ended; waits a little for the first."""
+        """Return the numbers of segments that have ended, after a short wait for the first."""
         numbers = []
         with contextlib.suppress(queue.Empty):
             numbers.append(self.ended.get(timeout=LOOK_EVERY))
@@ -338,7 +346,7 @@ class RunByExecutor:
         return numbers
 
     def cancel(self) -> None:
-        """What has not begun."""
+        """Cancel segments that have not started."""
         for sent in list(self.under_way.values()):
             if callable(getattr(sent.future, "cancel", None)):
                 sent.future.cancel()
@@ -352,7 +360,7 @@ class RunByExecutor:
         self.earliest_back = min(self.earliest_back, sent.number)
         self.latest_back = max(self.latest_back, sent.number)
         if chain in self.drawing.finished or sent.turn != self.turns[chain]:
-            return  # the other copy was here before
+            return  # the other copy returned first
         try:
             answer: Answer = sent.future.result()
         except KeyboardInterrupt:
@@ -377,7 +385,7 @@ class RunByExecutor:
             self.send(chain, sent.tries)
 
     def keep(self, chain: int, segment: Segment) -> None:
-        """Keep what a segment has drawn; send the next one, unless the chain is at its end or at that of a stop."""
+        """Keep the draws of a segment; send the next one unless the chain is complete or stopped."""
         drawing, keeper, made = self.drawing, self.drawing.keepers[chain], segment.run
         self.turns[chain] += 1
         self.bounces[chain] = 0
@@ -388,7 +396,7 @@ class RunByExecutor:
         first = drawing.control[chain, FIRST]
         drawing.control[chain, DRAWS_DONE:] = made.control[DRAWS_DONE:]
         drawing.control[chain, FIRST] = first
-        if done == (before.done if before else 0):  # an iteration was given up, and comes again
+        if done == (before.done if before else 0):  # an iteration was abandoned and is repeated
             self.patience[chain] *= 2
         else:
             self.failures[chain] = merged(self.failures[chain], made.failures)
@@ -410,7 +418,7 @@ class RunByExecutor:
     # ---------------------------------------------------------------------------------------------------------- loss
 
     def look_at_clocks(self) -> None:
-        """Lose what is overdue."""
+        """Treat overdue segments as lost."""
         now, here = time.monotonic(), _here[self.name]
         for sent in list(self.under_way.values()):
             if sent.number > self.earliest_back:
@@ -425,35 +433,35 @@ class RunByExecutor:
                 self.models_under_way -= sent.with_model
                 sent.with_model = False
                 text = (
-                    f"nothing came back for {now - sent.since:.0f} s, with {sent.seconds:.3g} s of sampling asked for"
+                    f"no answer within {now - sent.since:.0f} s for {sent.seconds:.3g} s of sampling"
                 )
                 self.lose(sent.chain, sent.tries, TimeoutError(text))
         self.earliest_back = np.inf
 
     def bound(self, sent: Sent) -> float:
-        """Seconds after which its clock says that a segment is lost: see the text of the module."""
+        """Return the seconds after which a segment counts as lost; see the module's docstring."""
         others_come_back = sent.begun or sent.number < self.latest_back
         silence = HEARTBEAT if others_come_back and not sent.with_model else SILENCE
         return silence + 2 * (sent.seconds + sent.patience + self.longest_delay)
 
     def go_on_alone(self) -> None:
-        """The first of the chains that are set aside goes on."""
+        """Continue the first of the chains that were set aside."""
         chain = self.aside.pop(0)
         self.alone.add(chain)
         self.send(chain)
 
     def lose(self, chain: int, tries: int, error: BaseException) -> None:
-        """A segment did not come back."""
+        """Handle a segment that did not return."""
         drawing = self.drawing
         unguarded = ""
         if isinstance(error, (concurrent.futures.BrokenExecutor, TimeoutError)) and not self.has_answered:
             unguarded = without_guard(self.taken)
-        if drawing.stopped_by:  # not begun, or ended with its process
+        if drawing.stopped_by:  # not started, or ended with its process
             drawing.finished[chain] = drawing.so_far(chain)
-        elif unguarded:  # no worker will ever come up
-            told = WorkerDied(unguarded, chain=chain, last_iteration=int(drawing.control[chain, DRAWS_DONE]))
-            told.__cause__ = error
-            drawing.finished[chain] = drawing.so_far(chain, error=told)
+        elif unguarded:  # no worker can start
+            lost = WorkerDied(unguarded, chain=chain, last_iteration=int(drawing.control[chain, DRAWS_DONE]))
+            lost.__cause__ = error
+            drawing.finished[chain] = drawing.so_far(chain, error=lost)
         elif tries + 1 < TRIES and not isinstance(error, pickle.PicklingError):
             self.send(chain, tries + 1)
         elif chain not in self.alone and not isinstance(error, (pickle.PicklingError, TimeoutError)):
@@ -463,7 +471,7 @@ class RunByExecutor:
 
 
 def merged(one: tuple, other: tuple) -> tuple:
-    """What the model said in two parts of a chain, together."""
+    """Merge the failed evaluations of two parts of a chain."""
     found = {each.message: each for each in one}
     for each in other:
         before = found.get(each.message)
@@ -475,18 +483,18 @@ def merged(one: tuple, other: tuple) -> tuple:
 
 
 def died(task: ChainTask, drawing: Drawing, error: BaseException) -> Exception:
-    """What to say of a chain whose segment was lost: that it cannot be sent, or that its worker died."""
+    """Return the error of a chain whose segment was lost: it cannot be pickled, or its worker died."""
     if "pickl" in f"{type(error).__name__} {error}":
-        said = SamplingError(
-            f"model {task.model.name!r} cannot be sent to the executor's workers ({error}): define it in a module that "
-            "they can import, or sample without executor, in threads"
+        unsent = SamplingError(
+            f"Model {task.model.name!r} cannot be sent to the executor's workers ({error}). Define it in a module that the workers "
+            "can import, or sample without executor."
         )
-        said.__cause__ = error
-        return said
+        unsent.__cause__ = error
+        return unsent
     last = int(drawing.control[task.chain, DRAWS_DONE])
     lost = WorkerDied(
-        f"the worker of chain {task.chain} was lost {TRIES} times in the segment after iteration {last}: "
-        f"{type(error).__name__}: {error}",
+        f"The worker of chain {task.chain} was lost {TRIES} times in the segment after iteration {last}: "
+        f"{type(error).__name__}: {error}. Check the memory and the logs of the workers.",
         chain=task.chain,
         last_iteration=last,
     )

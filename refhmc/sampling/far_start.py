@@ -1,12 +1,12 @@
-"""Decide, while a chain warms up, whether its start was hopeless, and find a better one.
+"""Decide during warm-up whether a chain's start was hopeless, and find a better one.
 
-A chain whose step size is adapted is looked at once early in warm-up (:func:`look_after`) and again after its last iteration,
-for the symptoms of :mod:`refhmc.adaptation.symptoms`. At the first look a chain with a symptom runs Pathfinder from its own
-start and from its own stream, exactly as ``init="pathfinder"`` does. If the log density at the start found is higher by more
-than 1000 + 100 d, the chain begins again there, for the rest of warm-up. A start that the user gave is not replaced. Without a
-better start, a chain whose symptom is hopeless ends with a :class:`refhmc.errors.WarmupError`, and another continues.
+A chain whose step size is adapted is checked for the symptoms of :mod:`refhmc.adaptation.symptoms` early in warm-up
+(:func:`look_after`) and again after the last iteration of warm-up. At the first check, a chain with a symptom runs Pathfinder
+from its own start and stream, exactly as ``init="pathfinder"`` does. If the log density at the start found is higher by more
+than 1000 + 100 d, the chain restarts there for the rest of warm-up. A start given by the user is not replaced. Without a
+better start, a chain with a hopeless symptom ends with a :class:`refhmc.errors.WarmupError`; any other chain continues.
 
-All of this depends on the chain's own numbers alone. A chain that has begun again is looked at as a new one.
+All of this depends on the chain's own numbers alone. A chain that restarted is checked like a new one.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from refhmc.adaptation.windows import schedule_array
 from refhmc.core.point import GRADIENT, LOG_DENSITY, Q
 from refhmc.core.records import FAR_START, GRADIENTS
 from refhmc.core.types import JUMPING
+from refhmc.errors import _see
 from refhmc.metrics.base import AS_STAN, NOTHING
 from refhmc.metrics.euclidean import Euclidean
 from refhmc.metrics.low_rank import LowRank
@@ -41,12 +42,12 @@ if TYPE_CHECKING:
     from refhmc.models.base import Model
     from refhmc.sampling.chain import BlockState, Chain, Plan
 
-EARLIEST, LATEST, SHARE = 100, 250, 4  # the first look: after 1/4 of warm-up, within these bounds
+EARLIEST, LATEST, SHARE = 100, 250, 4  # the first check: after 1/4 of warm-up, within these bounds
 MARGIN, MARGIN_PER_COORDINATE = 1000.0, 100.0  # of the log density
 
 
 def look_after(tune: int) -> int:
-    """Return the iteration of warm-up after which a chain is first looked at; 0 if warm-up is too short for a second try."""
+    """Return the iteration of warm-up after which a chain is first checked; 0 if warm-up is too short for a restart."""
     first = min(tune // SHARE, LATEST)
     return first if first >= EARLIEST else 0
 
@@ -97,9 +98,9 @@ def far_better(
     chain: int,
     control: np.ndarray,
 ) -> tuple[np.ndarray | None, str]:
-    """Return the start that Pathfinder finds from ``begin`` if it is far better than ``here``, and what became of the search.
+    """Return Pathfinder's start from `begin` if it is far better than `here`, and a clause about the search.
 
-    The text is empty, and the start None, if the run was stopped.
+    The clause is empty, and the start None, if the run was stopped.
     """
     q, why = pathfinder_start(model, plan, begin, rng, chain, control)
     if q is None:
@@ -110,7 +111,7 @@ def far_better(
     control[GRADIENTS] += 2
     if there - now > MARGIN + MARGIN_PER_COORDINATE * model.dim and not are_unresolved(np.asarray(there)):
         return q, f"; Pathfinder found a start with the log density {there:.3g}"
-    return None, f"; the start that Pathfinder found is no better (log density {there:.3g})"
+    return None, f"; the start that Pathfinder found is not better (log density {there:.3g})"
 
 
 def shortened(plan: Plan, tune: int) -> Plan:
@@ -130,32 +131,32 @@ def shortened_block(block: Any, tune: int) -> Any:
 
 
 def error_text(symptom: Symptom, done: int, tried: str, suggest: bool) -> str:
-    """Return the text of the error that ends a chain.
+    """Return the error message, without the chain.
 
-    ``tried``: what became of the search for a better start; ``suggest``: whether init="pathfinder" may help.
+    `tried` is a clause about the search for a better start; `suggest` tells whether init="pathfinder" may help.
     """
     more = ", or try init='pathfinder'" if suggest else ""
-    return f"after {done} iterations of warm-up {symptom.text}{tried}. {WHAT_TO_DO}{more}"
+    return f"After {done} iterations of warm-up {symptom.text}{tried}. {WHAT_TO_DO.rstrip('.')}{more}."
 
 
 def warnings_of(controls: list[np.ndarray], tune: int) -> list[str]:
-    """Return the warnings about chains that began again, and about those whose given start was hopeless."""
+    """Return the warnings about chains that restarted, and about those whose given start was hopeless."""
     values = [int(control[FAR_START]) for control in controls]
     again = [k for k, value in enumerate(values) if value > 0]
     given = [k for k, value in enumerate(values) if value < 0]
     found = []
     if again:
         found.append(
-            f"The default start was hopeless in {len(again)} of {len(values)} chains ({listed(again)}), which began again "
+            f"{len(again)} of {len(values)} chains ({listed(again)}) made no progress from the default start and restarted "
             f"after {values[again[0]]} of {tune} iterations of warm-up, where Pathfinder found a far higher log density. Their "
-            f"warm-up was shorter, and Pathfinder may have missed another mode. {WHAT_TO_DO}; init='pathfinder' saves the "
-            "first attempt."
+            f"warm-up was shorter, and Pathfinder may have missed another mode. {WHAT_TO_DO.rstrip('.')}, or use "
+            f"init='pathfinder' from the beginning. {_see('far-start')}"
         )
     if given:
         found.append(
-            f"The start given is hopeless in {len(given)} of {len(values)} chains ({listed(given)}): after "
-            f"{-values[given[0]]} of {tune} iterations of warm-up the log density was far below that at a point which "
-            "Pathfinder found. Draws may come from where there is no probability. "
-            f"{WHAT_TO_DO}, or use init='pathfinder'."
+            f"The start given by initvals is far from the posterior in {len(given)} of {len(values)} chains ({listed(given)}): "
+            f"after {-values[given[0]]} of {tune} iterations of warm-up the log density was far below that of a point found by "
+            "Pathfinder. The draws may come from a region without probability. "
+            f"{WHAT_TO_DO.rstrip('.')}, or use init='pathfinder'. {_see('far-start')}"
         )
     return found

@@ -34,19 +34,19 @@ def read_arrays(file: pathlib.Path | IO[bytes]) -> dict[str, Any]:
         # refhmc never compresses; a small compressed file could fill the memory.
         packed = [each.filename for each in archive.infolist() if each.compress_type != zipfile.ZIP_STORED]
     if packed:
-        raise ValueError(f"{packed[0]} is compressed, which refhmc does not write")
+        raise ValueError(f"{packed[0]} is compressed, but refhmc writes uncompressed files only")
     file.seek(0)
     with _reading, np.load(file, allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}
 
 
 def checksum_of_run(run: Mapping[str, Any]) -> str:
-    """SHA-256 of all of ``run.json`` but itself, and how many draws were asked for, which may grow."""
+    """Return the SHA-256 of ``run.json`` without the checksum itself and the number of draws, which may grow."""
     return sha256(json.dumps({key: run[key] for key in run if key not in NOT_IN_IT}, sort_keys=True))
 
 
 def checksum_of_arrays(arrays: Mapping[str, np.ndarray]) -> str:
-    """SHA-256 of arrays with their names, types and shapes."""
+    """Return the SHA-256 of arrays with their names, types and shapes."""
     digest = hashlib.sha256()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
@@ -56,9 +56,9 @@ def checksum_of_arrays(arrays: Mapping[str, np.ndarray]) -> str:
 
 
 def write_atomically(path: pathlib.Path, content: bytes) -> None:
-    """Write a temporary file, flush it to disk and rename it, so that an old file stays whole until the new one is."""
+    """Write a temporary file, flush it to disk and rename it, so that the old file exists until the new one is complete."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.unlink(missing_ok=True)  # of a killed process with the same number; a link is removed, not followed
+    temporary.unlink(missing_ok=True)  # left by a killed process with this ID; a link is removed, not followed
     try:
         with open(temporary, "xb") as file:
             file.write(content)

@@ -1,8 +1,8 @@
-"""What follows from draws: the groups of a model's ``generated`` (:class:`refhmc.GeneratedQuantities`), made after sampling.
+"""Groups generated from draws after sampling, as defined by a model's ``generated`` (:class:`refhmc.GeneratedQuantities`).
 
-Chain k's random numbers come from PCG64(SeedSequence(entropy, spawn_key=(k, s))), s = 1 for the posterior predictive draws, 2
-for those of the prior, 3 for their predictive ones, both of one chain, k = 0. They are not the stream of the chain's draws,
-which are the same with and without these groups.
+Chain k's random numbers come from PCG64(SeedSequence(entropy, spawn_key=(k, s))), with s = 1 for posterior predictive draws,
+s = 2 for prior draws and s = 3 for prior predictive draws; the last two have one chain, k = 0. These streams differ from those
+of the chains, so that draws are the same with and without these groups.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from refhmc.batch.backends import memory_there
 from refhmc.core.arviz import dataset, with_groups
 from refhmc.core.named_axes import PREDICTED, SAMPLES, check_axes, check_storable
-from refhmc.errors import ModelError, ModelWarning, SamplingWarning
+from refhmc.errors import ModelError, ModelWarning, SamplingWarning, _see
 from refhmc.models.base import Model
 from refhmc.models.generated import CLOSE, COMPARED, GeneratedQuantities
 from refhmc.sampling.arguments import entropy_of
@@ -30,8 +30,8 @@ from refhmc.sampling.result import Group, Result
 GROUPS = GeneratedQuantities._fields[:4]
 STREAMS = {"posterior_predictive": 1, "prior": 2, "prior_predictive": 3}
 OF_ONE_CHAIN = ("prior", "prior_predictive")
-ROOM = 2**30  # bytes of what ``sample`` makes without being asked for it
-BATCH = 2**18  # numbers that a function which takes many draws returns at a time
+ROOM = 2**30  # bytes of groups that ``sample`` generates by default
+BATCH = 2**18  # numbers returned by one call for many draws
 
 
 def generate(
@@ -42,24 +42,60 @@ def generate(
     random_seed: Any = None,
     progressbar: bool = True,
 ) -> Any:
-    """``result`` with groups that the model generates from its draws: those that ``sample`` makes, too, unless told not to.
+    """Add groups that the model generates from draws, such as posterior predictive draws.
 
-    result : what ``sample`` returned: a :class:`refhmc.Result`, an ArviZ ``InferenceData`` or ``DataTree``, read from a file,
-        too. The same kind comes back, with groups added, or replaced; ``result`` itself is left alone.
-    groups : their names, such as "log_likelihood" or ["posterior_predictive", "prior"]; by default all that the model has.
-        ``prior_predictive`` brings ``prior`` with it; data come always.
-    random_seed : by default the result's own entropy, which repeats what ``sample`` makes.
+    :func:`refhmc.sample` adds the same groups by default if they are small. ``log_likelihood`` and ``posterior_predictive`` have
+    the chains and draws of `result`; ``prior`` and ``prior_predictive`` have one chain with as many draws. A group takes 8 bytes
+    per number: 4 chains of 1,000 draws with 10,000 observations take 320 MB. A ModelWarning is raised if `result` comes from
+    another model or other data, according to the fingerprint in its attributes.
 
-    ``log_likelihood`` and ``posterior_predictive`` have the chains and draws of the result; ``prior`` and ``prior_predictive``
-    one chain of as many draws. A group takes 8 bytes for each of its numbers: 4 chains of 1,000 draws with 10,000 observations
-    take 320 MB.
+    Parameters
+    ----------
+    model : Model
+        The sampled model, with functions in its argument ``generated`` (:class:`refhmc.GeneratedQuantities`).
+    result : Result, InferenceData or DataTree
+        What :func:`refhmc.sample` returned, or an ArviZ object read from a file. It is not changed.
+    groups : str or sequence of str, optional
+        Names of groups, such as ``"log_likelihood"`` or ``["posterior_predictive", "prior"]``. Defaults to all groups of the
+        model. ``prior_predictive`` includes ``prior``. Observed and constant data are always added.
+    random_seed : int, sequence of int, SeedSequence or Generator, optional
+        Seed of the random numbers. Defaults to the entropy of `result`, which repeats the groups that ``sample`` makes.
+    progressbar : bool, default True
+        Show progress if this takes more than a second.
 
-    Warns (ModelWarning) where the result is of another model, or of other data, by the fingerprint in its attributes. Raises
-    ValueError for groups that the model does not have, ModelError for a function that does not return what it should,
-    MemoryError, and what the functions raise.
+    Returns
+    -------
+    Result, InferenceData or DataTree
+        A copy of `result`, of the same type, with the groups added or replaced.
+
+    Raises
+    ------
+    ValueError
+        If the model does not generate one of the groups, or `result` has no draws.
+    TypeError
+        If `model` is not a model or `result` was not returned by ``sample``.
+    ModelError
+        If a function of the model returns something else than named arrays of fixed shapes. Exceptions of these functions are
+        raised unchanged.
+    MemoryError
+        If the groups need more memory than there is.
+
+    See Also
+    --------
+    predict : Predict at new inputs.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> model = refhmc.models.EightSchools()
+    >>> result = refhmc.sample(
+    ...     model, draws=100, tune=100, random_seed=1, generate=False, progressbar=False, raw=True
+    ... )  # doctest: +SKIP
+    >>> refhmc.generate(model, result, "log_likelihood").groups["log_likelihood"]["y"].shape  # doctest: +SKIP
+    (4, 100, 8)
     """
     if not isinstance(model, Model):
-        raise TypeError(f"model must be a refhmc.Model, got {type(model).__name__}")
+        raise TypeError(f"model must be a refhmc.Model; got {type(model).__name__}.")
     names = chosen(model, groups)
     if isinstance(result, Result):
         attributes = dict(result.attributes)
@@ -73,7 +109,7 @@ def generate(
         raw = _posterior_of(result)
     warn_of_another(model, raw.attributes)
     if not raw.posterior:
-        raise ValueError("result has no draws in its group posterior: generate makes groups from them")
+        raise ValueError("result must have draws in its group posterior; got none.")
     fitting(bytes_of(raw, model, names), True)
     before = dict(raw.groups)
     entropy = int(raw.attributes["entropy"]) if random_seed is None else entropy_of(random_seed)
@@ -93,59 +129,61 @@ def generate(
 
 
 def labels_of_samples(posterior: Any) -> dict[str, np.ndarray]:
-    """Of chains and draws; 0, 1, ... where there are none, as in a store."""
+    """Return the labels of chains and draws; they are 0, 1, ... if there are none, as in a store."""
     posterior = posterior.to_dataset() if hasattr(posterior, "to_dataset") else posterior
     return {axis: posterior[axis].values for axis in SAMPLES}
 
 
 def warn_of_another(model: Model, attributes: Mapping[str, Any]) -> None:
-    """ModelWarning where a result with these attributes is not of ``model``; nothing where they do not say."""
+    """Warn if a result with these attributes comes from another model than `model`."""
     there = attributes.get("model_fingerprint")
     if there is None or there == model.fingerprint():
         return
     warnings.warn(
-        f"generate: the draws are of another model than {model.name!r} as it is given (theirs is called "
-        f"{attributes.get('model', '')!r}): code, data or parts differ. The groups are what the given model makes of them",
+        f"The draws in result come from the model {attributes.get('model', '')!r}, whose code, data or parts differ from those of "
+        f"the given model {model.name!r}. The new groups describe the given model. Pass the model that was sampled, unless the "
+        f"difference is intended. {_see('other-model')}",
         ModelWarning,
         stacklevel=3,
     )
 
 
 def _posterior_of(result: Any) -> Result:
-    """A result with the posterior of an ArviZ object, and with the attributes that say how it was made."""
+    """Return a result with the posterior and the attributes of an ArviZ object."""
     try:
         there = result["posterior"]
         entropy, chains = there.attrs["entropy"], json.loads(there.attrs["chains"])
         posterior = {str(name): there[name].values for name in there.data_vars}
-        chains = [chains[int(k)] for k in labels_of_samples(there)["chain"]]  # some of them may have been taken
+        chains = [chains[int(k)] for k in labels_of_samples(there)["chain"]]  # chains may have been selected
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise TypeError(
-            f"result must be what sample returned, got {type(result).__name__} without refhmc's attributes"
+            f"result must be returned by refhmc.sample; got {type(result).__name__} without its attributes."
         ) from error
     of_model = {name: there.attrs[name] for name in ("model", "model_fingerprint") if name in there.attrs}
     return Result({"posterior": posterior}, {"entropy": entropy, "chains": chains, **of_model})
 
 
 def chosen(model: Model, groups: Any) -> list[str]:
-    """The groups of ``True`` or ``None`` (all), ``False`` (none), a name, or several. Raises ValueError."""
+    """Return the groups selected by True or None (all), False (none), a name, or names; raises ValueError."""
     made = list(model.generated.made)
     if groups is None or groups is True:
         return made
     wanted = [] if groups is False else [groups] if isinstance(groups, str) else groups
     if not isinstance(wanted, Iterable):
-        raise ValueError(f"groups to generate are True, False, or names out of {made}, got {groups!r}")
+        raise ValueError(f"generate must be None, True, False or names of groups among {made}; got {groups!r}.")
     wanted = list(wanted)
     for name in wanted:
         if name not in made:
-            has = f"it has {', '.join(made)}" if made else "it has none"
+            has = ", ".join(made) if made else "none"
             raise ValueError(
-                f"model {model.name!r} generates no group {name!r}; {has}: give refhmc.Model(..., generated=)"
+                f"generate must name groups of model {model.name!r} ({has}); got {name!r}. Define the group by "
+                "refhmc.Model(..., generated=...)."
             )
     return [name for name in made if name in wanted or (name == "prior" and "prior_predictive" in wanted)]
 
 
 def put_generated(result: Result, model: Model, names: list[str], entropy: int, counter: Counter) -> None:
-    """The groups ``names``, each as it is finished, and the data."""
+    """Put the groups `names` into the result, one after another, and the data."""
     groups, functions = result.groups, model.generated.made
     groups.update(model.generated.data)
     chains, draws = next(iter(result.posterior.values())).shape[:2]
@@ -171,27 +209,29 @@ def put_generated(result: Result, model: Model, names: list[str], entropy: int, 
 
 
 def put_generated_or_say(result: Result, model: Model, asked: Any, progressbar: Any) -> list[Warning]:
-    """The same at the end of a run, for ``sample``'s argument ``generate``: what is large, or what Ctrl-C leaves unfinished, is
-    left out and warned of."""
+    """Put the groups into a result at the end of a run; return warnings about groups that are too large or interrupted."""
     if not result.posterior:
         return []
     all_of_them = chosen(model, asked)
     names = fitting(bytes_of(result, model, all_of_them), asked)
-    why = f"take more than {ROOM / 2**30:.0f} GiB, and were not made"
+    why = f"they take more than {ROOM / 2**30:.0f} GiB"
     try:
         with Counter(progressbar) as counter:
             put_generated(result, model, names, result.attributes["entropy"], counter)
     except KeyboardInterrupt:
-        why = "were not finished when Ctrl-C or SIGTERM came, after the last draw"
+        why = "Ctrl-C or SIGTERM came after the last draw"
     left = [name for name in all_of_them if name not in result.groups]
     if not left or result.draws.shape[1] == 0:
         return []
-    result.warnings.append(f"The groups {', '.join(left)} {why}: refhmc.generate(model, result) makes them.")
+    result.warnings.append(
+        f"The groups {', '.join(left)} were not generated, because {why}. The draws are complete. Call "
+        f"refhmc.generate(model, result) to add the groups. {_see('missing-groups')}"
+    )
     return [SamplingWarning(result.warnings[-1])]
 
 
 def bytes_of(result: Result, model: Model, names: list[str]) -> dict[str, int]:
-    """How many bytes each of the groups takes, by what its function returns for the first draw."""
+    """Return the bytes of each group, from what its function returns for the first draw."""
     chains, draws = next(iter(result.posterior.values())).shape[:2]
     if chains * draws == 0:
         return dict.fromkeys(names, 0)
@@ -211,11 +251,11 @@ def over_draws(
     report: Callable[[int, int], None],
     rng: np.random.Generator | None = None,
 ) -> Group:
-    """``function`` of the values (n, ...) of each draw, name -> (n, ...).
+    """Apply `function` to the values (n, ...) of each draw; return a dictionary of arrays (n, ...).
 
-    One call for many draws, where for two that differ it gives what it gives for each, and in each call for some of its draws
-    (the first ones, if it is a random one, which then has asked for its numbers in the same order); else a call for each. So
-    how many draws a call takes does not show.
+    One call takes many draws if it gives the same as one call per draw. This is checked for two different draws, and in each
+    call for some of its draws (the first ones for a random function, which must ask for its numbers in the same order). Otherwise
+    there is one call per draw. So the result does not depend on the number of draws per call.
     """
 
     def at(rows: Any, rng: np.random.Generator | None) -> Group:
@@ -223,7 +263,7 @@ def over_draws(
         try:
             return _arrays(group, function({name: np.array(value[rows]) for name, value in values.items()}, *generator))
         except Exception as error:
-            error.add_note(f"(in generated {group}, of draw {rows})")
+            error.add_note(f"Raised by generated {group} at draw {rows}.")
             raise
 
     def made(step: int, rng: np.random.Generator | None) -> Group | None:
@@ -245,11 +285,11 @@ def over_draws(
 
     step = _draws_a_call(at, values, n, rng)
     found = made(step, copy.deepcopy(rng))
-    return made(1, rng) if found is None else found  # type: ignore[return-value]  # one at a time is never refused
+    return made(1, rng) if found is None else found  # type: ignore[return-value]  # one call per draw always works
 
 
 def _of_many(at: Callable, rows: slice, rng: np.random.Generator | None) -> Group | None:
-    """What one call gives for the draws ``rows``; None unless for some of them it is what a call for each gives."""
+    """Return the values of one call for the draws `rows`, or None if they differ from those of single calls."""
     before, count = copy.deepcopy(rng), rows.stop - rows.start
     compared = min(COMPARED, 1 + count // 10)
     try:
@@ -271,7 +311,7 @@ def _alike(one: Group, other: Group) -> bool:
 
 
 def _draws_a_call(at: Callable, values: Group, n: int, rng: np.random.Generator | None) -> int:
-    """How many draws to give the function at a time: as many as fit into a batch, if it does for two what it does for each."""
+    """Return the number of draws per call: a full batch if one call for two draws equals two calls, else 1."""
     different = np.zeros(n, dtype=bool)
     for value in values.values():
         different |= (value != value[:1]).reshape(n, -1).any(axis=1)
@@ -285,19 +325,20 @@ def _draws_a_call(at: Callable, values: Group, n: int, rng: np.random.Generator 
         alike = all(value.shape[:1] == (2,) for value in both.values()) and all(
             _alike({name: value[k] for name, value in both.items()}, one) for k, one in enumerate(ones)
         )
-    except Exception:  # written for one draw only
+    except Exception:  # the function takes one draw only
         return 1
     return max(1, BATCH // max([1, *(value.size for value in ones[0].values())])) if alike else 1
 
 
 def _put(group: str, found: Group, rows: Any, values: Group) -> None:
-    """``found[name][rows] = values[name]``, in a type that holds both."""
+    """Assign ``found[name][rows] = values[name]``, in a type that holds both."""
     if values.keys() != found.keys():
-        raise ModelError(f"generated {group}: other names at draw {rows} than at the first: {list(values)}")
+        raise ModelError(f"generated {group} must return the same names at each draw; got {list(values)} at draw {rows}.")
     for name, value in values.items():
         if value.shape != found[name][rows].shape:
             raise ModelError(
-                f"generated {group}: {name!r} has the shape {value.shape} at draw {rows}, {found[name].shape[1:]} at the first"
+                f"generated {group} must return {name!r} with the shape {found[name].shape[1:]} of the first draw; got "
+                f"{value.shape} at draw {rows}."
             )
         if not np.can_cast(value.dtype, found[name].dtype, "safe"):
             found[name] = found[name].astype(np.promote_types(value.dtype, found[name].dtype))
@@ -305,24 +346,26 @@ def _put(group: str, found: Group, rows: Any, values: Group) -> None:
 
 
 def _arrays(group: str, returned: Any) -> Group:
-    """What a function returned, as arrays of numbers. Raises ModelError."""
+    """Return the values of a function as arrays of numbers; raises ModelError."""
     if not isinstance(returned, Mapping):
         raise ModelError(
-            f"generated {group} must return a dictionary of named arrays, it returned {type(returned).__name__}"
+            f"generated {group} must return a dictionary of named arrays; got {type(returned).__name__}."
         )
     found = {name: np.asarray(value) for name, value in returned.items()}
     for name, value in found.items():
         check_storable(f"generated {group}", name)
         if name in SAMPLES:
-            raise ModelError(f"generated {group}: a variable cannot be called {name!r}")
+            raise ModelError(f"A variable of generated {group} must not be called {name!r}, which is an axis of the result.")
         if value.dtype.kind not in "fiubc":
-            raise ModelError(f"generated {group}: {name!r} must be numbers, it is {value.dtype}")
+            raise ModelError(f"generated {group}: {name!r} must be numbers; got {value.dtype}.")
     return found
 
 
 def check_groups(model: Model, q: np.ndarray, asked: Any, chains: int, draws: int) -> int:
-    """Raise what is wrong with the groups that ``sample`` is to make, at the start q (d,), before anything is drawn; else
-    how many bytes they take at most: all of them, and a copy of one whose chains are joined."""
+    """Check the groups of ``sample`` at the start `q` (d,), before the first draw; return the bytes that they take at most.
+
+    These include a copy of one group while its chains are joined.
+    """
     values = {name: np.asarray(value) for name, value in model.constrain(q).items()}
     needed = check_generated(model, values, chosen(model, asked), chains, draws)
     made = fitting(needed, asked)
@@ -330,8 +373,10 @@ def check_groups(model: Model, q: np.ndarray, asked: Any, chains: int, draws: in
 
 
 def check_generated(model: Model, values: Group, names: list[str], chains: int, draws: int) -> dict[str, int]:
-    """How many bytes each of the groups ``names`` takes. Raises ModelError or ShapeError unless their functions return what
-    they should at the ``values`` of one draw."""
+    """Return the bytes of each of the groups `names`.
+
+    Raises ModelError or ShapeError unless their functions return valid arrays at the `values` of one draw.
+    """
     shapes = {name: value.shape for name, value in values.items()}
     known, needed = {"posterior": shapes}, dict.fromkeys(names, 0)
     made = model.generated.made
@@ -343,14 +388,14 @@ def check_generated(model: Model, values: Group, names: list[str], chains: int, 
                 returned = made[group](*arguments.get(group, (_copied(values), rng)))
         except Exception as error:
             raise ModelError(
-                f"generated {group} raised {type(error).__name__}: {error}"
-                + ("" if group == "prior" else f". It is given a dictionary with {', '.join(values)}")
+                f"generated {group} raised {type(error).__name__}: {error}."
+                + ("" if group == "prior" else f" Its argument is a dictionary with {', '.join(values)}.")
             ) from error
         found = _arrays(group, returned)
         known[group] = {name: value.shape for name, value in found.items()}
         if group == "prior" and known[group] != shapes:
             raise ModelError(
-                f"generated prior must draw the values of all variables, {shapes} by their shapes, it drew {known[group]}"
+                f"generated prior must draw all variables with the shapes {shapes}; got {known[group]}."
             )
         numbers = sum(value.size for value in found.values())
         needed[group] = 8 * numbers * int(draws) * (1 if group in OF_ONE_CHAIN else int(chains))
@@ -363,27 +408,31 @@ def check_generated(model: Model, values: Group, names: list[str], chains: int, 
     ]
     if unknown and len(names) == len(made):
         variables = dict.fromkeys(name for group in known.values() for name in group)
-        raise ModelError(f"dims: there is no variable {unknown[0]!r}, there are {', '.join(variables)}")
+        raise ModelError(f"dims must name variables among {', '.join(variables)}; got {unknown[0]!r}.")
     return needed
 
 
 def check_observations(shapes: Mapping[str, Mapping[str, tuple]]) -> None:
-    """Raise ModelError for what is observed and is made in another shape; a log likelihood may be one number for several
-    observations, those of its last axes."""
+    """Raise ModelError if a group has another shape than the observations of that name.
+
+    A log likelihood may lack the last axes of its observations.
+    """
     for name, observed in shapes.get("observed_data", {}).items():
         for group in ("log_likelihood", "posterior_predictive", "prior_predictive"):
             made = shapes.get(group, {}).get(name, observed)
             wanted = observed[: len(made)] if group == "log_likelihood" else observed
             if made != wanted:
                 raise ModelError(
-                    f"generated {group}: {name!r} has the shape {made}, and observed_data has {observed} by this name: give "
-                    "observations one shape in all groups, or another name"
+                    f"generated {group}: {name!r} must have the shape {observed} of observed_data; got {made}. Use one shape in "
+                    "all groups, or another name."
                 )
 
 
 def fitting(needed: dict[str, int], asked: Any) -> list[str]:
-    """Those of the groups that are made: of all, where nothing is ``asked`` for, what fits into ``ROOM``. Raises MemoryError
-    for what is asked for and is more than the machine has."""
+    """Return the groups to generate: those that were requested, or by default those that fit into ``ROOM``.
+
+    Raises MemoryError if requested groups need more memory than the machine has.
+    """
     total, there = sum(needed.values()), memory_there("arrays")
     if asked is None:
         found: list[str] = []
@@ -394,8 +443,8 @@ def fitting(needed: dict[str, int], asked: Any) -> list[str]:
         return found
     if there is not None and total > there:
         raise MemoryError(
-            f"the generated groups need about {total:,} bytes ({', '.join(f'{k} {v:,}' for k, v in needed.items())}), and the "
-            f"machine has {there:,}: leave some out with sample(..., generate=False) or a list of names"
+            f"The generated groups need about {total:,} bytes ({', '.join(f'{k} {v:,}' for k, v in needed.items())}), but only "
+            f"{there:,} bytes are available. Leave some out by generate=False or a list of names."
         )
     return list(needed)
 

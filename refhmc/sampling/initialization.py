@@ -1,4 +1,4 @@
-"""Where chains begin, and the checks before the first draw."""
+"""Starts of the chains, and the checks before the first draw."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_TRIES = 100
 
 
 def given_starts(model: Model, initvals: Any, chains: int) -> np.ndarray | None:
-    """``initvals`` as (chains, d), by name too, or the model's own start repeated, or None: each is drawn."""
+    """Return `initvals` as (chains, d), else the model's own start repeated, or None if starts are random."""
     if initvals is None:
         return None if model.initial is None or callable(model.initial) else np.tile(model.initial, (chains, 1))
     refuse_masked("initvals", initvals, InitError)
@@ -36,20 +36,20 @@ def given_starts(model: Model, initvals: Any, chains: int) -> np.ndarray | None:
     try:
         starts = np.array(initvals, dtype=float)
     except (TypeError, ValueError) as error:
-        raise ShapeError(f"initvals must be ({model.dim},) or ({chains}, {model.dim}) numbers: {error}") from error
+        raise ShapeError(f"initvals must be numbers of shape ({model.dim},) or ({chains}, {model.dim}): {error}.") from error
     if starts.ndim == 0 and model.dim == 1:
         starts = starts.reshape(1)
     if starts.shape == (model.dim,):
         starts = np.tile(starts, (chains, 1))
     if starts.shape != (chains, model.dim):
-        raise ShapeError(f"initvals: expected ({model.dim},) or ({chains}, {model.dim}), got {starts.shape}")
+        raise ShapeError(f"initvals must have shape ({model.dim},) or ({chains}, {model.dim}); got {starts.shape}.")
     return starts
 
 
 def is_default(model: Model, starts: np.ndarray | None) -> bool:
-    """Return whether chains begin where they do without ``initvals``, even if those were given.
+    """Return whether the starts are those without `initvals`, even if those were given.
 
-    (A run that is resumed by its folder alone does not know whether they were.)
+    (A run that is resumed from its folder does not know whether they were given.)
     """
     own = None if model.initial is None or callable(model.initial) else model.initial
     return starts is None or (own is not None and bool(np.all(starts == own)))
@@ -59,28 +59,32 @@ def check_start(model: Model, q: np.ndarray, chain: int) -> None:
     """Raise InitError, naming chain, coordinate and value, unless everything is finite at ``q``."""
     bad = np.flatnonzero(~np.isfinite(q))
     if bad.size:
-        raise InitError(f"chain {chain}: the start has {model.names[bad[0]]} = {q[bad[0]]}")
+        raise InitError(f"The start of chain {chain} must be finite; got {model.names[bad[0]]} = {q[bad[0]]}.")
     value, gradient = model.core.value_and_gradient(q)
     gradient[model.discontinuous] = 0.0
     if value == np.inf:
-        raise ModelError(f"chain {chain}: the log density is +inf at the start {_short(q)}: the density is improper")
+        raise ModelError(f"The log density at the start {_short(q)} of chain {chain} must be finite; got +inf. The density is improper.")
     if not np.isfinite(value):
         words = model.core.words_at(q)
         if value == -np.inf and not words:
             coordinates = ", ".join(f"{model.names[j]} = {q[j]:.6g}" for j in model.discontinuous[:5])
-            words = f": it is outside the support{f' (discontinuous: {coordinates})' if coordinates else ''}"
-        raise InitError(f"chain {chain}: the log density at the start {_short(q)} is {value}{words}{_of_data(model)}")
+            words = f" (outside the support{f'; discontinuous: {coordinates}' if coordinates else ''})"
+        raise InitError(
+            f"The log density at the start {_short(q)} of chain {chain} must be finite; got {value}{words}{_of_data(model)}. "
+            "Give initvals inside the support."
+        )
     bad = np.flatnonzero(~np.isfinite(gradient))
     if bad.size:
         where = model.names[bad[0]]
         words = model.core.words_at(q)
         raise InitError(
-            f"chain {chain}: the gradient at the start {_short(q)} is {gradient[bad[0]]} for {where}{words}{_of_data(model)}"
+            f"The gradient at the start {_short(q)} of chain {chain} must be finite; got {gradient[bad[0]]} for {where}{words}"
+            f"{_of_data(model)}. Give other initvals, or correct the gradient."
         )
 
 
 def check_metrics(model: Model, plan: Plan, q: np.ndarray, chain: int) -> None:
-    """Raise MetricError, naming the least eigenvalue, unless each metric that depends on the position is positive at ``q``."""
+    """Raise MetricError, with the least eigenvalue, unless each position-dependent metric is positive definite at `q`."""
     for block in plan.blocks:
         indices, metric = block.conditional.indices, block.dynamics.metric
         if not metric.position_dependent:
@@ -88,15 +92,15 @@ def check_metrics(model: Model, plan: Plan, q: np.ndarray, chain: int) -> None:
         try:
             Hamiltonian(conditional(model, indices, q), metric).energy(q[indices], np.zeros(len(indices)))
         except MetricError as error:
-            raise MetricError(f"chain {chain}: {error}") from None
+            raise MetricError(f"Chain {chain}: {error}") from None
 
 
 def random_start(
     model: Model, plan: Plan, rng: np.random.Generator, chain: int, control: np.ndarray | None = None
 ) -> np.ndarray:
-    """Draw a start by the model, or uniform on (-2, 2)^d.
+    """Draw a start from the model's own distribution, or uniformly from (-2, 2)^d.
 
-    Raises InitError or MetricError where no draw can be used, Stopped where ``control`` asks for a stop.
+    Raises InitError or MetricError if no draw can be used, Stopped if ``control`` requests a stop.
     """
     if callable(model.initial):
         initial = model.initial
@@ -114,8 +118,10 @@ def first_usable(
     whence: str,
     control: np.ndarray | None = None,
 ) -> np.ndarray:
-    """The first of up to 100 draws at which density, gradient and metric can be used; else InitError, or MetricError where it
-    was the metric that was not positive definite in the last try. ``whence``: for the message."""
+    """Return the first of up to 100 draws with a finite density and gradient and a positive definite metric.
+
+    Raises InitError, or MetricError if the last draw failed because of the metric. `whence` describes the draws in the message.
+    """
     not_finite = {"log density": 0, "gradient": 0}
     not_positive: MetricError | None = None
     for _ in range(MAX_TRIES):
@@ -138,17 +144,17 @@ def first_usable(
     if not_positive is not None:
         raise not_positive
     counts = ", ".join(f"{what} {count} times" for what, count in not_finite.items())
-    said = model.core.words_at(q)
+    words = model.core.words_at(q)
     raise InitError(
-        f"chain {chain}: no start found in {MAX_TRIES} tries, {whence}; not finite: {counts}{said}. "
-        f"Give initvals where the density is positive{_of_data(model)}."
+        f"No valid start was found for chain {chain} among {MAX_TRIES} points {whence}; not finite: {counts}{words}"
+        f"{_of_data(model)}. Give initvals where the density is positive."
     )
 
 
 def _of_data(model: Model) -> str:
-    """A likely reason for a density that is not finite."""
+    """Return a clause about data that are not finite."""
     words = not_finite_in("data", model.data)
-    return f"; of the model's data, {words}" if words else ""
+    return f" (in the model's data, {words})" if words else ""
 
 
 class Stopped(Exception):
@@ -158,10 +164,10 @@ class Stopped(Exception):
 def pathfinder_start(
     model: Model, plan: Plan, q: np.ndarray, rng: np.random.Generator, chain: int, control: np.ndarray
 ) -> tuple[np.ndarray | None, str]:
-    """A draw from the normal that Pathfinder finds from ``q``; or ``q`` itself, and why; or None, if the run was stopped.
+    """Return a draw from the normal that Pathfinder finds from `q`; or `q` and the reason; or None if the run was stopped.
 
-    Its evaluations are counted in ``control``, whose ``STOP`` ends it. Whatever the model raises, far from where it is meant to
-    be evaluated, is a reason to begin at ``q``.
+    Evaluations are counted in `control`, whose ``STOP`` ends the search. If the model raises an exception, the chain starts at
+    `q`.
     """
 
     def count(what: int) -> None:
@@ -184,12 +190,12 @@ def pathfinder_start(
                 return q, why
             draw = normal.draw
             return first_usable(
-                model, plan, lambda: draw(rng.standard_normal(model.dim)), chain, "of a normal", control
+                model, plan, lambda: draw(rng.standard_normal(model.dim)), chain, "from a normal", control
             ), ""
     except Stopped:
         return None, ""
     except (InitError, MetricError):
-        return q, f"of its normal, none of {MAX_TRIES} draws can be used"
+        return q, f"none of {MAX_TRIES} draws from its normal can be used"
     except Exception as error:
         return q, f"{type(error).__name__}: {error}".rstrip(".")
 
@@ -202,8 +208,10 @@ def checked_starts(
     rng: np.random.Generator,
     preflight: bool,
 ) -> tuple[np.ndarray | None, np.ndarray, str | None]:
-    """The given starts (chains, d), each checked, or None for random ones; the first chain's, from its generator ``rng`` if
-    need be, where the model is checked; and what to warn of."""
+    """Check model and starts; return the given starts (chains, d) or None, the first chain's start, and a warning or None.
+
+    The model is checked at the first chain's start, drawn from `rng` if starts are random.
+    """
     starts = given_starts(model, initvals, chains)
     first = random_start(model, plan, rng, 0) if starts is None else starts[0]
     check_functions(model, plan, first)

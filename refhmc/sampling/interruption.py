@@ -1,5 +1,4 @@
-"""SIGTERM as Ctrl-C: what batch systems, containers and ``kill`` send ends a run as its user would. One after the last draw
-gives the result, too."""
+"""SIGTERM handled like Ctrl-C, so that batch systems, containers and ``kill`` end a run and keep its draws."""
 
 from __future__ import annotations
 
@@ -15,10 +14,10 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def sigterm_as_ctrl_c() -> Iterator[None]:
-    """While it is entered, SIGTERM raises KeyboardInterrupt in the main thread; the handler there was is put back after.
+    """Let SIGTERM raise KeyboardInterrupt in the main thread, and restore the previous handler afterwards.
 
-    A handler of the caller's own is called first. SIGTERM stays as it is in other threads, where Python lets nobody set
-    handlers, where it is ignored, and where its handler is not Python's.
+    The caller's own handler is called first. Nothing changes in other threads, in which Python cannot set handlers, or if
+    SIGTERM is ignored or its handler was not set by Python.
     """
     before = signal.getsignal(signal.SIGTERM)
     elsewhere = threading.current_thread() is not threading.main_thread()
@@ -45,9 +44,9 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
 
 
 def past_ctrl_c(step: Callable[[], T], interrupted: Callable[[], None], instead: Callable[[], T] | None = None) -> T:
-    """``step()``; where Ctrl-C ends it, ``instead()``, by default the step again, after ``interrupted()``.
+    """Return ``step()``; if Ctrl-C ends it, call ``interrupted()`` and return ``instead()``, by default the step again.
 
-    That marks the run, and raises KeyboardInterrupt if it was marked before: a second Ctrl-C ends everything.
+    ``interrupted()`` marks the run, and raises KeyboardInterrupt if it was marked before, so that a second Ctrl-C ends it.
     """
     try:
         return step()

@@ -1,8 +1,8 @@
-"""What is kept of one chain: its rows in memory, in a checkpoint's folder, in a store.
+"""Storage of one chain's rows: in memory, in a checkpoint's folder, in a store.
 
-Without a store they are in memory, in the result's own arrays (:mod:`refhmc.sampling.memory`), and a checkpoint has them too.
-With one, memory holds those of a chunk of the store: when they are full they go there, and what lies behind them in the
-checkpoint begins anew. Where the disk refuses, the rows stay in memory, which grows, and each later occasion tries again.
+Without a store, rows are in the result's own arrays (:mod:`refhmc.sampling.memory`) and in the checkpoint, if there is one. With
+a store, memory holds the rows of one chunk. Full chunks go to the store, and the checkpoint's rows start again. If the disk
+cannot be written, the rows stay in memory, which grows, and writing is tried again later.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ if TYPE_CHECKING:
     from refhmc.sampling.memory import Memory
     from refhmc.sampling.store import Store
 
-STORE_EVERY = 10.0  # seconds after which what does not fill a chunk goes to the store, to be read there
-TRY_AGAIN = 3.0  # seconds after which a store that could not be written is tried again
+STORE_EVERY = 10.0  # seconds after which a partial chunk is written, so that readers see it
+TRY_AGAIN = 3.0  # seconds before another attempt to write to a store
 
 
 class Keeper:
-    """The rows of one chain. ``rows``: those in memory, room for what is to come included; ``saved``: where an earlier session
-    has left the chain; ``unsaved``, ``unstored``: why checkpoint and store are older than what was drawn, or nothing.
+    """Rows of one chain.
 
-    ``memory``: the arrays of all chains, without which a run without a store keeps its rows as they come.
+    ``rows`` are those in memory, including space for the next ones. ``saved`` is the chain's state from an earlier session.
+    ``unsaved`` and ``unstored`` are the reasons why checkpoint and store are older than the draws, or "". `memory` holds the
+    arrays of all chains; without it, a run without a store keeps its rows here.
 
-    Raises CheckpointError if what was saved is damaged.
+    Raises CheckpointError if the saved files are damaged.
     """
 
     def __init__(
@@ -54,13 +55,16 @@ class Keeper:
             self.saved, there = found
         done = self.saved.done if self.saved else 0
         if done > task.total:
-            text = f"chain {task.chain} of the checkpoint has {done - task.tune} draws, asked for {task.draws}"
+            text = (
+                f"draws must be at least {done - task.tune}, the number of draws of chain {task.chain} in the checkpoint; got "
+                f"{task.draws}."
+            )
             raise CheckpointError(text)
         if self.saved is not None:
             begin = max(task.first, done) if there is None else there.first
             if begin < task.first or (begin > task.first and store is None):
                 raise CheckpointError(
-                    f"the rows of chain {task.chain} begin at iteration {begin}, expected {task.first}"
+                    f"The rows of chain {task.chain} must start at iteration {task.first}; got {begin}."
                 )
             check_saved(self.saved, there, task, plan, same_code=not checkpoint.forced)  # type: ignore[union-attr]
         first = max(task.first, done if there is None else there.first) if store else task.first
@@ -80,7 +84,7 @@ class Keeper:
 
     @property
     def stored(self) -> int:
-        """How many iterations a store has, or the rows of which nobody asked for."""
+        """Number of iterations that are in a store, or whose rows are not kept."""
         return min(self.rows.first, self.saved.done) if self.saved is not None else 0
 
     @property
@@ -88,7 +92,7 @@ class Keeper:
         return self.checkpoint is not None
 
     def made(self, done: int) -> Rows:
-        """The rows in memory after ``done`` iterations; where there is a ``memory``, it has their statistics."""
+        """Return the rows in memory after `done` iterations; with a ``memory``, that holds their statistics."""
         if self.memory is not None:
             chain, first = self.task.chain, self.task.first
             with self.memory.lock(chain):
@@ -101,7 +105,7 @@ class Keeper:
         return self.rows.between(self.rows.first, max(done, self.rows.first))
 
     def add(self, rows: Rows) -> None:
-        """Take rows that were made elsewhere, the next ones."""
+        """Append rows that another worker drew."""
         at = rows.first
         while at < rows.end:
             if at == self.rows.end:
@@ -112,8 +116,7 @@ class Keeper:
             at = end
 
     def make_room(self, done: int) -> bool:
-        """Where the rows are full after ``done`` iterations, write them to the store, or take more; whether this is an occasion
-        to write the state."""
+        """Make space for more rows if they are full after `done` iterations; return whether the state should be saved."""
         full = done == self.rows.end < self.task.total
         if full:
             self._move_on(done)
@@ -131,7 +134,7 @@ class Keeper:
             self.rows = Rows(self.rows.first, draws, stats)
 
     def _write(self, done: int, *, now: bool = False) -> bool:
-        """Write the rows in memory to the store, which then is where memory goes on from; whether that was done."""
+        """Write the rows in memory to the store and start a new chunk; return whether that was done."""
         if not now and time.monotonic() < self._try_at:
             return False
         try:
@@ -148,7 +151,7 @@ class Keeper:
         return True
 
     def save(self, saved: Saved, *, now: bool = False) -> None:
-        """Write the chain, if it is time. It goes on where that fails: a full disk may have room at the next try."""
+        """Write the chain if it is time; failures are recorded only, because a full disk may have space later."""
         if self.store is not None and time.monotonic() > self._stored_at + STORE_EVERY and saved.done > self.rows.first:
             self._write(saved.done)
         try:
@@ -160,18 +163,18 @@ class Keeper:
             self.unsaved = f"{type(failed).__name__}: {failed}"
 
     def _not_stored(self, done: int) -> Rows | RowsOfChain:
-        """The rows that a checkpoint has to have."""
+        """Return the rows that a checkpoint must hold."""
         rows = self.made(done)
         return rows if self.memory is None else RowsOfChain(self.memory, self.task.chain, self.task.first)
 
     def close(self, saved: Saved) -> None:
-        """Write all that was made: rows and state."""
+        """Write all rows and the state."""
         if self.store is not None and saved.done > self.rows.first:
             self._write(saved.done, now=True)
         self.save(saved, now=True)
 
     def start_of_draws(self, tune: int) -> np.ndarray:
-        """Where the chain stood after warm-up, as far as that is known here."""
+        """Return the position after warm-up, or NaN if it is unknown here."""
         rows = self.rows if self.memory is None else self.made(0)._replace(draws=self.memory.q[self.task.chain])
         if rows.first < tune <= rows.end and len(rows.draws):
             return rows.draws[tune - 1 - rows.first]

@@ -1,4 +1,4 @@
-"""Scripts without ``if __name__ == "__main__":``, which worker processes run once more when they begin."""
+"""Detection of scripts without ``if __name__ == "__main__":``, which worker processes run again at their start."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from typing import Any
 
 
 def without_guard(executor: Any) -> str:
-    """Return what to write if the workers of ``executor`` import the running script and it has no guard, else an empty text.
+    """Return the error message if the workers of `executor` import the running script and it has no guard, else "".
 
-    A worker that is forked imports nothing. One that is spawned runs the script up to the call that makes workers, which
-    ends it.
+    A forked worker imports nothing. A spawned worker runs the script up to the call that creates workers, which ends it.
     """
     main = sys.modules.get("__main__")
     path, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
-    is_package = spec is not None and spec.name.rpartition(".")[2] == "__main__"  # which workers do not import
+    is_package = spec is not None and spec.name.rpartition(".")[2] == "__main__"  # not imported by workers
     if path is None or is_package or not imports_main(executor) or is_guarded(path):
         return ""
     return (
-        f"the worker processes ended when they began: each of them runs {path} once more, up to the call that makes workers. "
-        'Put `if __name__ == "__main__":` before the code that makes the executor and calls refhmc, and indent that code'
+        f"The worker processes ended at their start, because each of them runs {path} again up to the call that creates workers. "
+        'Put `if __name__ == "__main__":` before the code that creates the executor and calls refhmc, and indent that code.'
     )
 
 

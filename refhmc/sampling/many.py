@@ -1,4 +1,4 @@
-"""``sample`` with ``backend="arrays"`` or ``"cupy"``: many chains at once (:mod:`refhmc.batch`), the same result."""
+"""``sample`` with ``backend="arrays"`` or ``"cupy"``: many chains in arrays (:mod:`refhmc.batch`)."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from refhmc.errors import (
     SamplingWarning,
     ShapeError,
     WarmupError,
+    _see,
 )
 from refhmc.integrators.defaults import resolve
 from refhmc.metrics import Diagonal
@@ -33,6 +34,7 @@ from refhmc.metrics.base import FROM_PAIRS
 from refhmc.numerics import batched
 from refhmc.sampling import discontinuity
 from refhmc.sampling.assembly import (
+    NO_STEP_SIZE,
     Seen,
     attached,
     begun,
@@ -57,9 +59,9 @@ if TYPE_CHECKING:
     from refhmc.models.base import Model
     from refhmc.sampling.result import Result
 
-COMPARED = 4  # starts at which a model's text is held against its functions
-CLOSE = 1e-6  # of the size of what is compared
-ROUNDING = 1e-8  # of the size of L, in a difference of two: other orders of sums, layers in single precision
+COMPARED = 4  # starts at which the array implementation is compared with the model's functions
+CLOSE = 1e-6  # relative tolerance of the comparison
+ROUNDING = 1e-8  # tolerance of differences of L relative to L: order of sums, layers in single precision
 
 
 def sample_many(
@@ -78,8 +80,11 @@ def sample_many(
     max_seconds: float | None,
     generate: Any,
 ) -> tuple[Result, list[Warning]]:
-    """The result, and what to warn of. Raises what :func:`refhmc.sample` does, DeviceError, and MissingArrayImplementationError on a GPU for a
-    model without a text on arrays."""
+    """Return the result and its warnings.
+
+    Raises the errors of :func:`refhmc.sample`, DeviceError, and MissingArrayImplementationError for a model without an array
+    implementation on a GPU.
+    """
     xp = namespace_of(backend.name)
     check_kernel_of_many(kernel)
     kernel = with_metric_of_many(kernel)
@@ -179,45 +184,49 @@ def sample_many(
 
 @contextlib.contextmanager
 def device_errors() -> Iterator[None]:
-    """Raise a DeviceError for what CuPy raises."""
+    """Convert errors of CuPy into DeviceErrors."""
     try:
         yield
     except Exception as error:
-        told = error_of_device(error)
-        if told is None:
+        of_device = error_of_device(error)
+        if of_device is None:
             raise
-        raise told from error
+        raise of_device from error
 
 
 def with_metric_of_many(kernel: Any) -> Any:
-    """The kernel with ``Diagonal()`` for "auto". Raises ValueError for a metric that only the compiled core learns."""
+    """Return the kernel with ``Diagonal()`` for "auto"; raises ValueError for a metric that only "numba" adapts."""
     metric, integrator = resolve(kernel.metric, kernel.integrator)
     if metric.learns != FROM_PAIRS or getattr(kernel, "jumping", False):
         return kernel
     if kernel.metric is None:
         return dataclasses.replace(kernel, metric=Diagonal())
     raise ValueError(
-        f"{type(metric).__name__} is learned from draws and gradients by backend='numba'; many chains at once learn "
-        "Diagonal() or Dense(), or take one with its values"
+        "metric must be Diagonal(), Dense() or a metric with given values for this backend; got "
+        f"{type(metric).__name__}, which is adapted from gradients. Use backend='numba' for it."
     )
 
 
 def check_kernel_of_many(kernel: Any) -> None:
-    """Raise TypeError or ValueError for what has no text for many chains."""
+    """Raise TypeError or ValueError for a kernel or integrator without an array implementation."""
     name = getattr(kernel, "name", type(kernel).__name__)
     if name not in TRANSITIONS:
         raise TypeError(
-            f"backend='arrays' and 'cupy' have the kernels {', '.join(map(str.upper, TRANSITIONS))}, "
-            f"got {type(kernel).__name__}"
+            f"kernel must be one of {', '.join(map(str.upper, TRANSITIONS))} with backend='arrays' or 'cupy'; got "
+            f"{type(kernel).__name__}. Use backend='numba' for it."
         )
     _, integrator = resolve(kernel.metric, kernel.integrator)
     if not hasattr(getattr(integrator, "base", integrator), "on_arrays"):
-        raise ValueError(f"{type(integrator).__name__} has no step on arrays")
+        raise ValueError(
+            f"integrator must have an array implementation; got {type(integrator).__name__}. Use backend='numba' for it."
+        )
 
 
 def text_of(model: Model, xp: Any, streamed: bool = False) -> Any:
-    """The model's text on arrays; on NumPy its compiled functions, called for each position, where it has none. ``streamed``:
-    of a split model, whose data stay with the host; ValueError for another."""
+    """Return the model's array implementation; with NumPy, else its compiled functions called for each position.
+
+    `streamed` keeps the data of a split model on the host; it raises ValueError for any other model.
+    """
     from refhmc.models.base import SplitModel
     from refhmc.models.on_arrays import ModelOnArrays
 
@@ -226,7 +235,7 @@ def text_of(model: Model, xp: Any, streamed: bool = False) -> Any:
             return model.on_arrays(xp)
         if isinstance(model, SplitModel):
             return model.on_arrays(xp, streamed=True)
-        raise ValueError(f"streamed=True goes with a split model, and {model.name!r} is none: give model.split(M)")
+        raise ValueError(f"streamed=True needs a split model; got {model.name!r}. Use model.split(M).")
     except MissingArrayImplementationError:
         if xp is not np:
             raise
@@ -234,9 +243,11 @@ def text_of(model: Model, xp: Any, streamed: bool = False) -> Any:
 
 
 def check_text(model: Model, text: Any, plan: Any, q: Any, values: bool) -> str | None:
-    """Raise ModelError if the text changes the positions q (k, d) that it is given; and, if their ``values`` are asked for,
-    GradientError unless it makes what the model's functions do, of all that the metric reads, and the same differences of L,
-    which a large constant does not hide. Returns what to warn of, if the text is of less precision than they are."""
+    """Compare an array implementation with the model's functions at the positions q (k, d); return a warning or None.
+
+    Raises ModelError if it changes its argument. With `values`, raises GradientError unless all that the metric reads agrees,
+    and also differences of L, which a large constant does not hide. The warning is about lower precision.
+    """
     from refhmc.models.on_arrays import ModelOnArrays
 
     if isinstance(text, ModelOnArrays):
@@ -245,7 +256,7 @@ def check_text(model: Model, text: Any, plan: Any, q: Any, values: bool) -> str 
     given = copied(q)
     found = dict(zip(("log density", "gradient"), text.value_and_gradient(given), strict=True))
     if not np.array_equal(to_host(given), at):
-        raise ModelError(f"the text on arrays of model {model.name!r} changed its argument q in place; work on a copy")
+        raise ModelError(f"The array implementation of model {model.name!r} must not change its argument q in place. Work on a copy.")
     if not values:
         return None
     wanted = dict(zip(("log density", "gradient"), compiled.value_and_gradient(at), strict=True))
@@ -258,29 +269,29 @@ def check_text(model: Model, text: Any, plan: Any, q: Any, values: bool) -> str 
     for what, theirs in found.items():
         value, right = to_host(theirs), wanted[what]
         if value.shape != right.shape:
-            raise ShapeError(f"the {what} of the text on arrays: expected {right.shape}, got {value.shape}")
+            raise ShapeError(f"The {what} of the array implementation must have shape {right.shape}; got {value.shape}.")
         axes = tuple(range(1, right.ndim))
         distance, size = np.max(np.abs(value - right), axis=axes), np.max(np.abs(right), axis=axes)
         for k in np.flatnonzero(~(distance <= CLOSE * (1 + size))):
             raise GradientError(
-                f"the {what} of the text on arrays of model {model.name!r} is not that of the model: they differ by "
-                f"{distance[k]:.3g} at {np.array2string(at[k], precision=6, threshold=8)}"
+                f"The {what} of the array implementation of model {model.name!r} must equal that of the model; they differ by "
+                f"{distance[k]:.3g} at {np.array2string(at[k], precision=6, threshold=8)}."
             )
     for what in ("log density", "gradient"):
         value, kind = to_host(found[what]), str(found[what].dtype)
         if kind != str(q.dtype) or (rounded_to_single(value) and not rounded_to_single(wanted[what])):
             return (
-                f"The {what} of the text on arrays of {model.name!r} is of single precision, or of another dtype than its "
-                f"positions (got {kind}, for q of {q.dtype}). Its rounding is part of the energy error, and costs acceptance "
-                "where it is large. Compute in the dtype of q."
+                f"The {what} of the array implementation of {model.name!r} has single precision or another dtype than its "
+                f"positions (got {kind} for q of {q.dtype}). Its rounding adds to the energy error, which lowers acceptance if it "
+                f"is large. Compute in the dtype of q. {_see('precision')}"
             )
     L, right = to_host(found["log density"]), wanted["log density"]
     distance, change = np.abs(L - L[0] - (right - right[0])), np.abs(right - right[0])
     for k in np.flatnonzero(~(distance <= CLOSE * (1 + change) + ROUNDING * np.abs(right))):
         raise GradientError(
-            f"the log density of the text on arrays of model {model.name!r} is not that of the model: between two starts it "
-            f"changes by {L[k] - L[0]:.9g}, and that of the model by {right[k] - right[0]:.9g}, at "
-            f"{np.array2string(at[k], precision=6, threshold=8)}"
+            f"The log density of the array implementation of model {model.name!r} must equal that of the model; between two starts "
+            f"it changes by {L[k] - L[0]:.9g} instead of {right[k] - right[0]:.9g}, at "
+            f"{np.array2string(at[k], precision=6, threshold=8)}."
         )
     return None
 
@@ -295,8 +306,10 @@ def check_memory_of_many(
     values: int | None = None,
     generated: int = 0,
 ) -> None:
-    """Raise MemoryError, with the bytes needed and those available, before anything is allocated. ``of_warmup``: iterations of
-    it that are kept. ``values``, ``generated``: as at :func:`refhmc.sampling.room.room_for`."""
+    """Raise MemoryError, with the bytes needed and available, before anything is allocated.
+
+    `of_warmup` iterations of warm-up are kept. `values` and `generated` are those of :func:`refhmc.sampling.room.room_for`.
+    """
     chains, draws, d, kept = int(chains), int(draws), model.dim, int(draws) + int(of_warmup)
     names = [name for name in kernel.statistics if name not in NOT_OF_A_DRAW]
     bytes_of = sum(1 if name in FLAGS else 8 for name in names)
@@ -305,28 +318,28 @@ def check_memory_of_many(
     metric = resolve(kernel.metric, kernel.integrator)[0]
     if metric.position_dependent:  # the metric, its factor, contractions
         at_a_time += 8 * chains * 6 * d**2
-    elif metric.is_dense:  # one for all chains, its factor, what warm-up sums up and copies
+    elif metric.is_dense:  # one for all chains, its factor, and the sums of warm-up and their copies
         at_a_time += 8 * 6 * d**2
     after = max(of_review(chains, draws, d), generated)
     there, on_host = memory_there("arrays"), of_draws + max(after, at_a_time if backend == "arrays" else 0)
     if there is not None and on_host > there:
         what = "a smaller max_treedepth, fewer" if at_a_time > of_draws and backend == "arrays" else "fewer draws or"
         raise MemoryError(
-            f"this run needs about {on_host:,} bytes of memory, {of_draws:,} of them for draws, and {there:,} are available to "
-            f"this process: take {what} chains, or backend='numba' with store=FOLDER, which keeps draws on the disk"
+            f"This run needs about {on_host:,} bytes of memory ({of_draws:,} for draws), but only {there:,} are available to this "
+            f"process. Use {what} chains, or backend='numba' with store=FOLDER, which keeps draws on disk."
         )
     there = memory_there(backend)
     if backend != "arrays" and there is not None and at_a_time > there:
         raise MemoryError(
-            f"{chains} chains need about {at_a_time:,} bytes at a time on the device, and there are {there:,}: take fewer "
-            "chains, or a smaller max_treedepth"
+            f"This run needs about {at_a_time:,} bytes on the device for {chains} chains, but only {there:,} are available. Use "
+            "fewer chains or a smaller max_treedepth."
         )
 
 
 def starts_of(
     model: Model, kernel: Any, text: Any, plan: Any, initvals: Any, chains: int, entropy: int, xp: Any
 ) -> Any:
-    """(chains, d) on the device. Raises InitError or MetricError for the first chain that cannot begin."""
+    """Return the starts (chains, d) on the device; raises InitError or MetricError for the first invalid one."""
     metric, _ = resolve(kernel.metric, kernel.integrator)
     given = given_starts(model, initvals, chains)
     if given is None:
@@ -339,13 +352,14 @@ def starts_of(
         check_start(model, given[k], k)
         check_metrics(model, plan, given[k], k)
         raise GradientError(
-            f"chain {k}: the text on arrays of model {model.name!r} is not finite at the start, where the model's functions are"
+            f"Chain {k}: the array implementation of model {model.name!r} must be finite at the start, where the model's functions "
+            "are finite."
         )
     return q
 
 
 def starts_of_model(model: Model, entropy: int, chains: int, xp: Any) -> Callable:
-    """Those of ``model.initial``, which draws from each chain's own stream of starts."""
+    """Return the function that draws starts by ``model.initial``, from each chain's own stream."""
     keys, counter = keys_of(entropy, chains).view(np.uint64), [0, 0, int(Purpose.START), 0]
     generators = [np.random.Generator(np.random.Philox(key=key, counter=counter)) for key in keys]
 
@@ -356,18 +370,18 @@ def starts_of_model(model: Model, entropy: int, chains: int, xp: Any) -> Callabl
 
 
 def failure_of_many(model: Model, run: Run, error: Exception) -> SamplingError:
-    """What to raise where the model did: one chain's exception ends all of them."""
+    """Return the error to raise if the model raised one, which ends all chains."""
     done, position = to_host(run.done), model.core.last_position.get(threading.get_ident())
     where = "" if position is None else f" (last position q = {np.array2string(position, threshold=8)})"
     words = str(error).rstrip(".")
     return SamplingError(
-        f"the chains stopped, after {done.min()} to {done.max()} iterations: {type(error).__name__}: {words}{where}. The draws "
-        "so far are in this exception's .partial"
+        f"The chains stopped after {done.min()} to {done.max()} iterations: {type(error).__name__}: {words}{where}. The draws so "
+        "far are in this exception's .partial."
     )
 
 
 def put_draws_of_many(result: Result, run: Run, save_warmup: bool, stopped_by: str) -> None:
-    """Draws and statistics: all of them, or the largest rectangle where the chains are of different lengths."""
+    """Put draws and statistics into the result: all, or the largest rectangle if chains have different lengths."""
     made, warm = run.made, run.warm
     for recorder in (warm, made):
         try:
@@ -382,7 +396,7 @@ def put_draws_of_many(result: Result, run: Run, save_warmup: bool, stopped_by: s
     if save_warmup:
         of_warmup = to_host(warm.done)
         m = int(of_warmup.min())
-        if not n:  # of a run that ended in warm-up
+        if not n:  # the run ended in warm-up
             chosen, m = largest_rectangle(of_warmup)
     at = slice(None) if len(chosen) == len(lengths) else chosen
     groups: dict[str, dict[str, np.ndarray]] = {
@@ -403,8 +417,10 @@ def put_draws_of_many(result: Result, run: Run, save_warmup: bool, stopped_by: s
 
 
 def counts(run: Run, logs: list) -> dict[str, Any]:
-    """Return evaluations of the model at a position, of all chains together, whether or not a chain needed its own; and those
-    that failed, of which it is not known in which chains."""
+    """Return the attributes with counts of evaluations of all chains together, needed or not, and of failed ones.
+
+    It is not known in which chains evaluations failed.
+    """
     run.count_evaluations()
     failures = [failure for log in logs for failure in log.found.values()]
     found = {f"n_{name}_evaluations": int(count) for name, count in run.evaluations.items()}
@@ -412,7 +428,7 @@ def counts(run: Run, logs: list) -> dict[str, Any]:
     per_chain = {"iterations": run.done, "divergences": run.divergences, "warmup_divergences": run.warmup_divergences}
     try:
         known = {f"{name}_per_chain": to_host(count).tolist() for name, count in per_chain.items()}
-    except Exception as error:  # they went with the device
+    except Exception as error:  # they were lost with the device
         if error_of_device(error) is None:
             raise
         known = {f"{name}_per_chain": [] for name in per_chain}
@@ -439,18 +455,17 @@ def put_warnings_of_many(
     jumps: str | None,
     progress: Progress,
 ) -> list[Warning]:
-    """What of the run deserves a look: into the result, and returned to be warned of."""
+    """Put the warnings of the run into the result and return them."""
     attributes, found = result.attributes, result.warnings
     starts = starts[attributes["chains"]]
     if attributes["interrupted"]:
         found += cut_short(result, progress)
     if run.searches_failed:
         found.append(
-            f"The search for a first step size found no end in {run.searches_failed} cases: the energy error of one step does "
-            "not depend on its size there. Is the density proper, and its gradient right?"
+            f"The search for an initial step size did not converge in {run.searches_failed} cases. {NO_STEP_SIZE}"
         )
     if not attributes["exact"]:
-        found.append(f"The chain is approximate: {inexact_part(kernel).approximation}")
+        found.append(f"The chain is approximate: {inexact_part(kernel).approximation} {_see('approximate-chain')}")
     found += review(
         model.names,
         result.draws,

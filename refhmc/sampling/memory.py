@@ -1,8 +1,8 @@
-"""Draws and statistics of a run without a store: the result's own arrays, which its chains fill.
+"""Draws and statistics of a run without a store: the chains fill the result's own arrays.
 
-The core writes a chain's positions into their place at once. Statistics it writes as rows of float64, N_STATS a block of
-the kernel, of which a kernel fills some: so many rows as take a mebibyte, which then go to typed columns, and the next ones
-come in their stead. So a draw takes what it takes in the result, and nothing is copied at the end.
+The core writes a chain's positions directly into these arrays. It writes statistics as rows of float64, with N_STATS columns per
+block of the kernel, into a window of one mebibyte. Full windows are converted to typed columns and reused. So a draw takes no
+more memory than in the result, and nothing is copied at the end.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from refhmc.sampling.journal import Rows
 if TYPE_CHECKING:
     from refhmc.models.base import Model
 
-WINDOW = 2**20  # bytes of rows of statistics of one chain
-BLOCK = 2**22  # bytes of positions whose constrained values are made at a time
+WINDOW = 2**20  # bytes of a chain's window of statistics
+BLOCK = 2**22  # bytes of positions that are constrained in one call
 
 
 class Memory:
-    """``q`` (chains, n, d) and ``stats`` by name, (chains, n): of each chain the iterations from ``first`` to ``total``.
+    """Arrays of a run: ``q`` (chains, n, d) and ``stats`` by name (chains, n), for iterations `first` to `total`.
 
-    The system gives memory as it is written to: what is not drawn takes none.
+    The operating system allocates memory when it is written, so that missing draws take none.
     """
 
     def __init__(self, kernel: Any, chains: int, dim: int, n_stats: int, first: int, total: int) -> None:
@@ -37,7 +37,7 @@ class Memory:
         self._taking = [threading.Lock() for _ in range(chains)]
 
     def window(self, chain: int, iteration: int, stats: np.ndarray) -> Rows:
-        """Where the iterations from this one on are written; ``stats``: rows that are free, or too few of them."""
+        """Return the rows for the next iterations; `stats` are reused if there are enough of them."""
         n = min(self.chunk, self.total - iteration)
         at = iteration - self.first
         return Rows(
@@ -45,23 +45,23 @@ class Memory:
         )
 
     def none(self, chain: int, iteration: int) -> Rows:
-        """No rows, before this one."""
+        """Return empty rows before this iteration."""
         at = iteration - self.first
         return Rows(iteration, self.q[chain, at:at], np.zeros((0, self.n_stats)))
 
     def lock(self, chain: int) -> threading.Lock:
-        """Held while a window of the chain is read, or gives way to the next."""
+        """Return the lock that is held while a window of the chain is read or replaced."""
         return self._taking[chain]
 
     def take(self, chain: int, rows: Rows) -> None:
-        """The rows of a window, whose positions are in their place: their statistics go to the columns."""
+        """Write the statistics of a window to the columns; its positions are in place already."""
         if len(rows.stats):
             at = slice(rows.first - self.first, rows.end - self.first)
             for name, values in statistics(self.kernel, rows.stats).items():
                 self.stats[name][chain, at] = values
 
     def between(self, chain: int, first: int, end: int) -> Rows:
-        """Iterations of a chain as the core made them, for a checkpoint."""
+        """Return iterations of a chain as rows, for a checkpoint."""
         at = slice(first - self.first, end - self.first)
         return Rows(
             first,
@@ -70,7 +70,7 @@ class Memory:
         )
 
     def cut(self, chains: list[int], first: int, n: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Positions and statistics of ``n`` iterations of some chains: no copies where these are all chains."""
+        """Return positions and statistics of `n` iterations of some chains, as views if these are all chains."""
         at = slice(first - self.first, first - self.first + n)
 
         def part(array: np.ndarray) -> np.ndarray:
@@ -80,7 +80,7 @@ class Memory:
 
 
 class RowsOfChain(NamedTuple):
-    """All that a chain has in memory, as a checkpoint asks for it: some rows at a time."""
+    """A chain's rows in memory, which a checkpoint reads in blocks."""
 
     memory: Memory
     chain: int
@@ -91,12 +91,12 @@ class RowsOfChain(NamedTuple):
 
 
 def constrained(model: Model, q: np.ndarray) -> dict[str, np.ndarray]:
-    """``model.constrain`` of positions (chains, n, d), some of them at a time."""
+    """Apply ``model.constrain`` to positions (chains, n, d) in blocks."""
     chains, n, d = q.shape
     if q.nbytes <= BLOCK:
         return model.constrain(q)
     whole: dict[str, np.ndarray] = {}
-    several = max(1, BLOCK // (8 * n * d))  # chains, or else draws of one, at a time
+    several = max(1, BLOCK // (8 * n * d))  # chains per call, else draws of one chain
     many = n if several > 1 else max(1, BLOCK // (8 * d))
     for k in range(0, chains, several):
         for i in range(0, n, many):

@@ -1,7 +1,7 @@
-"""Checkpoints of an older format, made into those of this one.
+"""Migration of checkpoints of an older format.
 
-Format 2 had draws and statistics in ``chain-k.npz``, written whole each time; since format 3 they lie beside it
-(:mod:`refhmc.sampling.journal`). Format 1 did not say what the model's functions reach, so that it cannot be gone on with.
+Format 2 had draws and statistics in ``chain-k.npz``, which was rewritten each time; format 3 has them in files of their own
+(:mod:`refhmc.sampling.journal`). Format 1 did not record what the model's functions use, so that it cannot be resumed.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from refhmc.sampling.files import checksum_of_arrays, checksum_of_run, read_arra
 
 
 def migrate(folder: pathlib.Path, run: dict[str, Any]) -> dict[str, Any]:
-    """Format 2 in ``folder``, whose ``run.json`` says ``run``, becomes format 3; what ``run.json`` says then.
+    """Convert the folder of format 2 with the description `run` to format 3, and return the new description.
 
-    A crash in the middle leaves what this can be done to again. Raises CheckpointError if a file is damaged; nothing is
-    changed then.
+    After a crash, the migration can be repeated. Raises CheckpointError if a file is damaged; then nothing is changed.
     """
     if run.get("checksum") != checksum_of_run(run):
-        raise CheckpointError(f"{folder / 'run.json'} is damaged: its content does not agree with its checksum")
+        raise CheckpointError(f"{folder / 'run.json'} is damaged: its content does not match its checksum. Restore a copy of it.")
     new = {**run, "format": 3}
     new["checksum"] = checksum_of_run(new)
     first = 0 if run["save_warmup"] else run["tune"]
@@ -38,14 +37,14 @@ def migrate(folder: pathlib.Path, run: dict[str, Any]) -> dict[str, Any]:
             arrays = read_arrays(path)
             checksum = str(arrays.pop("checksum"))
         except Exception as error:
-            raise CheckpointError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+            raise CheckpointError(f"{path} cannot be read: {type(error).__name__}: {error}. Restore a copy of it.") from error
         if checksum != checksum_of_arrays(arrays):
-            raise CheckpointError(f"{path} is damaged: its content does not agree with its checksum")
-        if "draws" in arrays:  # else it was done before
+            raise CheckpointError(f"{path} is damaged: its content does not match its checksum. Restore a copy of it.")
+        if "draws" in arrays:  # else it was migrated before
             found[chain] = arrays
     for chain, arrays in found.items():
         draws, stats = arrays.pop("draws"), arrays.pop("stats")
-        kept = max(int(arrays["done"]) - first, 0)  # it may have kept warm-up that nobody asked for
+        kept = max(int(arrays["done"]) - first, 0)  # it may include warm-up that is not kept
         rows = journal.Rows(first, draws[len(draws) - kept :], stats[len(stats) - kept :])
         length = journal.append(folder / f"chain-{chain}.from-{first}.rows", 0, [rows]) if kept else 0
         arrays |= {"first": np.asarray(first), "length": np.asarray(length), "run": np.asarray(new["checksum"])}

@@ -1,21 +1,23 @@
-"""Where transitions start and which of them change the position, without a copy of all draws."""
+"""Starts of transitions, and which of them change the position, without a copy of all draws."""
 
 from __future__ import annotations
 
 import numpy as np
 
-BLOCK = 2**19  # numbers that are compared at a time
+BLOCK = 2**19  # numbers compared in one step
 
 
 def starts_of(draws: np.ndarray, starts: np.ndarray, which: np.ndarray) -> np.ndarray:
-    """(k, d): where the transitions started that are True in ``which`` (chain, draw), whose ends are ``draws``; ``starts``
-    (chain, d) of the first ones."""
+    """Return the starts (k, d) of the transitions selected by `which` (chain, draw).
+
+    `draws` are the ends of all transitions, `starts` (chain, d) the starts of the first ones.
+    """
     chain, i = np.nonzero(which)
     return np.where((i == 0)[:, None], starts[chain], draws[chain, i - 1])
 
 
 def moved(draws: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """(chain, draw): whether the transition ended elsewhere than it started."""
+    """Return (chain, draw) whether each transition changed the position."""
     chains, n, d = draws.shape
     found = np.empty((chains, n), bool)
     found[:, :1] = np.any(draws[:, :1] != starts[:, None], axis=2)

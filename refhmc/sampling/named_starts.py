@@ -1,13 +1,13 @@
-"""Starts by name, in constrained values: the position q at which ``constrain`` gives them.
+"""Starts given by name in constrained values: the position q at which ``constrain`` returns them.
 
-A model made by :class:`refhmc.Parameters` has the inverse. Any other has the map from q to its variables x alone, and q is
-found by Levenberg and Marquardt's iteration for
+A model created by :class:`refhmc.Parameters` has the inverse. Any other model only has the map from q to its variables x. Then q
+is found by the iteration of Levenberg and Marquardt for
 
-    min_q sum_k ((x_k(q) - v_k) / s_k)^2,    s_k = |v_k|, or 1 where v_k is 0
+    min_q sum_k ((x_k(q) - v_k) / s_k)^2,    s_k = |v_k|, or 1 if v_k is 0
 
-from q = 0, with the Jacobian by differences: (J'J + lambda diag J'J) step = -J'r, lambda divided by 10 after a step that comes
-nearer and multiplied by 10 after one that does not. A solution is one to a relative error of 1e-8 in each value, at which J has
-full rank: no coordinate is left open.
+from q = 0, with a Jacobian by differences: (J'J + lambda diag J'J) step = -J'r. lambda is divided by 10 after a step that
+reduces the sum and multiplied by 10 otherwise. A solution has a relative error of at most 1e-8 in each value, and J has full
+rank, so that every coordinate is determined.
 """
 
 from __future__ import annotations
@@ -25,36 +25,39 @@ MAX_ITERATIONS, DIFFERENCE, TOLERANCE = 300, 1e-6, 1e-8
 
 
 def are_named(initvals: Any) -> bool:
-    """Whether starts are given by name: a mapping, or one for each chain."""
+    """Return whether starts are given by name: as one mapping, or one for each chain."""
     return isinstance(initvals, Mapping) or (
         isinstance(initvals, Sequence) and len(initvals) > 0 and all(isinstance(each, Mapping) for each in initvals)
     )
 
 
 def starts_by_name(model: Model, initvals: Any, chains: int) -> np.ndarray:
-    """(chains, d) from a mapping of names to values, or from one for each chain. Raises ShapeError for other names, shapes or
-    numbers of mappings, InitError for values that the variables cannot have, or that leave a coordinate open."""
+    """Return the starts (chains, d) from a mapping of names to values, or from one for each chain.
+
+    Raises ShapeError for unknown names, wrong shapes or a wrong number of mappings. Raises InitError for values that the
+    variables cannot have, or that do not determine every coordinate.
+    """
     if isinstance(initvals, Mapping):
         return np.tile(position_of(model, initvals), (chains, 1))
     if len(initvals) != chains:
-        raise ShapeError(f"initvals: one mapping, or one for each of {chains} chains, got {len(initvals)}")
+        raise ShapeError(f"initvals must be one mapping, or one for each of {chains} chains; got {len(initvals)}.")
     return np.stack([position_of(model, each) for each in initvals])
 
 
 def position_of(model: Model, values: Mapping) -> np.ndarray:
-    """The position (d,) at which the model's variables have these values."""
+    """Return the position (d,) at which the model's variables have these values."""
     if model.unconstrain is not None:
         return model.unconstrain(values, "initvals")
     there = model.constrain(np.zeros(model.dim))
     unknown = [name for name in values if name not in there]
     if unknown:
-        raise ShapeError(f"initvals: model {model.name!r} has no variable {unknown[0]!r}; it has {', '.join(there)}")
+        raise ShapeError(f"initvals must name variables of model {model.name!r}; got {unknown[0]!r}. It has {', '.join(there)}.")
     wanted = {name: _numbers(name, value, np.shape(there[name])) for name, value in values.items()}
     whole = [name for name in wanted if np.asarray(there[name]).dtype.kind in "iub"]
     if whole:
         raise InitError(
-            f"initvals: {whole[0]} is a whole number, a step function of the coordinates of model {model.name!r}: a start by "
-            "name is found for smooth variables alone. Give the unconstrained position, (d,) or (chains, d)."
+            f"initvals must name continuous variables; got the integer {whole[0]} of model {model.name!r}. Give the unconstrained "
+            "position, (d,) or (chains, d)."
         )
     v = np.concatenate([wanted[name].ravel() for name in wanted]) if wanted else np.zeros(0)
     scale = np.where(v == 0, 1.0, abs(v))
@@ -72,21 +75,21 @@ def position_of(model: Model, values: Mapping) -> np.ndarray:
         first = int(np.argmax(np.nan_to_num(missed, nan=np.inf)))
         owners = [name for name in wanted for _ in range(wanted[name].size)]
         raise InitError(
-            f"initvals: {owners[first]} = {v[first]:.6g} is not reached: it lies outside of the variable's range or very near "
-            "its end, or does not go with the other values. Give a value inside, or the unconstrained position."
+            f"initvals: {owners[first]} = {v[first]:.6g} is outside the range of the variable, very near its end, or inconsistent "
+            "with the other values. Give a value inside, or the unconstrained position."
         )
     free = np.linalg.norm(J, axis=0) == 0
     if free.any() or np.linalg.matrix_rank(J) < model.dim:
         rest = [model.names[i] for i in np.flatnonzero(free)[:5]] or ["a combination of coordinates"]
         raise InitError(
-            f"initvals: {', '.join(values) or 'no name'} leaves {', '.join(rest)} open. Give the other variables too "
-            f"(it has {', '.join(there)}), or the unconstrained position."
+            f"initvals: {', '.join(values) or 'no name'} does not determine {', '.join(rest)}. Give all variables "
+            f"({', '.join(there)}), or the unconstrained position."
         )
     return q
 
 
 def least_squares(residuals: Any, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The q of least squares, and the Jacobian there."""
+    """Return the q of least squares, and the Jacobian there."""
     damping, r = 1e-3, residuals(q)
     for _ in range(MAX_ITERATIONS):
         J = jacobian(residuals, q)
@@ -106,7 +109,7 @@ def least_squares(residuals: Any, q: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def jacobian(residuals: Any, q: np.ndarray) -> np.ndarray:
-    """(k, d) by central differences"""
+    """Return the Jacobian (k, d) by central differences."""
     h = DIFFERENCE * np.maximum(1.0, abs(q))
     return ((residuals(q + np.diag(h)) - residuals(q - np.diag(h))) / (2 * h[:, None])).T
 
@@ -116,9 +119,9 @@ def _numbers(name: str, value: Any, shape: tuple) -> np.ndarray:
     try:
         array = np.asarray(value, dtype=float)
     except (TypeError, ValueError) as error:
-        raise ShapeError(f"initvals: {name} must be numbers of the shape {shape}: {error}") from error
+        raise ShapeError(f"initvals: {name} must be numbers of shape {shape}: {error}.") from error
     if array.shape != shape:
-        raise ShapeError(f"initvals: {name} must have the shape {shape}, got {array.shape}")
+        raise ShapeError(f"initvals: {name} must have shape {shape}; got {array.shape}.")
     if not np.isfinite(array).all():
-        raise InitError(f"initvals: {name} must be finite, got {value!r}")
+        raise InitError(f"initvals: {name} must be finite; got {value!r}.")
     return array

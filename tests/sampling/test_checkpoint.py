@@ -96,7 +96,7 @@ def test_a_finished_run_can_be_given_more_draws(unbroken, tmp_path):
     refhmc.sample(model, KERNEL, **{**RUN, "draws": 300}, save_warmup=True, checkpoint=tmp_path)
     longer = refhmc.sample(model, KERNEL, **RUN, save_warmup=True, checkpoint=tmp_path)
     assert np.array_equal(longer.draws, unbroken.draws)
-    with pytest.raises(CheckpointError, match="chain 0 of the checkpoint has 700 draws, asked for 100"):
+    with pytest.raises(CheckpointError, match="700 draws.* 100"):
         refhmc.sample(model, KERNEL, **{**RUN, "draws": 100}, save_warmup=True, checkpoint=tmp_path)
 
 
@@ -272,7 +272,7 @@ def test_draws_are_not_lost_to_a_full_disk(tmp_path, monkeypatch, unbroken):
     monkeypatch.setattr(checkpoint, "SAVE_EVERY", 0.0)
     monkeypatch.setattr(checkpoint, "write_atomically", full)
     with pytest.raises(
-        SaveError, match=r"chain 0(, | and )chain 1 could not be written at the end \(OSError: \[Errno 28\]"
+        SaveError, match=r"chain 0(, | and )chain 1 could not be written.* \(OSError: \[Errno 28\]"
     ) as caught:
         refhmc.sample(refhmc.models.Funnel(3), KERNEL, **RUN, save_warmup=True, checkpoint=tmp_path)
     assert_same(caught.value.partial, unbroken)
@@ -403,14 +403,14 @@ def test_killed_at_any_time_and_run_again_is_unbroken(which, tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"model": refhmc.models.Funnel(4)}, "dim differs: here 5, there 4"),
-        ({"kernel": refhmc.NUTS()}, "kernel: here"),
-        ({"kernel": refhmc.HMC()}, "the class of the kernel differs: here .*HMC, there .*NUTS"),
-        ({"random_seed": 10}, "entropy: here '10', there '9'"),
-        ({"tune": 599}, "tune: here 599, there 600"),
-        ({"chains": 3}, "chains: here 3, there 2"),
-        ({"save_warmup": True}, "save_warmup: here True, there False"),
-        ({"initvals": np.ones(4)}, r"initvals: here 'float64 array of shape \(2, 4\), \w+', there 'random'"),
+        ({"model": refhmc.models.Funnel(4)}, "dim.* 5.* 4"),
+        ({"kernel": refhmc.NUTS()}, "kernel: "),
+        ({"kernel": refhmc.HMC()}, "class of the kernel.*HMC.*NUTS"),
+        ({"random_seed": 10}, "entropy: .*'10'.*'9'"),
+        ({"tune": 599}, "tune: .*599.*600"),
+        ({"chains": 3}, "chains: .*3.*2"),
+        ({"save_warmup": True}, "save_warmup: .*True.*False"),
+        ({"initvals": np.ones(4)}, r"initvals: .*'float64 array of shape \(2, 4\), \w+'.*'random'"),
     ],
 )
 def test_the_checkpoint_of_another_run_is_refused(tmp_path, change, words):
@@ -425,7 +425,7 @@ def test_other_starts_are_refused(tmp_path):
     refhmc.sample(model, KERNEL, **FEW, checkpoint=tmp_path, initvals=starts)
     refhmc.sample(model, KERNEL, **FEW, checkpoint=tmp_path, initvals=starts.tolist())
     for other in (starts[::-1], starts[0], None):
-        with pytest.raises(CheckpointError, match="initvals: here"):
+        with pytest.raises(CheckpointError, match="initvals: "):
             refhmc.sample(model, KERNEL, **FEW, checkpoint=tmp_path, initvals=other)
 
 
@@ -453,10 +453,10 @@ def script(text=SCRIPT, **options):
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("scale = 1.0", "scale = 10.0", "the global `scale` read by log_density differs: here 10.0, there 1.0"),
-        ("x * x", "x * x * x", "the code of square differs"),
-        ("0.0 * z", "1e-9 * z", "the code of log_density differs"),
-        ("q * 1.0", "q * 2.0", "the code of constrain differs"),
+        ("scale = 1.0", "scale = 10.0", "`scale`.*log_density.* 10.0.* 1.0"),
+        ("x * x", "x * x * x", "code of square"),
+        ("0.0 * z", "1e-9 * z", "code of log_density"),
+        ("q * 1.0", "q * 2.0", "code of constrain"),
         ("return x * x", "'What it is.'\n    return x * x  # the square", None),
         ("import numpy as np", "# nothing but a comment\nimport numpy as np", None),
     ],
@@ -479,14 +479,14 @@ def test_a_model_that_ran_as_python_is_not_gone_on_with_as_compiled_code(tmp_pat
     exec("import numpy as np\ndef f(q, data): return -0.5 * np.sum(q * q)\ndef g(q, data): return -q", namespace)
     functions = (namespace["f"], namespace["g"])
     refhmc.sample(refhmc.Model(2, *functions), STEPS, **SLOW, checkpoint=tmp_path)
-    with pytest.raises(CheckpointError, match="compiled: here False, there True"):
+    with pytest.raises(CheckpointError, match="compiled: .*False.*True"):
         refhmc.sample(refhmc.Model(2, *functions, in_python="a test"), STEPS, **SLOW, checkpoint=tmp_path)
 
 
 def test_data_of_another_shape_are_refused(tmp_path):
     few = {**SLOW, "draws": 10}
     refhmc.sample(script(data=(1.0, np.zeros(4))), STEPS, **few, checkpoint=tmp_path)
-    with pytest.raises(CheckpointError, match=r"data\[1\] differs: here float64 array of shape \(2, 2\)"):
+    with pytest.raises(CheckpointError, match=r"data\[1\].* float64 array of shape \(2, 2\)"):
         refhmc.sample(script(data=(1.0, np.zeros((2, 2)))), STEPS, **few, checkpoint=tmp_path)
 
 
@@ -509,7 +509,7 @@ def test_a_cache_does_not_make_a_run_another_and_what_cannot_be_compared_is_said
     with open(os.devnull) as file:
         normal = CachingNormal(1.0, file)
         model = refhmc.Model(2, normal.log_density, normal.gradient, in_python="a test")
-        words = r"the attribute `file` of log_density's object \(_io.TextIOWrapper; .*the attribute `values` of .*\(changes as"
+        words = r"`file` of log_density.* \(_io.TextIOWrapper; .*`values` of .*\(change"
         for draws in (10, 20):  # in one process: the cache is full when the run is taken up again
             with pytest.warns(CheckpointWarning, match=words):
                 refhmc.sample(model, STEPS, **{**few, "draws": draws}, checkpoint=tmp_path)
@@ -525,18 +525,18 @@ def test_a_cache_does_not_make_a_run_another_and_what_cannot_be_compared_is_said
         assert there == {"run.json", "starts.npz"}  # and no lock
         other = CachingNormal(2.0, file)
         another = refhmc.Model(2, other.log_density, other.gradient, in_python="a test")
-        with pytest.raises(CheckpointError, match="`scale` of .* here 2.0, there 1.0"):
+        with pytest.raises(CheckpointError, match="`scale` of .* 2.0.* 1.0"):
             refhmc.sample(another, STEPS, **few, checkpoint=tmp_path)
 
 
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
-        ({"python": "3.1"}, "python: here .*, there '3.1'; functions cannot be compared between versions of Python"),
-        ({"packages": {"numba": "0.1, files 0"}}, "numba: here .* there 0.1, files 0"),
-        ({"packages": {"refhmc": "0.1.0, files 0"}}, "refhmc: here .* there 0.1.0, files 0"),
-        ({"refhmc_version": "7"}, "refhmc_version: here .*, there '7'"),
-        ({"format": 4, "refhmc_version": "7"}, "run.json was written by refhmc 7 in format 4"),
+        ({"python": "3.1"}, "python: .*'3.1'.* functions .*versions of Python"),
+        ({"packages": {"numba": "0.1, files 0"}}, "numba: .* 0.1, files 0"),
+        ({"packages": {"refhmc": "0.1.0, files 0"}}, "refhmc: .* 0.1.0, files 0"),
+        ({"refhmc_version": "7"}, "refhmc_version: .*'7'"),
+        ({"format": 4, "refhmc_version": "7"}, "run.json .*refhmc 7.* format 4"),
     ],
 )
 def test_a_run_of_other_versions_is_refused(edit, words, tmp_path):
@@ -553,7 +553,7 @@ def test_a_checkpoint_of_the_first_format_is_refused(tmp_path):
     run = {"refhmc_version": "0.1.0", "model": "a script", "model_fingerprint": "0" * 64, "kernel": "{}", "tune": 0}
     (tmp_path / "run.json").write_text(json.dumps({**run, "chains": 1, "entropy": "3", "save_warmup": False}))
     for seed in (3, None):
-        with pytest.raises(CheckpointError, match="run.json was written by refhmc 0.1.0 in format 1 of checkpoints"):
+        with pytest.raises(CheckpointError, match="run.json .*refhmc 0.1.0.* format 1"):
             refhmc.sample(script(), STEPS, **{**SLOW, "random_seed": seed}, checkpoint=tmp_path)
 
 
@@ -618,8 +618,8 @@ DAMAGES = {
     "a chain, cut": (lambda f: without_last_byte(f / "chain-1.npz"), "chain-1.npz cannot be read"),
     "a chain, one byte": (lambda f: flipped(f / "chain-1.npz"), "chain-1.npz"),
     "a chain, empty": (lambda f: (f / "chain-1.npz").write_bytes(b""), "chain-1.npz cannot be read"),
-    "a chain, another's": (lambda f: shutil.copy(f / "chain-0.npz", f / "chain-1.npz"), "chain-1.npz holds chain 0"),
-    "a chain, of another run": (copied_from_another_run, "chain-1.npz is of another run"),
+    "a chain, another's": (lambda f: shutil.copy(f / "chain-0.npz", f / "chain-1.npz"), "chain-1.npz .*chain 0"),
+    "a chain, of another run": (copied_from_another_run, "chain-1.npz .*another run"),
     "a chain, one draw less": (lambda f: edited(f / "chain-1.npz", done=np.array(619)), "chain-1.npz is damaged"),
     "rows, cut": (lambda f: without_last_byte(f / "chain-1.from-600.rows"), "chain-1.from-600.rows is damaged"),
     "rows, one byte": (lambda f: flipped(f / "chain-1.from-600.rows"), "chain-1.from-600.rows is damaged"),
@@ -639,7 +639,7 @@ DAMAGES = {
                                    "run.json is damaged"),
     "the run, seed": (lambda f: (f / "run.json").write_text(json.dumps({**run_there(f), "entropy": "x"})),
                       "run.json is damaged"),
-    "the run, missing": (lambda f: (f / "run.json").unlink(), "run.json is missing, though chain-0.npz is there"),
+    "the run, missing": (lambda f: (f / "run.json").unlink(), "run.json is missing.* chain-0.npz"),
     "the run, a folder": (lambda f: ((f / "run.json").unlink(), (f / "run.json").mkdir()), "run.json cannot be read"),
 }  # fmt: skip
 
@@ -693,7 +693,7 @@ def test_left_over_temporary_files_are_removed_and_others_are_not(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("x")
-    with pytest.raises(CheckpointError, match="file.* cannot be written to"):
+    with pytest.raises(CheckpointError, match="file.* cannot be written"):
         refhmc.sample(script(), STEPS, **SLOW, checkpoint=tmp_path / "file" / "folder")
 
 
@@ -708,7 +708,7 @@ def test_a_second_writer_is_refused_and_removes_nothing(tmp_path):
         if not refused:
             (tmp_path / "chain-0.npz.123.tmp").write_text("being written")
             with pytest.raises(
-                CheckpointError, match=rf"is being written to by process {os.getpid()} on .*writer.lock"
+                CheckpointError, match=rf"process {os.getpid()} on .*writer.lock"
             ):
                 refhmc.sample(script(), STEPS, **SLOW, checkpoint=tmp_path)
             refused.append((tmp_path / "chain-0.npz.123.tmp").exists())

@@ -366,7 +366,7 @@ def test_a_full_disk_in_the_last_save(normal, sample, expected, tmp_path, monkey
         patch.setattr(checkpoint, "write_atomically", full)
         with pytest.raises(
             SaveError,
-            match="checkpoint of chain 0, chain 1, chain 2(,| and) chain 3 could not be written .*No space left",
+            match="checkpoint of chain 0, chain 1, chain 2(,| and) chain 3 could not be written.*No space left",
         ) as caught:
             sample(normal, **RUN, checkpoint=tmp_path)
     assert np.array_equal(caught.value.partial.draws, expected.draws)
@@ -442,7 +442,7 @@ class Inline(concurrent.futures.Executor):
 @pytest.mark.parametrize("bad", [0, 2, 3])
 @pytest.mark.parametrize("error", [Injected("no"), concurrent.futures.BrokenExecutor("no"), MemoryError("no")])
 def test_a_task_that_is_lost_does_not_take_the_others_with_it(normal, sample, expected, bad, error):
-    words = f"the worker of chain {bad} was lost 2 times in the segment after iteration 0: {type(error).__name__}: no"
+    words = f"chain {bad} was lost 2 times.*iteration 0.*{type(error).__name__}: no"
     with pytest.raises(WorkerDied, match=words) as caught:
         sample(normal, **RUN, executor=Inline(bad, error))
     assert caught.value.__cause__ is error
@@ -511,7 +511,7 @@ def test_sigterm_during_assembly_has_the_draws(normal, sample, expected, monkeyp
         time.sleep(5)
 
     monkeypatch.setattr(assembly, "review", terminated)
-    with pytest.warns(SamplingWarning, match="came after the last draw and ended the review"):
+    with pytest.warns(SamplingWarning, match="ended the review"):
         result = sample(normal, **RUN)
     assert np.array_equal(result.draws, expected.draws)
     assert np.array_equal(result.posterior["a"], expected.posterior["a"])
@@ -617,15 +617,15 @@ def test_a_run_stopped_before_its_first_draw_says_so(sample, stop):
     told = []
     limit = {"max_seconds": 0.05} if stop == "time" else {}
     model = refhmc.models.Funnel(3)
-    with pytest.warns(SamplingWarning, match="There are no draws: .* stopped the run in warm-up"):
+    with pytest.warns(SamplingWarning, match="no draws.* warm-up"):
         result = sample(model, refhmc.NUTS(), **{**RUN, "tune": 3_000_000}, progressbar=callback, **limit)
     assert result.draws.shape == (4, 0, 4)
     assert result.attributes["stopped_by"] == stop
     done = result.attributes["iterations_per_chain"]
     (text,) = result.warnings
-    assert f"{done[0]} of chain 0, {done[1]} of chain 1, {done[2]} of chain 2, {done[3]} of chain 3, of 3000000" in text
-    assert "save_warmup=True keeps" in text
-    assert "checkpoint= a folder" in text
+    assert f"chain 0: {done[0]}, chain 1: {done[1]}, chain 2: {done[2]}, chain 3: {done[3]}" in text and "3000000" in text
+    assert "save_warmup=True" in text
+    assert "checkpoint=" in text
     result.to_arviz()
 
 
@@ -634,7 +634,7 @@ def test_of_a_run_stopped_in_warm_up_its_iterations_are_kept(sample, backend):
     """Chains one after another: those that have not begun do not take the others' iterations with them."""
     more = {"cores": 1} if backend == "numba" else {"backend": backend}
     run = {**RUN, **more, "tune": 100_000, "save_warmup": True}
-    with pytest.warns(SamplingWarning, match="There are no draws: Ctrl-C"):
+    with pytest.warns(SamplingWarning, match="no draws.*Ctrl-C"):
         result = sample(refhmc.models.Funnel(3), refhmc.HMC(n_steps=100), **run, progressbar=stop_after(20))
     attributes, kept = result.attributes, result.groups["warmup_unconstrained_posterior"]["q"]
     done = np.array(attributes["iterations_per_chain"])
@@ -642,7 +642,7 @@ def test_of_a_run_stopped_in_warm_up_its_iterations_are_kept(sample, backend):
     assert attributes["chains"] == [0] if backend == "numba" else len(attributes["chains"]) > 0
     assert kept.shape == (len(attributes["chains"]), done[attributes["chains"]].min(), 4)
     assert np.all(np.any(np.diff(kept, axis=1) != 0, axis=(1, 2)))
-    assert f"have the first {kept.shape[1]} iterations of chains {attributes['chains']}" in result.warnings[0]
+    assert f"first {kept.shape[1]} iterations of chains {attributes['chains']}" in result.warnings[0]
     result.to_arviz()
 
 
@@ -688,7 +688,7 @@ def test_chains_left_out_are_named(normal, sample):
 
     with pytest.warns(
         SamplingWarning,
-        match=r"without 3 of 4 chains \(draws made by chain 1: 0 \(iteration 0 of warm-up's 100\), chain 2: 0 \(it",
+        match=r"3 of 4 chains.*chain 1: 0 \(iteration 0 of 100 of warm-up\), chain 2: 0 \(it",
     ):
         result = sample(normal, **{**LONG, "cores": 1}, progressbar=callback)
     assert result.attributes["chains"] == [0]
@@ -712,7 +712,7 @@ def test_sigterm_makes_the_command_write_what_there_is(tmp_path):
         text=True,
     )
     for line in process.stderr:
-        if line.startswith("sampling"):
+        if "draws" in line:
             break
     process.send_signal(signal.SIGTERM)
     printed, said = process.communicate(timeout=120)
@@ -734,7 +734,7 @@ def test_the_command_says_that_it_ended_in_warm_up(stop, status, monkeypatch, ca
     assert main(["sample", "eight-schools", "--tune", "3000000", "--quiet", "--out", str(out), *more]) == status
     printed = capsys.readouterr()
     by = {"time": "max_seconds", "interrupt": "Ctrl-C or SIGTERM"}[stop]
-    assert f"warning: There are no draws: {by} stopped the run in warm-up" in printed.out
+    assert re.search(rf"warning: .*{re.escape(by)}.*no draws", printed.out)
     assert "divergences: 0 in draws, " in printed.out
     assert re.search("^refhmc: No draws.*--max-seconds" if stop == "time" else "^$", printed.err)
     assert out.stat().st_size > 0

@@ -30,7 +30,7 @@ def proper():
 
 @pytest.fixture(scope="module")
 def begun_again(proper):
-    with pytest.warns(SamplingWarning, match="The default start was hopeless in 4 of 4 chains"):
+    with pytest.warns(SamplingWarning, match="4 of 4 chains.*default start"):
         return refhmc.sample(proper, cores=1, **RUN)
 
 
@@ -55,9 +55,9 @@ def test_chains_in_units_far_from_one_arrive(begun_again):
     np.testing.assert_allclose(begun_again.draws.mean(axis=(0, 1))[:2], TRUTH[:2], atol=0.05)
     assert abs(begun_again.draws.mean(axis=(0, 1))[2] - TRUTH[2]) < 0.5
     assert not any(text.startswith("R-hat") for text in begun_again.warnings)
-    (text,) = (text for text in begun_again.warnings if "hopeless" in text)
-    assert "([0, 1, 2, 3]), which began again after 250 of 1000 iterations" in text
-    assert "Give initvals near plausible values" in text
+    (text,) = (text for text in begun_again.warnings if "default start" in text)
+    assert re.search(r"\[0, 1, 2, 3\].*250 of 1000 iterations", text)
+    assert "initvals near plausible values" in text
 
 
 def test_chains_decide_alone(proper, begun_again):
@@ -149,14 +149,14 @@ def test_a_checkpoint_keeps_that_chains_began_again(proper, tmp_path):
 
 
 def test_given_starts_are_not_replaced(proper):
-    with pytest.raises(WarmupError, match=r"chain 0: after 100 iterations .* or try init='pathfinder'") as error:
+    with pytest.raises(WarmupError, match=r"[Cc]hain 0.* 100 iterations .*init='pathfinder'") as error:
         refhmc.sample(proper, initvals=np.zeros(3), **FEW)
-    assert "Pathfinder found a start with the log density -71" in str(error.value)
+    assert re.search("Pathfinder .*log density -71", str(error.value))
 
 
 def test_a_given_start_that_is_only_far_is_warned_of():
     """A gradient hundreds of standard deviations off at the look; chains of other seeds may have come out by then."""
-    with pytest.warns(SamplingWarning, match="The start given is hopeless in"):
+    with pytest.warns(SamplingWarning, match="start .*initvals"):
         result = refhmc.sample(decay(10.0, unit=1e5), initvals=[2.0, 1.0, -1.0], **FEW)
     assert result.attributes["began_again_after"] == [0, 0]
 
@@ -167,20 +167,20 @@ def test_a_run_from_pathfinder_is_given_no_second_one(proper):
 
 
 def test_a_short_warmup_ends_with_the_sentence(proper):
-    with pytest.raises(WarmupError, match=r"chain 0: after 200 iterations .*, or try init='pathfinder'"):
+    with pytest.raises(WarmupError, match=r"[Cc]hain 0.* 200 iterations .*init='pathfinder'"):
         refhmc.sample(proper, **{**FEW, "tune": 200})
 
 
 def test_an_improper_posterior_ends_in_warmup():
     """The failing input of the audit: from its default starts the data say nothing of k, even to Pathfinder."""
-    with pytest.raises(WarmupError, match="the log density does not change with it, though it began again after 250"):
+    with pytest.raises(WarmupError, match="log density does not change.* 250"):
         refhmc.sample(decay(np.inf), **RUN)
 
 
 def test_a_scale_below_the_spacing_of_numbers_ends_in_warmup():
     kernel = refhmc.NUTS(max_treedepth=5)
     with pytest.raises(
-        WarmupError, match=r"a step moves q\[0\] = 1000000000 by .*, and floating-point numbers there are"
+        WarmupError, match=r"q\[0\] = 1000000000.*floating-point numbers"
     ):
         refhmc.sample(normal([1e9, 1e9], [1e-9, 1e-9]), kernel, **FEW)
 
@@ -196,7 +196,7 @@ def test_coordinates_that_jump_have_no_pathfinder(proper):
         return np.array([20 * (y - np.exp(q[0])) * np.exp(q[0]), 0.0])
 
     model = refhmc.Model(2, log_density, gradient, discontinuous=[1], name="plateau")
-    with pytest.raises(WarmupError, match=r"after 200 iterations of warm-up the log density is -1e\+19, .*near 1$"):
+    with pytest.raises(WarmupError, match=r"200 iterations of warm-up.*log density is -1e\+19.*near 1\b(?!.*init=)"):
         refhmc.sample(model, refhmc.DHMC(), **{**FEW, "tune": 200})
 
 
@@ -210,7 +210,7 @@ def test_many_chains_end_with_the_sentence(shared):
 
     model = refhmc.Model(1, log_density, gradient, name="plateau")
     with pytest.raises(
-        WarmupError, match=r"4 of 4 chains are lost after 60 iterations of warm-up: in chain 0, the log"
+        WarmupError, match=r"4 of 4 chains .*60 iterations of warm-up.*chain 0.* log"
     ):
         refhmc.sample(model, backend=refhmc.Arrays(shared_step_size=shared), **{**FEW, "tune": 60, "chains": 4})
 
@@ -233,7 +233,7 @@ def test_healthy_chains_have_no_symptom_after_warmup(model, kernel):
     """A normal has g' M^-1 g near chi^2 of d degrees of freedom, and 1e3 d is beyond 1e-100 of it; the hard ones have 10 d."""
     result = refhmc.sample(model, kernel, **FEW)
     assert result.attributes["began_again_after"] == [0, 0]
-    assert not any("hopeless" in text for text in result.warnings)
+    assert not any("start" in text for text in result.warnings)
 
 
 def test_a_step_size_that_the_user_gives_is_not_judged():

@@ -160,15 +160,15 @@ def leaving(what: str) -> refhmc.Model:
     ("what", "words"),
     [
         swept("raises", "OverflowError: too far"),
-        ("gradient at the start", "its path has no step that climbs"),
-        swept("gradient on a line", "of its normal, none of 100 draws can be used"),
+        ("gradient at the start", "path"),
+        swept("gradient on a line", "none of 100 draws"),
     ],
 )
 def test_where_it_fails_chains_begin_as_without_it_and_the_result_says_so(what, words):
     model, kernel = leaving(what), refhmc.HMC(step_size=1e-3, n_steps=1)
     options = {"chains": 2, "initvals": np.array([1.0, -1.0]), "preflight": False, **FIRST}
     plain = refhmc.sample(model, kernel, **options)
-    with pytest.warns(SamplingWarning, match=rf"Pathfinder found no start in 2 of 2 chains \(\[0, 1\]\).*{words}"):
+    with pytest.warns(SamplingWarning, match=rf"Pathfinder .*2 of 2 chains \(\[0, 1\]\).*{words}"):
         result = refhmc.sample(model, kernel, init="pathfinder", **options)
     assert np.array_equal(result.draws, plain.draws)
     assert result.attributes["starts"] == ["initvals"] * 2
@@ -186,14 +186,14 @@ def test_a_chain_without_a_path_draws_as_if_pathfinder_had_not_been_asked_for():
 
 @pytest.mark.parametrize("init", ["jitter", None, 3, np.zeros(2)])
 def test_another_word_is_refused_with_those_there_are(init):
-    with pytest.raises(ValueError, match="init must be 'uniform' or 'pathfinder', got .* go to initvals"):
+    with pytest.raises(ValueError, match="init must be 'uniform' or 'pathfinder'.*got .*initvals"):
         refhmc.sample(refhmc.models.Funnel(2), init=init, **FIRST)
 
 
 def test_where_it_does_not_go_is_said():
-    with pytest.raises(ValueError, match="init='pathfinder' follows gradients, and coordinates of model .* jump"):
+    with pytest.raises(ValueError, match="init='pathfinder'.*discontinuous.*initvals"):
         refhmc.sample(refhmc.models.ChangePoint(), init="pathfinder", **FIRST)
-    with pytest.raises(ValueError, match="init='pathfinder' goes with backend='numba' only, and backend is 'arrays'"):
+    with pytest.raises(ValueError, match="init='pathfinder'.*backend='numba'.*'arrays'"):
         refhmc.sample(refhmc.models.Funnel(2), init="pathfinder", backend="arrays", **FIRST)
 
 
@@ -207,8 +207,8 @@ def test_a_run_from_a_checkpoint_keeps_how_its_chains_began(tmp_path):
     assert np.array_equal(resumed.draws, whole.draws)
     assert resumed.attributes["starts"] == ["initvals", "pathfinder", "pathfinder"]
     assert resumed.attributes["n_gradient_evaluations"] == whole.attributes["n_gradient_evaluations"]
-    assert any("Pathfinder found no start in 1 of 3 chains ([0])" in each for each in resumed.warnings)
-    with pytest.raises(CheckpointError, match="init: here 'uniform', there 'pathfinder'"):
+    assert any(re.search(r"Pathfinder .*1 of 3 chains \(\[0\]\)", each) for each in resumed.warnings)
+    with pytest.raises(CheckpointError, match="init: .*'uniform'.*'pathfinder'"):
         refhmc.sample(model, **{**options, "init": "uniform"}, **RUN)
 
 

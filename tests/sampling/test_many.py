@@ -168,7 +168,7 @@ def test_ctrl_c_after_warm_up(sample):
     assert [len(run.ragged[k]) for k in range(40)] == lengths
     whole = sample(FUNNEL, kernel, **{**many, "draws": n})
     assert np.array_equal(whole.draws[chosen], run.draws)
-    left_out = [text for text in run.warnings if "unequal length" in text]
+    left_out = [text for text in run.warnings if "left out" in text]
     assert len(left_out) == (len(chosen) < 40)
     assert all(len(text) < 1000 for text in run.warnings)
 
@@ -269,10 +269,10 @@ def test_a_start_outside_the_support(sample):
     model = in_python(lambda q: squares(q) if q[0] < 2 else -np.inf)
     starts = np.zeros((4, 2))
     starts[2, 0] = 3.0
-    with pytest.raises(InitError, match=r"chain 2: the log density at the start .* is -inf: it is outside the support"):
+    with pytest.raises(InitError, match=r"[Cc]hain 2.*log density.*-inf.*outside the support"):
         sample(model, FIXED, **{**SHORT, "chains": 4}, initvals=starts)
     starts[1, 1] = np.nan
-    with pytest.raises(InitError, match=r"chain 1: the start has q\[1\] = nan"):
+    with pytest.raises(InitError, match=r"[Cc]hain 1.*q\[1\].*nan"):
         sample(model, FIXED, **{**SHORT, "chains": 4}, initvals=starts)
 
 
@@ -280,7 +280,7 @@ def test_a_start_without_a_metric(sample):
     model = refhmc.Model(1, lambda q, d: -(q[0] ** 4), lambda q, d: -4 * q**3, hessian=lambda q, d: np.diag(-12 * q**2),
                          hessian_contraction=lambda q, d, M: -24 * q * M[0], fisher=lambda q, d: np.array([[q[0]]]),
                          fisher_contraction=lambda q, d, M: M[0], in_python=FEW_CALLS)  # fmt: skip
-    with pytest.raises(MetricError, match="chain 1"):
+    with pytest.raises(MetricError, match="[Cc]hain 1"):
         sample(model, HMC(n_steps=2, metric=Fisher()), **SHORT, initvals=[[1.0], [-1.0], [2.0]], preflight=False)
 
 
@@ -290,7 +290,7 @@ def test_random_starts_are_tried_again(sample):
     run = sample(model, HMC(step_size=1e-3, n_steps=1), draws=1, tune=0, chains=40, **MANY, preflight=False)
     assert np.all(run.draws > -0.02)
     nowhere = in_python(lambda q: -np.inf)
-    with pytest.raises(InitError, match=r"no start found in 100 tries for 3 of 3 chains \(the first is chain 0\)"):
+    with pytest.raises(InitError, match=r"100 .*3 of 3 chains.*chain 0"):
         sample(nowhere, FIXED, **SHORT)
 
 
@@ -321,14 +321,14 @@ def test_what_it_does_not_have_is_refused_by_name(sample):
         sample(GAUSSIAN, Gibbs({("x[0]",): HMC(n_steps=2), ("x[1]",): NUTS()}), **SHORT)
     executor = types.SimpleNamespace(submit=print)
     for name, value in {"cores": 2, "executor": executor, "checkpoint": "folder"}.items():
-        with pytest.raises(ValueError, match=f"{name} needs backend='numba'.*'arrays'"):
+        with pytest.raises(ValueError, match=f"{name}.*backend='numba'.*'arrays'"):
             sample(GAUSSIAN, FIXED, **SHORT, **{name: value})
     for backend, name in {("arrays", "fuse"), ("numba", "streamed"), ("numba", "shared_step_size")}:
-        with pytest.raises(ValueError, match=f"{name} is an option of refhmc.*backend='{backend}'"):
+        with pytest.raises(ValueError, match=f"{name}.*'{backend}'"):
             sample(GAUSSIAN, FIXED, **{**SHORT, "backend": backend}, **{name: True})
-    with pytest.raises(ValueError, match="backend must be"):
+    with pytest.raises(ValueError, match="backend must"):
         sample(GAUSSIAN, FIXED, **{**SHORT, "backend": "jax"})
-    with pytest.raises(TypeError, match="shared_step_size must be True or False, got 'no'"):
+    with pytest.raises(TypeError, match="shared_step_size must .*got 'no'"):
         sample(GAUSSIAN, FIXED, **SHORT, shared_step_size="no")
 
 
@@ -385,7 +385,7 @@ def test_positions_that_cannot_be_evaluated(sample):
         return squares(q)
 
     with pytest.warns(
-        SamplingWarning, match=r"could not be evaluated at \d+ positions \(first at q = .*: q\[0\] is too large"
+        SamplingWarning, match=r"could not be evaluated at \d+ positions.*q = .*q\[0\] is too large"
     ):
         run = sample(
             in_python(f), HMC(step_size=0.5, n_steps=3), **{**SHORT, "draws": 400, "tune": 0}, initvals=[0.0, 0.0]
@@ -478,21 +478,21 @@ def in_one_buffer(self, q):
 @pytest.mark.parametrize(
     ("method", "error", "words"),
     [
-        (lambda self, q: (-0.4 * (q**2).sum(axis=-1), -q), GradientError, "the log density of the text on arrays"),
-        (lambda self, q: (-0.5 * (q**2).sum(axis=-1), q), GradientError, "the gradient of the text on arrays"),
-        (of_all, GradientError, "the log density of the text on arrays"),
-        (lambda self, q: (-0.5 * (q**2), -q), ShapeError, r"the log density .* expected \(3,\), got \(3, 2\)"),
-        (lambda self, q: (-0.5 * (q**2).sum(axis=-1), -q[:, :1]), ShapeError, r"expected \(3, 2\), got \(3, 1\)"),
-        (lambda self, q: (-0.5 * (q**2).sum(axis=-1)[:, None], -q), ShapeError, r"expected \(3,\), got \(3, 1\)"),
-        (lambda self, q: (np.nan * q[:, 0], -q), GradientError, "chain 0: the text on arrays .* is not finite"),
-        (in_place, ModelError, "changed its argument q in place"),
+        (lambda self, q: (-0.4 * (q**2).sum(axis=-1), -q), GradientError, "log density.* array implementation"),
+        (lambda self, q: (-0.5 * (q**2).sum(axis=-1), q), GradientError, "gradient.* array implementation"),
+        (of_all, GradientError, "log density.* array implementation"),
+        (lambda self, q: (-0.5 * (q**2), -q), ShapeError, r"log density .*\(3,\).*got.*\(3, 2\)"),
+        (lambda self, q: (-0.5 * (q**2).sum(axis=-1), -q[:, :1]), ShapeError, r"\(3, 2\).*got.*\(3, 1\)"),
+        (lambda self, q: (-0.5 * (q**2).sum(axis=-1)[:, None], -q), ShapeError, r"\(3,\).*got.*\(3, 1\)"),
+        (lambda self, q: (np.nan * q[:, 0], -q), GradientError, "[Cc]hain 0.* array implementation .*finite"),
+        (in_place, ModelError, "array implementation .*q.* in place"),
         (
             lambda self, q: ((-0.5 * (q**2).sum(axis=-1)).tolist(), -q),
             ModelError,
-            "log density .* array of real .*got list",
+            "log density .*got list",
         ),
-        (lambda self, q: (-0.5 * (q**2).sum(axis=-1), -q + 0j), ModelError, "the gradient .* got complex128"),
-        (lambda self, q: -q[:, 0], ModelError, "must return the log density and the gradient, got array"),
+        (lambda self, q: (-0.5 * (q**2).sum(axis=-1), -q + 0j), ModelError, "gradient .*complex128"),
+        (lambda self, q: -q[:, 0], ModelError, "log density and the gradient.*array"),
     ],
 )
 def test_a_text_that_is_wrong(method, error, words, sample):
@@ -520,7 +520,7 @@ def test_a_constant_hides_no_wrong_log_density(sample):
     wrong = broken(value_and_gradient=lambda self, q: (-0.51 * (q**2).sum(axis=-1) - 2e5, -q))
     for text, raises in ((broken(value_and_gradient=lambda self, q: far_down_on_arrays(q)), False), (wrong, True)):
         model = refhmc.Model(2, far_down, gradient, on_arrays=lambda xp, text=text: text())
-        expected = pytest.raises(GradientError, match="between two starts it changes by") if raises else nullcontext()
+        expected = pytest.raises(GradientError, match="log density.*between two starts") if raises else nullcontext()
         with expected:
             sample(model, FIXED, **SHORT)
 
@@ -536,7 +536,7 @@ def test_a_constant_hides_no_wrong_log_density(sample):
 def test_a_text_of_single_precision_is_a_warning(values):
     text = broken(value_and_gradient=lambda self, q: values(*far_down_on_arrays(q)))
     model = refhmc.Model(2, far_down, gradient, on_arrays=lambda xp: text())
-    with pytest.warns(PrecisionWarning, match="of the text on arrays of 'model' is of single precision"):
+    with pytest.warns(PrecisionWarning, match="array implementation of 'model'.*single precision"):
         run = refhmc.sample(model, FIXED, **SHORT, raw=True, progressbar=False)
     assert any("single precision" in words for words in run.warnings)
 
@@ -550,7 +550,7 @@ def test_a_matrix_of_a_text_that_is_wrong(sample):
     kernel = HMC(n_steps=2, step_size=0.3, metric=Fisher())
     right, wrong = (lambda self, q, s=s: s * np.broadcast_to(np.eye(2), (*q.shape, 2)) for s in (1.0, 2.0))
     sample(model(right), kernel, **SHORT)
-    with pytest.raises(GradientError, match="the fisher of the text on arrays"):
+    with pytest.raises(GradientError, match="fisher.* array implementation"):
         sample(model(wrong), kernel, **SHORT)
 
 

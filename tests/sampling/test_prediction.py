@@ -211,19 +211,19 @@ def test_a_model_of_ones_own():
 @pytest.mark.parametrize(
     ("name", "X", "options", "error", "words"),
     [
-        ("softmax", X3[:, :2], {}, ShapeError, r"X must be \(n, 3\), got \(14, 2\)"),
-        ("softmax", X3[:0], {}, ShapeError, "X must have rows"),
-        ("softmax", np.where(X3 > 1, np.nan, X3), {}, ValueError, "X must be finite"),
-        ("softmax", X3 + 1j, {}, ValueError, "X must be real numbers, (?s:.)*: these are complex"),
-        ("softmax", np.ma.masked_greater(X3, X3.max() - 1e-9), {}, ValueError, r"X\[\d+, \d\] is masked"),
-        ("softmax", np.vstack([X3, [[0, 0, np.inf]]]), {"batch": 5}, ValueError, r"X\[14, 2\] is inf"),
-        ("logistic", X3[:, :2], {}, ShapeError, r"X must be \(n, 3\)"),
-        ("linear", X3[0], {}, ShapeError, r"X must be \(n, 3\)"),
-        ("cnn", IMAGES[:, :1], {}, ShapeError, r"images must be \(6, 7, 2\) \(height, width, channels\)"),
-        ("cnn", IMAGES[:, :, :5], {}, ShapeError, r"got \(5, 7, 2\)"),
+        ("softmax", X3[:, :2], {}, ShapeError, r"X must .*\(n, 3\).*got.*\(14, 2\)"),
+        ("softmax", X3[:0], {}, ShapeError, "X must"),
+        ("softmax", np.where(X3 > 1, np.nan, X3), {}, ValueError, "X must .*finite"),
+        ("softmax", X3 + 1j, {}, ValueError, "X must .*real(?s:.)*complex"),
+        ("softmax", np.ma.masked_greater(X3, X3.max() - 1e-9), {}, ValueError, r"X\[\d+, \d\].* mask"),
+        ("softmax", np.vstack([X3, [[0, 0, np.inf]]]), {"batch": 5}, ValueError, r"X\[14, 2\].* inf"),
+        ("logistic", X3[:, :2], {}, ShapeError, r"X must .*\(n, 3\)"),
+        ("linear", X3[0], {}, ShapeError, r"X must .*\(n, 3\)"),
+        ("cnn", IMAGES[:, :1], {}, ShapeError, r"\(6, 7, 2\).*\(height, width, channels\)"),
+        ("cnn", IMAGES[:, :, :5], {}, ShapeError, r"got.*\(5, 7, 2\)"),
         ("cnn", X3, {}, ShapeError, r"\(n, height, width\)"),
-        ("softmax", X3, {"thin": 0}, ValueError, "thin must be a whole number of at least 1, got 0"),
-        ("softmax", X3, {"batch": 2.5}, ValueError, "batch must be a whole number"),
+        ("softmax", X3, {"thin": 0}, ValueError, "thin must .*got 0"),
+        ("softmax", X3, {"batch": 2.5}, ValueError, "batch must .*got 2.5"),
     ],
 )
 def test_what_cannot_be_is_refused(name, X, options, error, words):
@@ -234,16 +234,16 @@ def test_what_cannot_be_is_refused(name, X, options, error, words):
 
 def test_other_peoples_mistakes_are_named():
     funnel = refhmc.models.Funnel(2)
-    with pytest.raises(NotImplementedError, match=r"'funnel' does not say what is predicted: give .*outputs="):
+    with pytest.raises(NotImplementedError, match=r"'funnel'.*outputs="):
         refhmc.predict(funnel, result_of(funnel), X3)
     model = MODELS["softmax"][0]()
-    with pytest.raises(ShapeError, match=r"expected \(chain, draw, 12\), got \(2, 5, 3\)"):
+    with pytest.raises(ShapeError, match=r"\(chain, draw, 12\).*got.*\(2, 5, 3\)"):
         refhmc.predict(model, result_of(funnel), X3)
     flat = of_ones_own(outputs=lambda q, X: X[:, 0] * q[0], name="flat")
-    with pytest.raises(ModelError, match=r"outputs of 'flat' must be \(14, k\), got \(14,\)"):
+    with pytest.raises(ModelError, match=r"outputs of 'flat' must .*\(14, k\).*got.*\(14,\)"):
         refhmc.predict(flat, result_of(flat), X3)
     for nothing in (None, result_of(model).draws, {"posterior": {}}):
-        with pytest.raises(TypeError, match="result must be what sample returned, got"):
+        with pytest.raises(TypeError, match="result must .*got"):
             refhmc.predict(model, nothing, X3)
-    with pytest.raises(TypeError, match="must be a refhmc.Model"):
+    with pytest.raises(TypeError, match="model must .*refhmc.Model"):
         refhmc.predict("softmax", result_of(model), X3)

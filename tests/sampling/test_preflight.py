@@ -161,7 +161,7 @@ def test_wrong_gradients_are_found(problem, seed):
     assert found(lambda g: 1.001 * g)
     assert found(lambda g: -g)
     no_prior = refhmc.Model(d, log_density, lambda q, data: likelihood(q), in_python=PYTHON)
-    with pytest.raises(GradientError, match="the gradient is not the derivative of the log density"):
+    with pytest.raises(GradientError, match="gradient .*derivative of the log density"):
         check_gradient(no_prior, q)
 
 
@@ -171,7 +171,7 @@ def test_the_coordinate_that_is_wrong_is_named():
     model = refhmc.Model(
         3, log_density, lambda q, data: (likelihood(q) + prior(q)) * [1, 1.01, 1], names=names, in_python=PYTHON
     )
-    with pytest.raises(GradientError, match=r"at q = .* \(in slope\): along"):
+    with pytest.raises(GradientError, match=r"at q = .*slope"):
         check_gradient(model, mean)
 
 
@@ -236,7 +236,7 @@ def single_gradient(q, data):
 
 def test_a_density_of_single_precision_is_a_warning(sample):
     model = refhmc.Model(2, single, single_gradient, in_python=PYTHON, name="single")
-    with pytest.warns(PrecisionWarning, match=r"'single' is good to 7 digits only.*float32"):
+    with pytest.warns(PrecisionWarning, match=r"'single'.* 7 digits.*float32"):
         result = sample(model, draws=20, tune=20, chains=1, random_seed=1, initvals=[0.1, 0.2])
     assert any("float32" in text for text in result.warnings)
     flat = refhmc.Model(2, lambda q, data: float(np.float32(single(q, data) - 3e7)), single_gradient, in_python=PYTHON)
@@ -377,7 +377,7 @@ def test_every_entry_of_what_a_metric_reads(metric, names):
     preflight(metric, np.zeros(3), **functions)  # where much vanishes
     for name in names:
         if name == "fisher":  # an expectation: what it is the derivative of is not known, only what is its derivative
-            with pytest.raises(GradientError, match=f"the {names[1]} is not the derivative of the fisher"):
+            with pytest.raises(GradientError, match=f"{names[1]} .*derivative of the fisher"):
                 preflight(metric, **{**functions, name: scaled(fisher, (0, 0))})
             continue
         arguments = (HERE, None, np.eye(3) + 0.5) if "contraction" in name else (HERE, None)
@@ -386,15 +386,15 @@ def test_every_entry_of_what_a_metric_reads(metric, names):
             off = scaled(RIGHT[name], entry)
             off = symmetric(off) if name == "hessian" else off
             with pytest.raises(
-                GradientError, match=f"the {name} is not the derivative of the (gradient|hessian|fisher)"
+                GradientError, match=f"{name} .*derivative of the (gradient|hessian|fisher)"
             ):
                 preflight(metric, **{**functions, name: off})
 
 
 def test_a_metric_that_is_not_symmetric():
-    with pytest.raises(MetricError, match=r"the hessian is not symmetric .*: \[0, 1\] is .*, \[1, 0\] is"):
+    with pytest.raises(MetricError, match=r"hessian .*symmetric.*\[0, 1\].*\[1, 0\]"):
         preflight(SOFTABS, hessian=lambda q, data: np.triu(hessian(q, data)), third_derivative=third_derivative)
-    with pytest.raises(MetricError, match="the fisher is not symmetric"):
+    with pytest.raises(MetricError, match="fisher .*symmetric"):
         preflight(FISHER, fisher=lambda q, data: np.tril(fisher(q, data)), fisher_derivative=fisher_derivative)
 
 
@@ -412,7 +412,7 @@ def test_sample_refuses_a_wrong_third_derivative(sample, in_python):
     options = {"draws": 5, "tune": 0, "chains": 1, "random_seed": 1}
     functions = (log_density, gradient, hessian)
     wrong = refhmc.Model(3, *functions, wrong_third_derivative, in_python=in_python)
-    with pytest.raises(GradientError, match="the third_derivative is not the derivative of the hessian"):
+    with pytest.raises(GradientError, match="third_derivative .*derivative of the hessian"):
         sample(wrong, kernel, **options)
     assert sample(wrong, kernel, preflight=False, **options).draws.shape == (1, 5, 3)
     right = refhmc.Model(3, *functions, compiled_third_derivative, in_python=in_python)
@@ -427,7 +427,7 @@ def test_each_block_of_gibbs_sampling():
     check_derivatives(make_plan(right, blocks, 0), HERE)
     wrong = refhmc.Model(3, log_density, gradient, hessian, scaled(third_derivative, (0, 0, 0)), in_python=PYTHON)
     with pytest.raises(
-        GradientError, match="coordinates': the hessian_contraction is not the derivative of the hessian"
+        GradientError, match="coordinates'.*hessian_contraction .*derivative of the hessian"
     ):
         check_derivatives(make_plan(wrong, blocks, 0), HERE)
 
@@ -435,7 +435,7 @@ def test_each_block_of_gibbs_sampling():
 @pytest.mark.sweep
 def test_a_hessian_of_the_wrong_number_of_axes():
     model = refhmc.Model(2, lambda q, data: -0.5 * np.sum(q * q), lambda q, data: -q, lambda q, data: -np.ones(2))
-    with pytest.raises(ModelError, match="hessian must return an array of 2 axes"):
+    with pytest.raises(ModelError, match="hessian must"):
         make_plan(model, refhmc.HMC(n_steps=1, metric=refhmc.metrics.OuterProductSoftAbs()), 0)
 
 
@@ -447,17 +447,17 @@ def test_the_value_and_the_gradient_that_the_core_calls_are_those_checked():
         return -0.5 * np.sum(q * q)
 
     model = refhmc.Model(2, lambda q, data: -0.5 * np.sum(q * q), lambda q, data: -q, value_and_gradient=both)
-    with pytest.raises(GradientError, match="the gradient is not"):
+    with pytest.raises(GradientError, match="gradient .*derivative"):
         check_gradient(model, np.array([0.5, 1.0]))
 
 
 def test_what_a_missing_trace_can_be_taken_from_is_named():
     with pytest.raises(
         MissingDerivativeError,
-        match=r"has no hessian_contraction.*hessian_contraction=\.\.\.\), or third_derivative=\.\.\.",
+        match=r"hessian_contraction.*hessian_contraction=\.\.\..*third_derivative=\.\.\.",
     ):
         preflight(SOFTABS, hessian=hessian)
-    with pytest.raises(MissingDerivativeError, match=r"has no fisher_contraction.*or fisher_derivative=\.\.\."):
+    with pytest.raises(MissingDerivativeError, match=r"fisher_contraction.*fisher_derivative=\.\.\."):
         preflight(FISHER, fisher=fisher)
 
 
@@ -485,7 +485,7 @@ def test_the_change_that_dhmc_reads(sample):
         check_derivatives(make_plan(model, refhmc.DHMC(), 0), np.array([0.3, 2.5]))
 
     checked(stairs_change)
-    with pytest.raises(GradientError, match=r"log_density_change is not the change .* where q\[1\] becomes .* it says"):
+    with pytest.raises(GradientError, match=r"log_density_change .* q\[1\]"):
         checked(lambda q, data, j, new_value: 0.5 * stairs_change(q, data, j, new_value))
 
 
@@ -536,7 +536,7 @@ def data_written(q, data):
 def test_a_function_that_writes_to_its_position_is_refused(sample, name, functions, initvals, in_python):
     """Compiled, these gave draws of standard deviation 0, 0.76 and 2.00. At zero they leave the start as it is."""
     model = refhmc.Model(2, *functions, in_python=in_python)
-    with pytest.raises(ModelError, match=rf"^{name} changed its argument q in place; work on a copy"):
+    with pytest.raises(ModelError, match=rf"^{name} .*in place"):
         sample(model, initvals=initvals, draws=5, tune=0, chains=1, random_seed=1, preflight=False)
     assert model.runs_as_python is None or in_python
 
@@ -555,7 +555,7 @@ def test_what_a_metric_reads_may_not_write_to_its_position_either(sample, name):
     functions = {**{k: RIGHT[k] for k in ("hessian", "third_derivative")}, name: spoiling(RIGHT[name])}
     model = refhmc.Model(3, log_density, gradient, **functions, in_python=PYTHON)
     kernel = refhmc.HMC(step_size=0.2, n_steps=2, metric=SOFTABS)
-    with pytest.raises(ModelError, match=f"^{name} changed its argument q in place"):
+    with pytest.raises(ModelError, match=f"^{name} .*q.*in place"):
         sample(model, kernel, draws=5, tune=0, chains=1, random_seed=1)
 
 
@@ -572,17 +572,17 @@ def test_a_function_that_writes_to_its_data_is_refused(sample, data, density):
     model = refhmc.Model(
         2, density, normal_gradient, data=data, in_python="" if isinstance(data, np.ndarray) else PYTHON
     )
-    with pytest.raises(ModelError, match="^log_density changed its data in place"):
+    with pytest.raises(ModelError, match="^log_density .*data.*in place"):
         sample(model, draws=5, tune=0, chains=1, random_seed=1)
 
 
 @pytest.mark.parametrize(
     ("functions", "words", "in_python"),
     [
-        swept((to_zero, normal_gradient), "changed its argument q in place", ""),
-        swept((data_written, normal_gradient), "changed its data", ""),
-        swept((to_zero, normal_gradient), "changed its argument q in place", PYTHON),
-        ((data_written, normal_gradient), "changed its data", PYTHON),
+        swept((to_zero, normal_gradient), ".*q.* in place", ""),
+        swept((data_written, normal_gradient), ".*data.* in place", ""),
+        swept((to_zero, normal_gradient), ".*q.* in place", PYTHON),
+        ((data_written, normal_gradient), ".*data.* in place", PYTHON),
     ],
 )
 def test_the_functions_of_a_part_are_checked_as_those_of_a_model(sample, functions, words, in_python):
@@ -592,7 +592,7 @@ def test_the_functions_of_a_part_are_checked_as_those_of_a_model(sample, functio
     ]
     model = refhmc.models.SplitModel(parts)
     for each in (model, refhmc.models.SplitModel(parts[1:] * 2, parts[1])):
-        with pytest.raises(ModelError, match=f"^log_density {words}"):
+        with pytest.raises(ModelError, match=f"^log_density{words}"):
             sample(each, initvals=[0.0, 0.0], draws=5, tune=0, chains=1, random_seed=1, preflight=False)
     assert model.runs_as_python == (in_python or parts[0].runs_as_python)
 
@@ -657,14 +657,14 @@ def test_names_that_collide_are_refused(names):
 
 @pytest.mark.parametrize("name", ["chain", "draw"])
 def test_names_of_every_results_axes_are_refused(name):
-    with pytest.raises(ShapeError, match=f"a coordinate cannot be called '{name}'"):
+    with pytest.raises(ShapeError, match=f"coordinate.*'{name}'"):
         refhmc.Model(2, normal, normal_gradient, names=[name, "b"])
 
 
 def test_names_of_the_results_axes_are_refused(sample):
     names = ["x_dim_0", "x[0]"]
     model = refhmc.Model(2, normal, normal_gradient, names=names, in_python=PYTHON)
-    with pytest.raises(ModelError, match=f"a variable cannot be called {names[0]!r}"):
+    with pytest.raises(ModelError, match=f"variable.*{names[0]!r}"):
         sample(model, draws=5, tune=0, chains=1)
 
 
@@ -680,17 +680,17 @@ def spoiling_constrain(q):
 @pytest.mark.parametrize(
     ("constrain", "words"),
     [
-        (raising, "constrain raised KeyError at q = .*sigma"),
-        (spoiling_constrain, "constrain changed its argument q in place"),
-        (lambda q: np.exp(q), "constrain must return a dictionary of named values, it returned ndarray"),
-        (lambda q: {"s": q[q > 0.3]}, r"constrain: 's' has the shape \(\d,\) at q = .*, \(\d,\) at"),
-        (lambda q: {"s" if q[0] > 0.3 else "t": q}, "constrain: other names at q ="),
-        (lambda q: {"s": "high" if q[0] > 0 else "low"}, "constrain: 's' must be numbers, it is <U4"),
-        (lambda q: {"s": None}, "constrain: 's' must be numbers, it is object"),
-        (lambda q: {1: q}, "the names of variables must be strings, got 1"),
-        (lambda q: {"chain": q}, "a variable cannot be called 'chain'"),
-        (lambda q: {"draw": q}, "a variable cannot be called 'draw'"),
-        (lambda q: {"s": q, "s_dim_0": q[..., 0]}, "a variable cannot be called 's_dim_0'"),
+        (raising, "constrain raised KeyError .*sigma"),
+        (spoiling_constrain, "constrain .*q.* in place"),
+        (lambda q: np.exp(q), "constrain must .*ndarray"),
+        (lambda q: {"s": q[q > 0.3]}, r"constrain.*'s'.*shape.*\(\d,\).*\(\d,\)"),
+        (lambda q: {"s" if q[0] > 0.3 else "t": q}, "constrain .*names"),
+        (lambda q: {"s": "high" if q[0] > 0 else "low"}, "constrain.*'s'.*<U4"),
+        (lambda q: {"s": None}, "constrain.*'s'.*object"),
+        (lambda q: {1: q}, "constrain.*names.*got 1"),
+        (lambda q: {"chain": q}, "variable.*'chain'"),
+        (lambda q: {"draw": q}, "variable.*'draw'"),
+        (lambda q: {"s": q, "s_dim_0": q[..., 0]}, "variable.*'s_dim_0'"),
     ],
 )
 def test_a_constrain_that_cannot_be_used_is_refused(sample, constrain, words):

@@ -64,7 +64,7 @@ def test_a_run_goes_on_from_its_folder_alone(whole, tmp_path, kind):
     same = refhmc.sample(refhmc.models.Funnel(), KERNEL, **{**RUN, "draws": 260}, save_warmup=True)
     assert_same(longer, same)
     assert refhmc.resume(tmp_path / "run", **QUIET).draws.shape[1] == 260
-    with pytest.raises(CheckpointError, match="has 260 draws, asked for 100"):
+    with pytest.raises(CheckpointError, match="260 draws.* 100"):
         refhmc.resume(tmp_path / "run", draws=100, **QUIET)
     assert refhmc.resume(tmp_path / "run", **QUIET).draws.shape[1] == 260
 
@@ -105,17 +105,17 @@ class Mine(refhmc.NUTS):
 def test_what_a_folder_does_not_hold_is_asked_for(tmp_path):
     model = refhmc.Model(2, lambda q, data: -0.5 * float(q @ q), lambda q, data: -q, in_python="a test", name="mine")
     refhmc.sample(model, refhmc.HMC(n_steps=3), **RUN, checkpoint=tmp_path / "one")
-    with pytest.raises(CheckpointError, match="is of the model 'mine', which it does not hold: give it as model="):
+    with pytest.raises(CheckpointError, match="'mine'.* model="):
         refhmc.resume(tmp_path / "one", **QUIET)
     assert refhmc.resume(tmp_path / "one", model, draws=210, **QUIET).draws.shape[1] == 210
     refhmc.sample(refhmc.models.Funnel(7), Mine(metric=KERNEL.metric), **RUN, checkpoint=tmp_path / "other")
-    with pytest.raises(CheckpointError, match='of the kernel .*"Mine".* give it as kernel='):
+    with pytest.raises(CheckpointError, match='kernel .*"Mine".* kernel='):
         refhmc.resume(tmp_path / "other", refhmc.models.Funnel(7), **QUIET)
     mine = Mine(metric=KERNEL.metric)
-    with pytest.raises(CheckpointError, match="dim differs"):
+    with pytest.raises(CheckpointError, match="dim"):
         refhmc.resume(tmp_path / "other", refhmc.models.Funnel(6), mine, **QUIET)
     assert refhmc.resume(tmp_path / "other", kernel=mine, **QUIET).draws.shape[2] == 8
-    with pytest.raises(CheckpointError, match="no run was saved there"):
+    with pytest.raises(CheckpointError, match="nowhere .*run.json"):
         refhmc.resume(tmp_path / "nowhere", **QUIET)
 
 
@@ -132,7 +132,7 @@ def test_other_code_is_gone_on_with_if_it_is_forced(tmp_path):
     forced = refhmc.resume(tmp_path, model(2.0), draws=60, force=True, **QUIET)
     assert any("scale" in text for text in forced.attributes["forced"])
     assert forced.draws.shape == (2, 60, 2)
-    with pytest.raises(CheckpointError, match="kernel: here"):
+    with pytest.raises(CheckpointError, match="kernel: "):
         refhmc.resume(tmp_path, model(2.0), refhmc.HMC(n_steps=4, step_size=0.3), force=True, **QUIET)
 
 
@@ -163,7 +163,7 @@ def as_format_2(folder):
 def test_a_checkpoint_of_format_2_is_migrated(whole, tmp_path):
     refhmc.sample(refhmc.models.Funnel(), KERNEL, **{**RUN, "draws": 100}, save_warmup=True, checkpoint=tmp_path)
     as_format_2(tmp_path)
-    with pytest.raises(CheckpointError, match="does not say how many draws were asked for: give draws="):
+    with pytest.raises(CheckpointError, match="draws.* draws="):
         refhmc.resume(tmp_path, **QUIET)
     assert json.loads((tmp_path / "run.json").read_text())["format"] == checkpoint.FORMAT
     assert_same(refhmc.resume(tmp_path, draws=200, **QUIET), whole)
@@ -256,7 +256,7 @@ def test_a_damaged_chain_is_drawn_again(kind, saved, whole, tmp_path):
     file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(CheckpointError, match=r"chain-1.npz cannot be read"):
         refhmc.resume(path, draws=200, **QUIET)
-    with pytest.warns(CheckpointWarning, match=r"Chain 1 is drawn again from its start: .*chain-1.npz cannot be read"):
+    with pytest.warns(CheckpointWarning, match=r"Chain 1 .*again from its start.*chain-1.npz cannot be read"):
         result = refhmc.resume(path, draws=200, recover=True, **QUIET)
     assert_same(result, whole)
 
@@ -269,10 +269,10 @@ def test_without_run_json_nothing_is_recovered(kind, saved, tmp_path):
     for content, words in (
         (b"{", "cannot be read"),
         (b"{}", "does not describe"),
-        (None, "is missing, though chains are"),
+        (None, "is missing"),
     ):
         file.unlink() if content is None else file.write_bytes(content)
-        with pytest.raises(CheckpointError, match=rf"run.json {words}.* put a copy of it back, or begin the run again"):
+        with pytest.raises(CheckpointError, match=rf"run.json {words}.* recover=True"):
             refhmc.resume(path, refhmc.models.Funnel(), KERNEL, recover=True, **QUIET)
 
 
@@ -286,10 +286,10 @@ def test_a_damaged_chunk_that_is_written_to_is_drawn_again(saved, whole, tmp_pat
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
     before = {each: each.read_text() for each in path.rglob("*.json")}
-    with pytest.raises(CheckpointError, match=r"unconstrained_posterior/q, chain 0, cannot be read: .*recover=True"):
+    with pytest.raises(CheckpointError, match=r"unconstrained_posterior/q.*chain 0.* cannot be read.*recover=True"):
         refhmc.resume(path, draws=200, **QUIET)
     assert {each: each.read_text() for each in path.rglob("*.json")} == before
-    with pytest.warns(CheckpointWarning, match="Chain 0 is drawn again from its start: .*chain 0, cannot be read"):
+    with pytest.warns(CheckpointWarning, match="Chain 0 .*again from its start.*chain 0.* cannot be read"):
         refhmc.resume(path, draws=200, recover=True, **{**QUIET, "progressbar": stop_after(150)})
     assert_same(refhmc.resume(path, **QUIET), whole)
     assert zarr.open_group(path, mode="r")["unconstrained_posterior/q"].shape[1] == 200
@@ -308,7 +308,7 @@ def test_a_damaged_chunk_is_written_anew_or_named(tmp_path):
     there.write(0, rows)
     assert np.array_equal(there.group("unconstrained_posterior", [0], n)["q"][0], rows.draws)
     chunk.write_bytes(b"damaged")
-    with pytest.raises(CheckpointError, match=r"unconstrained_posterior/q, chain 0, cannot be read: .*recover=True"):
+    with pytest.raises(CheckpointError, match=r"unconstrained_posterior/q.*chain 0.* cannot be read.*recover=True"):
         there.write(0, rows._replace(first=tune + n, draws=rows.draws[:1], stats=rows.stats[:1]))
     there.discard(0)
     assert not chunk.exists()

@@ -46,7 +46,7 @@ def test_a_dense_metric_of_a_million_coordinates_is_refused_at_once():
 
 def numbers(text):
     """Bytes needed and available, of the message."""
-    needed, there = re.search(r"about ([\d,]+) bytes .* ([\d,]+) are available", text).groups()
+    needed, there = re.search(r"about ([\d,]+) bytes.*? ([\d,]+) (?:bytes )?are available", text).groups()
     return int(needed.replace(",", "")), int(there.replace(",", ""))
 
 
@@ -57,7 +57,7 @@ def test_draws_that_do_not_fit_are_refused(there, monkeypatch, backend):
     there(10**9)
     monkeypatch.setattr(many, "memory_there", lambda backend: 10**9)
     options = {**QUIET, "backend": backend, "tune": 10, "chains": 2}
-    with pytest.raises(MemoryError, match=r"bytes.* 1,000,000,000 are available .*store=FOLDER") as caught:
+    with pytest.raises(MemoryError, match=r"bytes.* 1,000,000,000 .*available.*store=") as caught:
         refhmc.sample(plain(100), refhmc.HMC(n_steps=2), draws=10**6, **options)
     needed, available = numbers(str(caught.value))
     assert available == 10**9
@@ -99,7 +99,7 @@ def test_groups_that_are_generated_count(there):
     """Of eight schools: 16 numbers a draw, and 18 a draw of one chain for the prior and what it predicts."""
     there(150 * 10**6)
     model, options = refhmc.models.EightSchools(), {"chains": 4, "draws": 100_000, "tune": 0, "progressbar": False}
-    with pytest.raises(MemoryError, match="Take generate=False") as caught:
+    with pytest.raises(MemoryError, match="generate=False") as caught:
         refhmc.sample(model, refhmc.NUTS(), **options)
     draws = room.room_for(model, refhmc.NUTS(), 100_000, 0, 4, workers=2).draws
     groups = 8 * 100_000 * (4 * 16 + 18)

