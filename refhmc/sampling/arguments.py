@@ -24,8 +24,10 @@ def check_arguments(
 ) -> None:
     """Raise TypeError or ValueError, with name and value, for an invalid argument."""
     if not isinstance(model, Model):
-        raise TypeError("model must be a refhmc.Model or an instance of a class in refhmc.models; got "
-            f"{model.__name__ if isinstance(model, type) else type(model).__name__}.")
+        raise TypeError(
+            "model must be a refhmc.Model or an instance of a class in refhmc.models; got "
+            f"{model.__name__ if isinstance(model, type) else type(model).__name__}."
+        )
     for each in blocks_of(kernel).values():
         check_kernel(each, "kernel")
     for name, value, least in (("draws", draws, 0), ("tune", tune, 0), ("chains", chains, 1), ("cores", cores, 1)):
@@ -54,8 +56,8 @@ def check_kinds(progressbar: Any, executor: Any, checkpoint: Any, store: Any, **
         flag("progressbar", progressbar)
     if executor is not None and not (is_executor(executor) or callable(executor)):
         raise TypeError(
-            f"executor must have a method submit or apply_async, or be a function that returns such an object; got {executor!r}. "
-            "Use for example concurrent.futures.ProcessPoolExecutor."
+            "executor must have a method submit or apply_async, or be a function that returns such an object; got "
+            f"{executor!r}. Use for example concurrent.futures.ProcessPoolExecutor."
         )
     for name, folder in {"checkpoint": checkpoint, "store": store}.items():
         if folder is not None and not isinstance(folder, str | os.PathLike):
@@ -63,17 +65,22 @@ def check_kinds(progressbar: Any, executor: Any, checkpoint: Any, store: Any, **
         if folder is not None and not os.fspath(folder):
             raise ValueError(f"{name} must be the path of a folder; got {folder!r}. Use '.' for the current folder.")
     if checkpoint is not None and store is not None:
-        raise ValueError("checkpoint and store cannot be used together; got both. Use store alone, which is also a checkpoint.")
+        raise ValueError(
+            "checkpoint and store cannot be used together; got both. Use store alone, which is also a checkpoint."
+        )
 
 
 def check_init(init: Any, model: Model) -> None:
     """Raise ValueError for an unknown `init`, and for Pathfinder with discontinuous coordinates."""
     if not (isinstance(init, str) and init in INITS):
-        raise ValueError(f"init must be 'uniform' or 'pathfinder'; got {init!r}. Give positions and values as initvals.")
+        raise ValueError(
+            f"init must be 'uniform' or 'pathfinder'; got {init!r}. Give positions and values as initvals."
+        )
     if init == "pathfinder" and len(model.discontinuous):
         names = ", ".join(model.names[j] for j in model.discontinuous[:5])
         raise ValueError(
-            f"init='pathfinder' needs a model without discontinuous coordinates; got {model.name!r} with {names}. Give initvals."
+            f"init='pathfinder' needs a model without discontinuous coordinates; got {model.name!r} with {names}. Give "
+            "initvals."
         )
 
 

@@ -6,8 +6,8 @@
 4. :func:`put_warnings`: the warnings.
 
 A first Ctrl-C during these steps ends the review of the draws; any other step is repeated
-(:func:`refhmc.sampling.interruption.past_ctrl_c`). Any exception, whether raised by the model, ArviZ, a callback, a warning that
-is an error or a second Ctrl-C, carries the result so far (:func:`attached`).
+(:func:`refhmc.sampling.interruption.past_ctrl_c`). Any exception, whether raised by the model, ArviZ, a callback, a warning
+that is an error or a second Ctrl-C, carries the result so far (:func:`attached`).
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ def with_partial(error: Any, result: Result) -> BaseException:
             error.add_note("The draws so far are in this exception's attribute .partial, a refhmc.Result.")
         return error
     except Exception:
-        return with_partial(SamplingError(f"{type(error).__name__}: {error}. The draws so far are in .partial."), result)
+        return with_partial(
+            SamplingError(f"{type(error).__name__}: {error}. The draws so far are in .partial."), result
+        )
 
 
 def begun(model: Model, kernel: Any, entropy: int, draws: int, tune: int, preflight: bool) -> Result:
@@ -113,7 +115,9 @@ def begun(model: Model, kernel: Any, entropy: int, draws: int, tune: int, prefli
 
 def put_draws(result: Result, memory: Memory, runs: list[ChainRun], stopped_by: str, save_warmup: bool) -> None:
     """Put draws, statistics and counts into the result: all of them, or the largest rectangle if some chains are shorter."""
-    result.ragged.update({k: run.draws for k, run in enumerate(runs)})  # no copies, so that they exist even if memory is short
+    result.ragged.update(
+        {k: run.draws for k, run in enumerate(runs)}
+    )  # no copies, so that they exist even if memory is short
     lengths = np.array([len(run.draws) for run in runs])
     chosen, n = largest_rectangle(lengths)
     if save_warmup:
@@ -314,8 +318,8 @@ def review_cut_off(result: Result, jumps: str | None) -> list[Warning]:
     """Return the warnings of a review that Ctrl-C ended: those found before, and one that there may be more."""
     found = result.warnings
     found.append(
-        "Ctrl-C or SIGTERM after the last draw ended the review of the draws. All draws are in the result, but problems may have "
-        "gone unreported. Check divergences, R-hat and effective sample sizes yourself. "
+        "Ctrl-C or SIGTERM after the last draw ended the review of the draws. All draws are in the result, but problems may "
+        "have gone unreported. Check divergences, R-hat and effective sample sizes yourself. "
         f"{_see('review-interrupted')}"
     )
     raised: list[Warning] = [SamplingWarning(text) for text in found if text != jumps]
@@ -381,7 +385,9 @@ def what_to_do(result: Result, progress: Progress | None) -> str:
         advice += " Use save_warmup=True to keep the iterations of warm-up."
     else:
         n, whose = warmup["q"].shape[1], listed(attributes["chains"])
-        advice += f" The groups warmup_* hold the first {n} iterations of chains {whose}, which are not posterior draws."
+        advice += (
+            f" The groups warmup_* hold the first {n} iterations of chains {whose}, which are not posterior draws."
+        )
     if attributes.get("backend") == "numba":
         advice += " With checkpoint=FOLDER, the same call continues an interrupted run."
     return advice

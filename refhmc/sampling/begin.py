@@ -245,9 +245,9 @@ def open_checkpoint(
     not_compared = [*known.unknown, *(f"{k} ({CHANGES})" for k, v in checkpoint.run["parts"].items() if v == CHANGES)]
     if not_compared:
         text = (
-            f"The checkpoint cannot compare these parts of the model with a later run: {'; '.join(not_compared)}. If one of them "
-            "changes, the run continues with another model without notice. Make sure that they are the same when you resume. "
-            f"{_see('checkpoints')}"
+            f"The checkpoint cannot compare these parts of the model with a later run: {'; '.join(not_compared)}. If one of "
+            "them changes, the run continues with another model without notice. Make sure that they are the same when you "
+            f"resume. {_see('checkpoints')}"
         )
         try:
             warnings.warn(text, CheckpointWarning, stacklevel=4)

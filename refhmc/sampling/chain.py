@@ -498,7 +498,10 @@ class Chain:
         """
         for name, array, columns in (("draws", draws, self.model.dim), ("stats", stats, self.plan.n_stats)):
             if array.shape != (len(draws), columns) or array.dtype != float or not array.flags.c_contiguous:
-                raise ShapeError(f"{name} must be a contiguous float64 array of shape ({len(draws)}, {columns}); got {array.dtype} {array.shape}.")
+                raise ShapeError(
+                    f"{name} must be a contiguous float64 array of shape ({len(draws)}, {columns}); got {array.dtype} "
+                    f"{array.shape}."
+                )
         blocks, n = tuple(block.in_loop for block in self.blocks), len(self.blocks)
         randomness, run = (self.rng, np.zeros(0), np.zeros(1, np.int64)), control_record(control)
         if self.alone:
@@ -533,7 +536,8 @@ class Chain:
     def restore(self, saved: bytes) -> Chain:
         """Restore a saved state; :mod:`refhmc.sampling.saved_state` checks its values.
 
-        Raises CheckpointError, with the name of the field, unless its arrays have the shapes and types of this model and kernel.
+        Raises CheckpointError, with the name of the field, unless its arrays have the shapes and types of this model and
+        kernel.
         """
         own = self.arrays()
         try:
@@ -549,7 +553,7 @@ class Chain:
             if array.shape != there.shape or array.dtype != there.dtype:
                 found = f"{there.dtype.str} of shape {there.shape}"
                 expected = f"{array.dtype.str} of shape {array.shape}"
-                raise CheckpointError(f"The saved state's {name} must be {expected}; got {found}.")
+                raise CheckpointError(f"The saved field {name!r} of the state must be {expected}; got {found}.")
             array[...] = there
         if self.alone and not np.array_equal(arrays["state"][Q], arrays["position"], equal_nan=True):
             raise CheckpointError("The saved position must equal that of the saved state.")

@@ -224,7 +224,9 @@ class LiveChain:
         """Return the error that ends a chain; `tried` is a clause about the search for another start."""
         task, restarted = self.task, int(self.control[FAR_START])
         if restarted > 0:
-            tried = f", although the chain restarted after {restarted} iterations where Pathfinder found a far higher log density"
+            tried = (
+                f", although it restarted after {restarted} iterations where Pathfinder found a far higher log density"
+            )
         suggest = task.init == "uniform" and not len(task.model.discontinuous) and (restarted < 0 or not tried)
         text = far_start.error_text(symptom, self.done, tried, suggest)
         return WarmupError(f"Chain {task.chain} cannot be used. {text}", task.chain)
@@ -276,8 +278,8 @@ class LiveChain:
             return
         name = type(self.plan.blocks[0].dynamics.metric).__name__
         raise WarmupError(
-            f"In chain {self.task.chain}, {name} was not positive definite in {count} of {tune} transitions of warm-up, each of "
-            "which diverged. Use refhmc.metrics.SoftAbs(), which is positive definite everywhere, or start elsewhere.",
+            f"In chain {self.task.chain}, {name} was not positive definite in {count} of {tune} transitions of warm-up, each "
+            "of which diverged. Use refhmc.metrics.SoftAbs(), which is positive definite everywhere, or start elsewhere.",
             self.task.chain,
         )
 
@@ -289,9 +291,9 @@ class LiveChain:
             return
         step = float(self.control.view(float)[STEP_SIZE])
         raise WarmupError(
-            f"All {tune} transitions of the warm-up of chain {self.task.chain} diverged (final step size {step:.3g}), so all of "
-            "its draws would equal its start. Check that the gradient is correct, that the density is finite around the start, "
-            "and that the metric is positive definite there, as refhmc.metrics.SoftAbs() always is.",
+            f"All {tune} transitions of the warm-up of chain {self.task.chain} diverged (final step size {step:.3g}), so all "
+            "of its draws would equal its start. Check that the gradient is correct, that the density is finite around the "
+            "start, and that the metric is positive definite there, as refhmc.metrics.SoftAbs() always is.",
             self.task.chain,
         )
 

@@ -6,9 +6,9 @@ chain k after its last saved draw (``Chain.to_bytes``), the identity of run and 
 ``chain-k.from-i.rows``. That file holds draws and statistics from iteration i on (:mod:`refhmc.sampling.journal`): all that are
 kept, or those that are not yet in a store (:mod:`refhmc.sampling.store`).
 
-Each file holds a checksum of its content. Rows are appended, and are on disk before the state that counts them. ``run.json`` and
-states are written to temporary files and renamed. So a crash leaves the previous version. Files hold arrays and JSON, and are
-never unpickled.
+Each file holds a checksum of its content. Rows are appended, and are on disk before the state that counts them. ``run.json``
+and states are written to temporary files and renamed. So a crash leaves the previous version. Files hold arrays and JSON, and
+are never unpickled.
 
 An active run holds ``writer.lock`` (:mod:`refhmc.core.file_lock`), so that a second run on the same folder is rejected.
 """
@@ -91,12 +91,12 @@ def take(lock: FileLock) -> None:
     try:
         error = lock.acquire()
     except HeldError as holder:
-        text = f"{lock.path.parent} is in use by {holder}, which holds {lock.path.name}. Wait for that run, or use another folder."
+        text = f"{lock.path.parent} is in use by {holder}, which holds {lock.path.name}. Wait for it, or use another folder."
         raise CheckpointError(text) from None
     if error is not None:
         text = (
-            f"{lock.path} cannot be locked ({error}). Nothing prevents a second run from writing to this folder, which would damage "
-            f"both. Start only one run per folder, or use a folder on another file system. {_see('checkpoints')}"
+            f"{lock.path} cannot be locked ({error}). Nothing prevents a second run from writing to this folder, which would "
+            f"damage both. Start only one run per folder, or use a folder on another file system. {_see('checkpoints')}"
         )
         warnings.warn(text, CheckpointWarning, stacklevel=2)
 
@@ -121,7 +121,9 @@ class Checkpoint:
         Raises CheckpointError with the differences or the damaged file, and for the folder of a store.
         """
         if (self.folder / "zarr.json").exists() or (self.folder / STATES / "run.json").exists():
-            raise CheckpointError(f"checkpoint must not be a store; got {self.folder}. Pass it as store=, or use another folder.")
+            raise CheckpointError(
+                f"checkpoint must not be a store; got {self.folder}. Pass it as store=, or use another folder."
+            )
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             refuse_links(self.folder)
@@ -140,9 +142,7 @@ class Checkpoint:
         if there is None:
             chains = sorted(path.name for path in self.folder.glob("chain-*.npz"))
             if chains:
-                raise CheckpointError(
-                    f"{self.folder / 'run.json'} is missing, but {chains[0]} exists. {NOT_RECOVERED}"
-                )
+                raise CheckpointError(f"{self.folder / 'run.json'} is missing, but {chains[0]} exists. {NOT_RECOVERED}")
             self.run = {**self.run, "checksum": checksum_of_run(self.run)}
             path = self.folder / STARTS
             try:
@@ -163,8 +163,8 @@ class Checkpoint:
         if found:
             more = f"; and {len(found) - CLAUSES} more" if len(found) > CLAUSES else ""
             raise CheckpointError(
-                f"The checkpoint in {self.folder} belongs to another run ({'; '.join(list(found.values())[:CLAUSES])}{more}). Use "
-                "the same arguments, or another folder."
+                f"The checkpoint in {self.folder} belongs to another run ({'; '.join(list(found.values())[:CLAUSES])}{more}). "
+                "Use the same arguments, or another folder."
             )
         self._draws, self.run = self.run.get("draws"), there
 
@@ -286,9 +286,13 @@ def describe_run(model: Model, kernel_json: str, parts: Fingerprint, **settings:
 def other_run(here: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, str]:
     """Return a clause for each difference between two runs, by the name of the field."""
     single = [key for key in here if key not in ("packages", "parts", "recipe", *NOT_IN_IT)]
-    found = {k: f"{k}: this run has {here[k]!r}, the checkpoint {there.get(k)!r}" for k in single if here[k] != there.get(k)}
+    found = {
+        k: f"{k}: this run has {here[k]!r}, the checkpoint {there.get(k)!r}" for k in single if here[k] != there.get(k)
+    }
     one, other = here["packages"], there["packages"]
-    found |= {k: f"{k}: this run has {one[k]}, the checkpoint {other[k]}" for k in one if k in other and one[k] != other[k]}
+    found |= {
+        k: f"{k}: this run has {one[k]}, the checkpoint {other[k]}" for k in one if k in other and one[k] != other[k]
+    }
     if here["python"] != there["python"]:  # functions are compared as bytecode
         words = "functions cannot be compared between versions of Python, because bytecode differs"
         return {**found, "functions": words}

@@ -29,7 +29,10 @@ LEAST_JUMP = 0.05
 LEAST_JUMP_RELATIVE = 1e-6  # relative to the log density; single precision inside a model causes smaller jumps
 SEGMENTS = 24
 MOST_EVALUATIONS = 100  # of the model, in the search after a run
-SHARE_OF_RUN, LEAST_SECONDS = 0.05, 0.1  # time limit of the search: share of the run's time, and at least so many seconds
+SHARE_OF_RUN, LEAST_SECONDS = (
+    0.05,
+    0.1,
+)  # time limit of the search: share of the run's time, and at least so many seconds
 ENOUGH_HALVINGS = (
     10  # a difference that remains after these is a jump: for a smooth function it becomes 8^10 times smaller
 )

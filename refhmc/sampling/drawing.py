@@ -136,15 +136,17 @@ class Drawing:
 
 
 WHAT_NEXT = (
-    f"A call in a thread cannot be stopped from outside, so the run waits until {GRACE:g} s after the stop and then returns the "
-    f"draws without this thread. Check why the model does not return there. {_see('review-interrupted')}"
+    f"A call in a thread cannot be stopped from outside, so the run waits until {GRACE:g} s after the stop and then returns "
+    f"the draws without this thread. Check why the model does not return there. {_see('review-interrupted')}"
 )
 
 
 def hanging(chain: int, position: np.ndarray | None, seconds: float) -> str:
     """Return the sentence about a chain that does not return, with its position."""
     where = "" if position is None else f" at q = {np.array2string(position, precision=6, threshold=8)}"
-    return f"Chain {chain} did not return from a call of the model{where} within {seconds:g} s after it was asked to stop."
+    return (
+        f"Chain {chain} did not return from a call of the model{where} within {seconds:g} s after it was asked to stop."
+    )
 
 
 def discard_if_damaged(task: ChainTask, plan: Plan, checkpoint: Checkpoint, store: Store | None) -> None:
@@ -158,8 +160,8 @@ def discard_if_damaged(task: ChainTask, plan: Plan, checkpoint: Checkpoint, stor
             store.check(task.chain, keeper.stored, whole=True)
     except CheckpointError as error:
         text = (
-            f"Chain {task.chain} is drawn again from its start, because its files cannot be used: {error} The new draws equal the "
-            f"lost ones if the model is unchanged. Check the disk if this happens again. {_see('checkpoints')}"
+            f"Chain {task.chain} is drawn again from its start, because its files cannot be used: {error} The new draws equal "
+            f"the lost ones if the model is unchanged. Check the disk if this happens again. {_see('checkpoints')}"
         )
         warnings.warn(text, CheckpointWarning, stacklevel=5)
         if store is not None:  # before the state: without it, nothing would mark the chunks as damaged

@@ -432,9 +432,7 @@ class RunByExecutor:
                 sent.late = True
                 self.models_under_way -= sent.with_model
                 sent.with_model = False
-                text = (
-                    f"no answer within {now - sent.since:.0f} s for {sent.seconds:.3g} s of sampling"
-                )
+                text = f"no answer within {now - sent.since:.0f} s for {sent.seconds:.3g} s of sampling"
                 self.lose(sent.chain, sent.tries, TimeoutError(text))
         self.earliest_back = np.inf
 
@@ -486,8 +484,8 @@ def died(task: ChainTask, drawing: Drawing, error: BaseException) -> Exception:
     """Return the error of a chain whose segment was lost: it cannot be pickled, or its worker died."""
     if "pickl" in f"{type(error).__name__} {error}":
         unsent = SamplingError(
-            f"Model {task.model.name!r} cannot be sent to the executor's workers ({error}). Define it in a module that the workers "
-            "can import, or sample without executor."
+            f"Model {task.model.name!r} cannot be sent to the executor's workers ({error}). Define it in a module that the "
+            "workers can import, or sample without executor."
         )
         unsent.__cause__ = error
         return unsent

@@ -36,7 +36,9 @@ def given_starts(model: Model, initvals: Any, chains: int) -> np.ndarray | None:
     try:
         starts = np.array(initvals, dtype=float)
     except (TypeError, ValueError) as error:
-        raise ShapeError(f"initvals must be numbers of shape ({model.dim},) or ({chains}, {model.dim}): {error}.") from error
+        raise ShapeError(
+            f"initvals must be numbers of shape ({model.dim},) or ({chains}, {model.dim}): {error}."
+        ) from error
     if starts.ndim == 0 and model.dim == 1:
         starts = starts.reshape(1)
     if starts.shape == (model.dim,):
@@ -63,7 +65,9 @@ def check_start(model: Model, q: np.ndarray, chain: int) -> None:
     value, gradient = model.core.value_and_gradient(q)
     gradient[model.discontinuous] = 0.0
     if value == np.inf:
-        raise ModelError(f"The log density at the start {_short(q)} of chain {chain} must be finite; got +inf. The density is improper.")
+        raise ModelError(
+            f"The log density at the start {_short(q)} of chain {chain} must be finite; got +inf. The density is improper."
+        )
     if not np.isfinite(value):
         words = model.core.words_at(q)
         if value == -np.inf and not words:

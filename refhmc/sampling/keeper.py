@@ -1,8 +1,8 @@
 """Storage of one chain's rows: in memory, in a checkpoint's folder, in a store.
 
-Without a store, rows are in the result's own arrays (:mod:`refhmc.sampling.memory`) and in the checkpoint, if there is one. With
-a store, memory holds the rows of one chunk. Full chunks go to the store, and the checkpoint's rows start again. If the disk
-cannot be written, the rows stay in memory, which grows, and writing is tried again later.
+Without a store, rows are in the result's own arrays (:mod:`refhmc.sampling.memory`) and in the checkpoint, if there is one.
+With a store, memory holds the rows of one chunk. Full chunks go to the store, and the checkpoint's rows start again. If the
+disk cannot be written, the rows stay in memory, which grows, and writing is tried again later.
 """
 
 from __future__ import annotations

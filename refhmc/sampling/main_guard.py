@@ -20,7 +20,8 @@ def without_guard(executor: Any) -> str:
     if path is None or is_package or not imports_main(executor) or is_guarded(path):
         return ""
     return (
-        f"The worker processes ended at their start, because each of them runs {path} again up to the call that creates workers. "
+        f"The worker processes ended at their start, because each of them runs {path} again up to the call that creates "
+        "workers. "
         'Put `if __name__ == "__main__":` before the code that creates the executor and calls refhmc, and indent that code.'
     )
 

@@ -256,7 +256,9 @@ def check_text(model: Model, text: Any, plan: Any, q: Any, values: bool) -> str 
     given = copied(q)
     found = dict(zip(("log density", "gradient"), text.value_and_gradient(given), strict=True))
     if not np.array_equal(to_host(given), at):
-        raise ModelError(f"The array implementation of model {model.name!r} must not change its argument q in place. Work on a copy.")
+        raise ModelError(
+            f"The array implementation of model {model.name!r} must not change its argument q in place. Work on a copy."
+        )
     if not values:
         return None
     wanted = dict(zip(("log density", "gradient"), compiled.value_and_gradient(at), strict=True))
@@ -269,7 +271,9 @@ def check_text(model: Model, text: Any, plan: Any, q: Any, values: bool) -> str 
     for what, theirs in found.items():
         value, right = to_host(theirs), wanted[what]
         if value.shape != right.shape:
-            raise ShapeError(f"The {what} of the array implementation must have shape {right.shape}; got {value.shape}.")
+            raise ShapeError(
+                f"The {what} of the array implementation must have shape {right.shape}; got {value.shape}."
+            )
         axes = tuple(range(1, right.ndim))
         distance, size = np.max(np.abs(value - right), axis=axes), np.max(np.abs(right), axis=axes)
         for k in np.flatnonzero(~(distance <= CLOSE * (1 + size))):
@@ -282,15 +286,15 @@ def check_text(model: Model, text: Any, plan: Any, q: Any, values: bool) -> str 
         if kind != str(q.dtype) or (rounded_to_single(value) and not rounded_to_single(wanted[what])):
             return (
                 f"The {what} of the array implementation of {model.name!r} has single precision or another dtype than its "
-                f"positions (got {kind} for q of {q.dtype}). Its rounding adds to the energy error, which lowers acceptance if it "
-                f"is large. Compute in the dtype of q. {_see('precision')}"
+                f"positions (got {kind} for q of {q.dtype}). Its rounding adds to the energy error, which lowers acceptance if "
+                f"it is large. Compute in the dtype of q. {_see('precision')}"
             )
     L, right = to_host(found["log density"]), wanted["log density"]
     distance, change = np.abs(L - L[0] - (right - right[0])), np.abs(right - right[0])
     for k in np.flatnonzero(~(distance <= CLOSE * (1 + change) + ROUNDING * np.abs(right))):
         raise GradientError(
-            f"The log density of the array implementation of model {model.name!r} must equal that of the model; between two starts "
-            f"it changes by {L[k] - L[0]:.9g} instead of {right[k] - right[0]:.9g}, at "
+            f"The log density of the array implementation of model {model.name!r} must equal that of the model; between two "
+            f"starts it changes by {L[k] - L[0]:.9g} instead of {right[k] - right[0]:.9g}, at "
             f"{np.array2string(at[k], precision=6, threshold=8)}."
         )
     return None
@@ -325,14 +329,14 @@ def check_memory_of_many(
     if there is not None and on_host > there:
         what = "a smaller max_treedepth, fewer" if at_a_time > of_draws and backend == "arrays" else "fewer draws or"
         raise MemoryError(
-            f"This run needs about {on_host:,} bytes of memory ({of_draws:,} for draws), but only {there:,} are available to this "
-            f"process. Use {what} chains, or backend='numba' with store=FOLDER, which keeps draws on disk."
+            f"This run needs about {on_host:,} bytes of memory ({of_draws:,} for draws), but only {there:,} are available to "
+            f"this process. Use {what} chains, or backend='numba' with store=FOLDER, which keeps draws on disk."
         )
     there = memory_there(backend)
     if backend != "arrays" and there is not None and at_a_time > there:
         raise MemoryError(
-            f"This run needs about {at_a_time:,} bytes on the device for {chains} chains, but only {there:,} are available. Use "
-            "fewer chains or a smaller max_treedepth."
+            f"This run needs about {at_a_time:,} bytes on the device for {chains} chains, but only {there:,} are available. "
+            "Use fewer chains or a smaller max_treedepth."
         )
 
 
@@ -352,8 +356,8 @@ def starts_of(
         check_start(model, given[k], k)
         check_metrics(model, plan, given[k], k)
         raise GradientError(
-            f"Chain {k}: the array implementation of model {model.name!r} must be finite at the start, where the model's functions "
-            "are finite."
+            f"Chain {k}: the array implementation of model {model.name!r} must be finite at the start, where the model's "
+            "functions are finite."
         )
     return q
 
@@ -375,8 +379,8 @@ def failure_of_many(model: Model, run: Run, error: Exception) -> SamplingError:
     where = "" if position is None else f" (last position q = {np.array2string(position, threshold=8)})"
     words = str(error).rstrip(".")
     return SamplingError(
-        f"The chains stopped after {done.min()} to {done.max()} iterations: {type(error).__name__}: {words}{where}. The draws so "
-        "far are in this exception's .partial."
+        f"The chains stopped after {done.min()} to {done.max()} iterations: {type(error).__name__}: {words}{where}. The draws "
+        "so far are in this exception's .partial."
     )
 
 

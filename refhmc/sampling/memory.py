@@ -1,8 +1,8 @@
 """Draws and statistics of a run without a store: the chains fill the result's own arrays.
 
-The core writes a chain's positions directly into these arrays. It writes statistics as rows of float64, with N_STATS columns per
-block of the kernel, into a window of one mebibyte. Full windows are converted to typed columns and reused. So a draw takes no
-more memory than in the result, and nothing is copied at the end.
+The core writes a chain's positions directly into these arrays. It writes statistics as rows of float64, with N_STATS columns
+per block of the kernel, into a window of one mebibyte. Full windows are converted to typed columns and reused. So a draw takes
+no more memory than in the result, and nothing is copied at the end.
 """
 
 from __future__ import annotations

@@ -24,7 +24,9 @@ def migrate(folder: pathlib.Path, run: dict[str, Any]) -> dict[str, Any]:
     After a crash, the migration can be repeated. Raises CheckpointError if a file is damaged; then nothing is changed.
     """
     if run.get("checksum") != checksum_of_run(run):
-        raise CheckpointError(f"{folder / 'run.json'} is damaged: its content does not match its checksum. Restore a copy of it.")
+        raise CheckpointError(
+            f"{folder / 'run.json'} is damaged: its content does not match its checksum. Restore a copy of it."
+        )
     new = {**run, "format": 3}
     new["checksum"] = checksum_of_run(new)
     first = 0 if run["save_warmup"] else run["tune"]
@@ -37,7 +39,9 @@ def migrate(folder: pathlib.Path, run: dict[str, Any]) -> dict[str, Any]:
             arrays = read_arrays(path)
             checksum = str(arrays.pop("checksum"))
         except Exception as error:
-            raise CheckpointError(f"{path} cannot be read: {type(error).__name__}: {error}. Restore a copy of it.") from error
+            raise CheckpointError(
+                f"{path} cannot be read: {type(error).__name__}: {error}. Restore a copy of it."
+            ) from error
         if checksum != checksum_of_arrays(arrays):
             raise CheckpointError(f"{path} is damaged: its content does not match its checksum. Restore a copy of it.")
         if "draws" in arrays:  # else it was migrated before

@@ -1,7 +1,7 @@
 """Starts given by name in constrained values: the position q at which ``constrain`` returns them.
 
-A model created by :class:`refhmc.Parameters` has the inverse. Any other model only has the map from q to its variables x. Then q
-is found by the iteration of Levenberg and Marquardt for
+A model created by :class:`refhmc.Parameters` has the inverse. Any other model only has the map from q to its variables x. Then
+q is found by the iteration of Levenberg and Marquardt for
 
     min_q sum_k ((x_k(q) - v_k) / s_k)^2,    s_k = |v_k|, or 1 if v_k is 0
 
@@ -51,13 +51,15 @@ def position_of(model: Model, values: Mapping) -> np.ndarray:
     there = model.constrain(np.zeros(model.dim))
     unknown = [name for name in values if name not in there]
     if unknown:
-        raise ShapeError(f"initvals must name variables of model {model.name!r}; got {unknown[0]!r}. It has {', '.join(there)}.")
+        raise ShapeError(
+            f"initvals must name variables of model {model.name!r}; got {unknown[0]!r}. It has {', '.join(there)}."
+        )
     wanted = {name: _numbers(name, value, np.shape(there[name])) for name, value in values.items()}
     whole = [name for name in wanted if np.asarray(there[name]).dtype.kind in "iub"]
     if whole:
         raise InitError(
-            f"initvals must name continuous variables; got the integer {whole[0]} of model {model.name!r}. Give the unconstrained "
-            "position, (d,) or (chains, d)."
+            f"initvals must name continuous variables; got the integer {whole[0]} of model {model.name!r}. Give the "
+            "unconstrained position, (d,) or (chains, d)."
         )
     v = np.concatenate([wanted[name].ravel() for name in wanted]) if wanted else np.zeros(0)
     scale = np.where(v == 0, 1.0, abs(v))
@@ -75,8 +77,8 @@ def position_of(model: Model, values: Mapping) -> np.ndarray:
         first = int(np.argmax(np.nan_to_num(missed, nan=np.inf)))
         owners = [name for name in wanted for _ in range(wanted[name].size)]
         raise InitError(
-            f"initvals: {owners[first]} = {v[first]:.6g} is outside the range of the variable, very near its end, or inconsistent "
-            "with the other values. Give a value inside, or the unconstrained position."
+            f"initvals: {owners[first]} = {v[first]:.6g} is outside the range of the variable, very near its end, or "
+            "inconsistent with the other values. Give a value inside, or the unconstrained position."
         )
     free = np.linalg.norm(J, axis=0) == 0
     if free.any() or np.linalg.matrix_rank(J) < model.dim:

@@ -1,9 +1,11 @@
-"""What a sampled model says of new inputs.
+"""Predictions of a sampled model at new inputs.
 
-Of each draw q the distribution of the observation at an input x is p(y | f(x; q)): f are the model's ``outputs``, p is its
-``likelihood`` (:mod:`refhmc.models.networks.likelihoods`). The posterior predictive distribution is the mean over draws,
+For each draw q, the observation at an input x has the distribution p(y | f(x; q)), where f are the model's ``outputs`` and p is
+its ``likelihood`` (:mod:`refhmc.models.networks.likelihoods`). The posterior predictive distribution is the mean over draws,
 
-    p(y | x, data) = E[p(y | f(x; q))]        drawn from by one y for each draw of q.
+    p(y | x, data) = E[p(y | f(x; q))],
+
+from which one y is drawn for each draw of q.
 """
 
 from __future__ import annotations
@@ -33,37 +35,87 @@ def predict(
     random_seed: Any = None,
     batch: int = 100,
 ) -> Any:
-    """``result`` with what each of its draws says of ``X`` (n, ...): the inputs in the shape that the model is made of.
+    """Predict at new inputs with each draw of a result.
 
-    result : what ``sample`` returned: a :class:`refhmc.Result`, an ArviZ ``InferenceData`` or ``DataTree``. The same kind comes
-        back, with groups added, or replaced; ``result`` itself is left alone.
-    thin : one in so many draws is used. batch : so many rows of X at a time.
-    observations : draw a y for each, too, from the stream of ``random_seed``; they do not depend on the batch.
+    For each draw q, the observation at an input x has the distribution p(y | f(x; q)), where f are the model's outputs and p is
+    its likelihood. The posterior predictive distribution is the mean of these distributions over draws.
 
-    Group ``predictions``: ``probability`` (chain, draw, observation, class), for a Bernoulli likelihood of 0 and of 1; or
-    ``mean`` (chain, draw, observation, output) and ``sd`` (chain, draw); or, without a likelihood, the ``outputs`` themselves.
-    Group ``posterior_predictive``: ``y`` (chain, draw, observation), beside a mean (chain, draw, observation, output).
+    The group ``predictions`` holds the parameters of p:
 
-    Memory beside the result's arrays, of float64: that of ``outputs`` for one draw on one batch.
+    - ``probability`` (chain, draw, observation, class) for a categorical or Bernoulli likelihood, in the latter case for 0 and
+    1;
+    - ``mean`` (chain, draw, observation, output) and ``sd`` (chain, draw) for a normal likelihood;
+    - ``outputs`` (chain, draw, observation, output) if the model has no likelihood.
 
-    Raises NotImplementedError where the model does not say its outputs, ShapeError for X or draws of another shape, ValueError
-    for inputs that are not finite, ModelError for outputs that are not (n, k).
+    The group ``posterior_predictive`` holds ``y`` (chain, draw, observation), or (chain, draw, observation, output) for a
+    normal likelihood. In addition to the new arrays of float64, this needs memory for the outputs of one draw on one batch.
+
+    Parameters
+    ----------
+    model : Model
+        The sampled model. It must define ``outputs``, and ``likelihood`` if `observations` is True.
+    result : Result, InferenceData or DataTree
+        What :func:`refhmc.sample` returned. It is not changed.
+    X : array_like of shape (n, ...)
+        New inputs, in the shape of the model's own inputs.
+    thin : int, default 1
+        Use every `thin`-th draw.
+    observations : bool, default False
+        Also draw one y per draw and input. The values do not depend on `batch`.
+    random_seed : int, sequence of int, SeedSequence or Generator, optional
+        Seed of the observations. By default it comes from the operating system.
+    batch : int, default 100
+        Number of rows of `X` in one call of ``outputs``.
+
+    Returns
+    -------
+    Result, InferenceData or DataTree
+        A copy of `result`, of the same type, with the groups added or replaced.
+
+    Raises
+    ------
+    NotImplementedError
+        If the model does not define ``outputs``, or no ``likelihood`` for `observations`.
+    ShapeError
+        If `X` or the draws have another shape than the model needs.
+    ValueError
+        If `X` is not finite or not real.
+    ModelError
+        If ``outputs`` does not return an array (n, k).
+
+    See Also
+    --------
+    generate : Posterior predictive draws at the observed inputs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import refhmc
+    >>> X = np.linspace(-1, 1, 20)[:, None]
+    >>> model = refhmc.models.LogisticRegression(X, (X[:, 0] > 0).astype(int))
+    >>> result = refhmc.sample(model, draws=50, tune=50, random_seed=1, progressbar=False, raw=True)
+    >>> refhmc.predict(model, result, [[0.5], [-0.5]]).groups["predictions"]["probability"].shape
+    (4, 50, 2, 2)
     """
     if not isinstance(model, Model):
-        raise TypeError(f"model must be a refhmc.Model, got {type(model).__name__}")
+        raise TypeError(f"model must be a refhmc.Model; got {type(model).__name__}.")
     wanting = "outputs" if model.outputs is None else "likelihood" if observations and model.likelihood is None else ""
     if wanting:
         raise NotImplementedError(
-            f"model {model.name!r} does not say what is predicted: give refhmc.Model(..., {wanting}=)"
+            f"Model {model.name!r} must define {wanting} for predictions. Use refhmc.Model(..., {wanting}=...)."
         )
     thin, batch = whole_number("thin", thin), whole_number("batch", batch)
     raw = isinstance(result, Result)
     try:
         positions = result.draws if raw else result["unconstrained_posterior"]["q"]
     except (KeyError, IndexError, TypeError) as error:
-        raise TypeError(f"result must be what sample returned, got {type(result).__name__}: no draws of q") from error
+        raise TypeError(
+            f"result must be returned by refhmc.sample; got {type(result).__name__} without draws of q."
+        ) from error
     if positions.ndim != 3 or positions.shape[2] != model.dim:
-        raise ShapeError(f"draws of {model.name!r}: expected (chain, draw, {model.dim}), got {positions.shape}")
+        raise ShapeError(
+            f"The draws of result must have shape (chain, draw, {model.dim}); got {positions.shape}. Give the sampled model."
+        )
     refuse_masked("X", X)
     X = as_data("X", X)
     refuse_complex("X", X)
@@ -88,9 +140,9 @@ def predict(
 
 
 def predicted(model: Model, draws: np.ndarray, X: np.ndarray, rng: Any, batch: int) -> dict[str, Group]:
-    """The groups, of draws (chain, draw, d)."""
+    """Return the groups for draws (chain, draw, d)."""
     if X.ndim == 0 or len(X) == 0:
-        raise ShapeError(f"X must have rows, got {X.shape}")
+        raise ShapeError(f"X must have at least one row; got shape {X.shape}.")
     if X.dtype.kind == "f" and not np.isfinite([X.min(initial=0), X.max(initial=0)]).all():
         finite("X", X)
     groups: dict[str, Group] = {"predictions": {}}
@@ -111,7 +163,7 @@ def predicted(model: Model, draws: np.ndarray, X: np.ndarray, rng: Any, batch: i
             rows = X[start : start + batch]
             f = np.asarray(outputs(q.copy(), rows), dtype=np.float64)
             if f.ndim != 2 or len(f) != len(rows):
-                raise ModelError(f"outputs of {model.name!r} must be ({len(rows)}, k), got {f.shape}")
+                raise ModelError(f"outputs of {model.name!r} must return shape ({len(rows)}, k); got {f.shape}.")
             parameters = {"outputs": f} if likelihood is None else likelihood.predicted(f)
             index = (chain, draw, slice(start, start + batch))
             for name, value in parameters.items():
@@ -122,7 +174,7 @@ def predicted(model: Model, draws: np.ndarray, X: np.ndarray, rng: Any, batch: i
 
 
 def observed(rng: np.random.Generator, parameters: dict) -> np.ndarray:
-    """A y for each row: N(mean, sd^2), or a class by its probabilities."""
+    """Draw one y for each row: N(mean, sd^2), or a class with the given probabilities."""
     if "mean" in parameters:
         return parameters["mean"] + parameters["sd"] * rng.standard_normal(parameters["mean"].shape)
     below = np.cumsum(parameters["probability"], axis=1)

@@ -1,13 +1,14 @@
-"""Before the first draw: each derivative that the kernel will read is held against what it is the derivative of.
+"""Check, before the first draw, of each derivative D that the kernel reads, against the function F that it belongs to.
 
-A tensor is held through a scalar, with a vector v and a symmetric matrix M drawn at random in units of the widths of
-:mod:`refhmc.numerics.line_integrals`, so that an error in any one entry shows:
+A tensor is checked through a scalar. A vector v and a symmetric matrix M are drawn at random, in units of the widths of
+:mod:`refhmc.numerics.line_integrals`, so that an error in any single entry shows:
 
     F = L                 D = gradient
-    F = v . gradient      D = hessian v               (the Fisher metric is an expectation: nothing to hold it against)
-    F = M : G             D = trace(q, M),            G the Hessian or the Fisher metric
+    F = v . gradient      D = hessian v               (the Fisher metric is an expectation and cannot be checked)
+    F = M : G             D = contraction(q, M),      G the Hessian or the Fisher metric
 
-What is called is what the compiled kernel calls: a ``hessian_contraction`` made from ``third_derivative`` shows the faults of that.
+The functions called are those of the compiled kernel: a ``hessian_contraction`` derived from ``third_derivative`` shows errors
+of that.
 """
 
 from __future__ import annotations
@@ -19,26 +20,26 @@ import numpy as np
 
 from refhmc.core.binding import FULL_TENSOR
 from refhmc.core.types import JUMPING
-from refhmc.errors import GradientError, MetricError, ModelError
+from refhmc.errors import GradientError, MetricError, ModelError, _see
 from refhmc.models.base import Model
 from refhmc.numerics.line_integrals import TOLERANCE, Claim, disagreement, widths_and_directions
 
 if TYPE_CHECKING:
     from refhmc.sampling.chain import Plan
 
-SEED = 20261121  # of the directions: the same on every run
-LOW_PRECISION = 2.0**-32  # noise of the log density relative to itself; that of double precision is far below
-NAMED = 50  # coordinates that are looked at one by one for where a derivative is wrong
+SEED = 20261121  # of the directions, the same in every run
+LOW_PRECISION = 2.0**-32  # relative noise of the log density; in double precision it is far smaller
+NAMED = 50  # coordinates tested one by one to locate an error
 ASYMMETRY = 1e-6
-CHANGES = 3  # discontinuous coordinates that are moved
+CHANGES = 3  # discontinuous coordinates tested
 
 
 def check_gradient(model: Model, q: np.ndarray) -> str | None:
-    """Raise GradientError, with place and numbers, unless the gradient is the derivative of the log density near ``q``, (d,).
+    """Raise GradientError unless the gradient is the derivative of the log density near `q`, (d,).
 
-    Discontinuous coordinates stay where they are. 13 + min(d, 16) gradients and seven log densities are evaluated, more where
-    L bends much within a width. Of a model that was split the first part is looked at, since all are made alike. Returns what
-    to warn of, if the density is of low precision.
+    Discontinuous coordinates do not change. This takes 13 + min(d, 16) gradients and seven log densities, more if L is strongly
+    curved within a width. For a split model, only the first part is checked, because all parts use the same functions. Returns
+    a warning if the density has low precision, else None.
     """
     if getattr(model, "made_alike", False):
         model = model.parts[0]  # type: ignore[attr-defined]
@@ -47,9 +48,9 @@ def check_gradient(model: Model, q: np.ndarray) -> str | None:
 
 
 def check_derivatives(plan: Plan, q: np.ndarray) -> None:
-    """The same of what the metric of a run's ``plan`` reads, and of the change of the log density that DHMC reads.
+    """Check the derivatives that the metrics of a run's `plan` read, and the change of the log density that DHMC reads.
 
-    Of each block, with the others at the start. About 14 evaluations of each. Raises GradientError, and
+    Each block is checked with the others at the start, in about 14 evaluations per function. Raises GradientError, and
     MetricError for a Hessian or Fisher metric that is not symmetric.
     """
     with np.errstate(all="ignore"):
@@ -62,9 +63,9 @@ def check_derivatives(plan: Plan, q: np.ndarray) -> None:
 
 
 class _Subject:
-    """A model at its start q: log density and gradient, each position evaluated once, and in which directions to look.
+    """Model at its start q, with cached log densities and gradients, and the directions to check.
 
-    ``pointers`` are those of the compiled core; without them, the model's own functions are called.
+    `pointers` are those of the compiled core; without them, the model's own functions are called.
     """
 
     def __init__(self, model: Model, q: np.ndarray, pointers: tuple | None = None) -> None:
@@ -82,7 +83,7 @@ class _Subject:
         return self.values[q.tobytes()]
 
     def gradient(self, q: np.ndarray) -> np.ndarray:
-        """Zero at discontinuous coordinates."""
+        """Return the gradient, with zeros for discontinuous coordinates."""
         if q.tobytes() not in self.gradients:
             self._know(q, _or_nan(lambda: self._at(q, slope=True), (None, np.nan)))
         return self.gradients[q.tobytes()]
@@ -97,16 +98,16 @@ class _Subject:
             self.gradients[q.tobytes()] = slope
 
     def _at(self, q: np.ndarray, value: bool = False, slope: bool = False) -> tuple:
-        """The log density and the gradient, each None where it is not asked for and does not come with the other."""
+        """Return log density and gradient, each None if it was neither requested nor computed with the other."""
         if self.pointers is not None:
             out = np.zeros(self.model.dim)
             return self.pointers[1](q.copy(), self.pointers[0], out), out
-        if self.model._functions["value_and_gradient"] is not None:  # which the core calls, not ``gradient``
+        if self.model._functions["value_and_gradient"] is not None:  # the core calls this instead of ``gradient``
             return self.model.core.value_and_gradient(q)
         return self.model.log_density(q) if value else None, self.model.gradient(q) if slope else None
 
     def hold(self, claim: Claim) -> float:
-        """Raise GradientError if the claim fails along one of the directions; the largest relative noise of F that was met."""
+        """Raise GradientError if the claim fails along a direction; return the largest relative noise of F."""
         noise = 0.0
         for u in self.directions:
             wrong, met = disagreement(claim, self.q, u)
@@ -118,10 +119,10 @@ class _Subject:
             ]
             named = f" (in {', '.join(self.model.names[j] for j in where[:5])})" if where else ""
             raise GradientError(
-                f"model {self.model.name!r}: the {claim.name} is not the derivative of the {claim.of} at q = "
-                f"{_short(self.q)}{named}: along {_short(wrong.direction)} the {claim.name} says "
-                f"{wrong.segment.integral:.10g}, differences of the {claim.of} {wrong.segment.change:.10g}. "
-                "(sample(..., preflight=False) skips this check.)"
+                f"The {claim.name} of model {self.model.name!r} must be the derivative of the {claim.of}; it is not at q = "
+                f"{_short(self.q)}{named}. Along {_short(wrong.direction)} the {claim.name} gives "
+                f"{wrong.segment.integral:.10g}, but differences of the {claim.of} give {wrong.segment.change:.10g}. Correct "
+                f"the {claim.name}, or use preflight=False to skip this check."
             )
         return noise
 
@@ -133,13 +134,13 @@ def _unit(dim: int, j: int) -> np.ndarray:
 
 
 def _filled(function: Callable, *arguments: Any, out: np.ndarray) -> np.ndarray:
-    """What a function of the core writes."""
+    """Return the array that a function of the core writes."""
     function(*arguments, out)
     return out
 
 
 def _or_nan(evaluate: Callable, nan: Any = np.nan) -> Any:
-    """What it gives, NaN where the user's function raises: these positions are ours, and may lie outside the support."""
+    """Return the value, or NaN if the user's function raises: the positions checked may lie outside the support."""
     try:
         return evaluate()
     except ModelError:
@@ -168,14 +169,14 @@ def _check_gradient(s: _Subject) -> str | None:
     else:
         what, digits = "log density", 7.0 if single else -np.log10(noise)
     return (
-        f"The {what} of {model.name!r} is good to {digits:.0f} digits only, as if computed in single precision (float32), and "
-        "was checked to no more than that. Its rounding is part of the energy error, and costs acceptance where it "
-        "is large. Compute in float64 (in JAX: jax.config.update('jax_enable_x64', True))."
+        f"The {what} of {model.name!r} is accurate to only {digits:.0f} digits, as if computed in single precision (float32), "
+        "and was checked to that accuracy. Its rounding adds to the energy error, which lowers acceptance if it is large. "
+        f"Compute in float64 (in JAX: jax.config.update('jax_enable_x64', True)). {_see('precision')}"
     )
 
 
 def rounded_to_single(values: Any) -> bool:
-    """Whether all are numbers of single precision, and not all of them short ones, as whole numbers and halves are."""
+    """Return whether all values are single-precision numbers, and not all of them short ones such as integers."""
     values = np.asarray(values, dtype=float)
     values = values[np.isfinite(values) & (values != 0)]
     if len(values) < 3 or np.any(values.astype(np.float32) != values):
@@ -185,7 +186,7 @@ def rounded_to_single(values: Any) -> bool:
 
 
 def _check_metric(s: _Subject, metric: Any) -> None:
-    """What a metric that depends on the position reads."""
+    """Check the derivatives that a position-dependent metric reads."""
     assert s.pointers is not None
     model, (data, _, matrix, hessian_contraction, _) = s.model, s.pointers
     diagonal = model.has_diagonals and getattr(metric, "reads_diagonals", False)
@@ -229,13 +230,13 @@ def _check_symmetric(s: _Subject, name: str, G: np.ndarray) -> None:
     if off.max(initial=0.0) > ASYMMETRY * np.abs(scaled).max(initial=0.0):
         i, j = np.unravel_index(int(np.argmax(off)), off.shape)
         raise MetricError(
-            f"model {s.model.name!r}: the {name} is not symmetric at q = {_short(s.q)}: [{i}, {j}] is {G[i, j]:.10g}, "
-            f"[{j}, {i}] is {G[j, i]:.10g}"
+            f"The {name} of model {s.model.name!r} must be symmetric; at q = {_short(s.q)} entry [{i}, {j}] is {G[i, j]:.10g} "
+            f"and [{j}, {i}] is {G[j, i]:.10g}."
         )
 
 
 def _check_change(s: _Subject) -> None:
-    """``log_density_change`` against two log densities."""
+    """Compare ``log_density_change`` with the difference of two log densities."""
     assert s.pointers is not None
     model, (data, _, _, _, change), here = s.model, s.pointers, s.log_density(s.q)
     for j in s.rng.permutation(model.discontinuous)[:CHANGES]:
@@ -243,14 +244,14 @@ def _check_change(s: _Subject) -> None:
             moved = s.q.copy()
             moved[j] += sign * s.rng.uniform(0.5, 1.0) * max(1.0, abs(moved[j]) / 8)
             there = s.log_density(moved)
-            said, truth = float(change(s.q.copy(), data, int(j), moved[j], here)), there - here
-            blur = (2.0**-22 if rounded_to_single([here, there, said]) else 2.0**-40) * (abs(here) + abs(there))
-            if np.isnan(truth) or said == truth or abs(said - truth) <= TOLERANCE * abs(truth) + blur:
+            found, truth = float(change(s.q.copy(), data, int(j), moved[j], here)), there - here
+            blur = (2.0**-22 if rounded_to_single([here, there, found]) else 2.0**-40) * (abs(here) + abs(there))
+            if np.isnan(truth) or found == truth or abs(found - truth) <= TOLERANCE * abs(truth) + blur:
                 continue
             raise GradientError(
-                f"model {model.name!r}: log_density_change is not the change of the log density at q = {_short(s.q)}: where "
-                f"{model.names[j]} becomes {moved[j]:.10g} it says {said:.10g}, the log densities {truth:.10g}. "
-                "(sample(..., preflight=False) skips this check.)"
+                f"log_density_change of model {model.name!r} must be the change of the log density; at q = {_short(s.q)}, with "
+                f"{model.names[j]} changed to {moved[j]:.10g}, it returns {found:.10g} instead of {truth:.10g}. Correct it, or "
+                "use preflight=False to skip this check."
             )
 
 

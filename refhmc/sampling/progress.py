@@ -1,6 +1,6 @@
-"""Progress of a run: live in a terminal or a notebook, a line every few seconds elsewhere, or a function of yours.
+"""Progress of a run: a live line in a terminal or a notebook, a line every few seconds elsewhere, or a callback.
 
-The chains never report; a watcher reads their counters, so that the draws cannot depend on it.
+The chains do not report anything. A watcher reads their counters, so that draws cannot depend on it.
 """
 
 from __future__ import annotations
@@ -15,90 +15,161 @@ import numpy as np
 
 from refhmc.sampling.time_left import QUIET, Looks, seconds_left, seconds_of_warmup
 
-LINE_EVERY = 5.0  # seconds between lines when the output is not a terminal
-MAX_BARS = 32
-SHOWN_AFTER, COUNT_EVERY = 1.0, 0.25  # seconds, of what is counted after sampling
-JUDGE_EVERY = 0.25  # seconds between two estimates of what is left: one takes a millisecond of the processor
+LINE_EVERY = 5.0  # seconds between lines if the output is not a terminal
+SHOWN_AFTER, COUNT_EVERY = 1.0, 0.25  # seconds, for steps after sampling
+JUDGE_EVERY = 0.25  # seconds between two estimates of the time left, each of which takes a millisecond
 
 
 class ProgressReport(NamedTuple):
-    """What a progress callback receives, several times a second and once at the end."""
+    """Progress of a run, as passed to a progress callback several times per second and once at the end.
 
-    draws_done: np.ndarray  # per chain, warm-up included
-    draws_total: int  # per chain, warm-up included
-    tune: int  # how many of them are warm-up
-    divergences: np.ndarray  # per chain, of the draws
-    warmup_divergences: np.ndarray  # per chain
-    gradients: np.ndarray  # per chain
-    gradients_a_draw: np.ndarray  # per chain, of its last iterations; NaN before the first
-    step_size: np.ndarray  # per chain, now; NaN where it is not known, or of several blocks
+    Parameters
+    ----------
+    draws_done : ndarray of int, shape (chains,)
+        Iterations of each chain so far, including warm-up.
+    draws_total : int
+        Iterations per chain, including warm-up.
+    tune : int
+        Iterations of warm-up per chain.
+    divergences : ndarray of int, shape (chains,)
+        Divergences after warm-up.
+    warmup_divergences : ndarray of int, shape (chains,)
+        Divergences in warm-up.
+    gradients : ndarray of int, shape (chains,)
+        Evaluations of the gradient.
+    gradients_a_draw : ndarray of shape (chains,)
+        Gradients per iteration in the last third of a chain's iterations; NaN before the first.
+    step_size : ndarray of shape (chains,)
+        Present step size; NaN if it is unknown or if the kernel has several blocks.
+    seconds : float
+        Time since the start of the run in seconds.
+    seconds_left : float or None
+        Estimate of the time left in seconds; None if it is unknown.
+    finished : bool
+        Whether this is the last report.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> reports = []
+    >>> result = refhmc.sample(
+    ...     refhmc.models.Funnel(2), draws=50, tune=50, random_seed=1, progressbar=reports.append, raw=True
+    ... )
+    >>> reports[-1].draws_done.tolist(), reports[-1].phase
+    ([100, 100, 100, 100], 'sampling')
+    """
+
+    draws_done: np.ndarray
+    draws_total: int
+    tune: int
+    divergences: np.ndarray
+    warmup_divergences: np.ndarray
+    gradients: np.ndarray
+    gradients_a_draw: np.ndarray
+    step_size: np.ndarray
     seconds: float
-    seconds_left: float | None  # None where it is not known (:mod:`refhmc.sampling.time_left`)
+    seconds_left: float | None
     finished: bool
 
     @property
     def phase(self) -> str:
-        """Of all chains, "warm-up" or "sampling"; or how many are still in warm-up."""
+        """Phase of the chains: "warm-up", "sampling", or a text with the number of chains in warm-up."""
         warming, chains = int((self.draws_done < self.tune).sum()), len(self.draws_done)
         if warming in (0, chains):
             return "warm-up" if warming else "sampling"
         return f"sampling, {warming} of {chains} chains in warm-up"
 
     def diverged(self, chains: Any = ...) -> str:
-        """Divergences of ``chains``, of the draws and of warm-up apart."""
+        """Describe the divergences of draws and of warm-up separately.
+
+        Parameters
+        ----------
+        chains : int, slice or array_like of int, optional
+            Chains to count. Defaults to all.
+
+        Returns
+        -------
+        str
+            A text such as "divergences: 3 in draws, 7 in warm-up".
+        """
         draws, warmup = int(self.divergences[chains].sum()), int(self.warmup_divergences[chains].sum())
         if (self.draws_done[chains] < self.tune).all():
             return f"divergences: {warmup} in warm-up"
         return told_apart(draws, warmup)
 
     def pace(self, chains: Any = ...) -> str:
-        """The present step size of ``chains``, or the range, and the gradients that a draw takes."""
+        """Describe the present step sizes and the gradients per draw.
+
+        Parameters
+        ----------
+        chains : int, slice or array_like of int, optional
+            Chains to describe. Defaults to all.
+
+        Returns
+        -------
+        str
+            A text such as "step size 0.5, 15 gradients per draw", without unknown parts.
+        """
         steps, gradients = (np.atleast_1d(each[chains]) for each in (self.step_size, self.gradients_a_draw))
         steps, gradients = (each[np.isfinite(each)] for each in (steps, gradients))
         low, high = (f"{each:.3g}" for each in (steps.min(initial=np.inf), steps.max(initial=0.0)))
         size = f"step size {low}" if low == high else f"step sizes {low} to {high}"
-        return joined(size * bool(len(steps)), f"{gradients.mean():.3g} gradients a draw" if len(gradients) else "")
+        return joined(size * bool(len(steps)), f"{gradients.mean():.3g} gradients per draw" if len(gradients) else "")
 
     def time(self) -> str:
-        """How long the run has taken and, where it is known, still takes."""
+        """Describe the time that the run takes.
+
+        Returns
+        -------
+        str
+            The estimated time left, such as "12 s left"; the time since the start if that is unknown or the run is finished.
+        """
         left = None if self.finished else self.seconds_left
-        return joined(duration(self.seconds), "" if left is None else f"about {duration(left)} left")
+        return f"{duration(self.seconds)} elapsed" if left is None else f"{duration(left)} left"
 
     def line(self) -> str:
-        """One line of text for all chains."""
-        done, total = int(self.draws_done.sum()), self.draws_total * len(self.draws_done)
-        share = 100 * done / total if total else 100
-        rate = self.gradients.sum() / self.seconds if self.seconds > 0 else 0.0
-        where = f"{self.phase}: {len(self.draws_done)} chains, {done}/{total} iterations ({share:.0f} %)"
-        return joined(where, self.diverged(), self.pace(), f"{rate:.3g} gradients/s", self.time())
+        """Describe the progress of all chains in one line.
+
+        Returns
+        -------
+        str
+            A text such as "Sampling 4 chains: 3,200/8,000 draws, 2 divergences, 12 s left". Draws include warm-up; divergences
+            do not, except while all chains are in warm-up.
+        """
+        done, total, chains = int(self.draws_done.sum()), self.draws_total * len(self.draws_done), len(self.draws_done)
+        warming = int((self.draws_done < self.tune).sum())
+        verb = "Sampled" if self.finished else "Warming up" if warming == chains else "Sampling"
+        diverged = int((self.warmup_divergences if warming == chains else self.divergences).sum())
+        progress = f"{verb} {count(chains, 'chain')}: {done:,}/{total:,} draws"
+        return joined(progress, count(diverged, "divergence"), self.time())
 
 
 def told_apart(divergences: int, warmup_divergences: int) -> str:
-    """Divergences of draws and of warm-up, which do not count against the draws."""
+    """Describe the divergences of draws and of warm-up separately."""
     return f"divergences: {divergences} in draws, {warmup_divergences} in warm-up"
 
 
 def count(n: int, noun: str) -> str:
-    """1 chain, 2 chains"""
+    """Return "1 chain" or "2 chains"."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def joined(*parts: str) -> str:
-    """Those there are, with commas"""
+    """Join the parts that are not empty by commas."""
     return ", ".join(filter(None, parts))
 
 
 def duration(seconds: float) -> str:
-    """8.2 s, 41 s, 12 min, 3.5 h"""
+    """Return a time as in "8.2 s", "41 s", "12 min" or "3.5 h"."""
     if seconds < 100:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 class Progress:
-    """What was seen of a run so far, and what can be said of it.
+    """History of a run, from which reports are made.
 
-    ``workers`` chains run at a time; ``quiet`` as in :func:`refhmc.sampling.time_left.seconds_left`.
+    `workers` chains run at a time; `quiet` is that of :func:`refhmc.sampling.time_left.seconds_left`.
     """
 
     def __init__(self, chains: int, tune: int, total: int, workers: int, quiet: int = QUIET) -> None:
@@ -109,12 +180,12 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """Since the run began"""
+        """Seconds since the run started."""
         return time.monotonic() - self.begin
 
     @property
     def seconds_seen(self) -> float:
-        """The same at the last report"""
+        """Seconds from the start of the run to the last report."""
         return float(self.looks.seconds[-1])
 
     def report(
@@ -127,7 +198,7 @@ class Progress:
         first: Any = 0,
         finished: bool = False,
     ) -> ProgressReport:
-        """The chains as they are now; ``first``: iterations that they had made before this run."""
+        """Return a report on the chains; `first` are their iterations from a checkpoint."""
         seconds, tune = self.seconds, self.tune
         self.looks.add(seconds, done, gradients, first)
         if finished or seconds >= self.judged + JUDGE_EVERY:
@@ -138,12 +209,12 @@ class Progress:
         return ProgressReport(*counts, self.of_a_draw, step_size, seconds, left, finished)
 
     def seconds_of_warmup(self) -> float | None:
-        """What the whole of warm-up takes at its present pace; None where it is not known."""
+        """Return the time of all of warm-up at its present pace; None if it is unknown."""
         return seconds_of_warmup(self.looks, self.tune, self.workers)
 
 
 class _Lines:
-    """A line now and then, for logs. A closed pipe ends the lines, not the run."""
+    """A line every few seconds, for logs. A closed pipe ends the lines, but not the run."""
 
     def __init__(self) -> None:
         self.last = time.monotonic()
@@ -167,51 +238,38 @@ class _Lines:
 
 
 class _Terminal:
-    """One live bar per chain, by rich, unless they are many; and one for all, with the time that is left."""
+    """A live line, by rich, with a bar."""
 
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-        from rich.table import Column
+        from rich.progress import BarColumn, Progress, TextColumn
 
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=10),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}", table_column=Column(no_wrap=False)),  # of 80 columns it takes two lines
-            console=Console(stderr=True),
-        )
-        self.tasks: list = []
-        self.counts: dict = {}
+        columns = TextColumn("{task.description}", markup=False), BarColumn(bar_width=10)
+        self.progress = Progress(*columns, console=Console(stderr=True))
+        self.tasks: dict[str, Any] = {}
         self.progress.start()
 
     def message(self, text: str) -> None:
         self.progress.console.print(text, markup=False, highlight=False)
 
     def report(self, report: ProgressReport) -> None:
-        chains = len(report.draws_done)
-        rows = [(f"chain {k}", k) for k in range(chains if chains <= MAX_BARS else 0)]
-        if not self.tasks:
-            self.tasks = [self.progress.add_task(name, total=report.draws_total, note="") for name, _ in rows]
-            self.tasks.append(self.progress.add_task("all", total=report.draws_total * chains, note=""))
-        for task, (_, k) in zip(self.tasks, rows, strict=False):
-            phase = "warm-up" if report.draws_done[k] < report.tune else "sampling"
-            note = joined(phase, report.diverged(k), report.pace(k))
-            self.progress.update(task, completed=int(report.draws_done[k]), note=note)
-        note = report.time() if rows else joined(report.phase, report.diverged(), report.pace(), report.time())
-        self.progress.update(self.tasks[-1], completed=int(report.draws_done.sum()), note=note)
+        total = report.draws_total * len(report.draws_done)
+        self._show("draws", report.line(), int(report.draws_done.sum()), total)
 
     def count(self, what: str, done: int, total: int) -> None:
-        if what not in self.counts:
-            self.counts[what] = self.progress.add_task(what, total=total, note="")
-        self.progress.update(self.counts[what], completed=done, total=total)
+        self._show(what, counted(what, done, total), done, total)
+
+    def _show(self, name: str, text: str, done: int, total: int) -> None:
+        if name not in self.tasks:
+            self.tasks[name] = self.progress.add_task(text, total=total)
+        self.progress.update(self.tasks[name], description=text, completed=done, total=total)
 
     def close(self) -> None:
         self.progress.stop()
 
 
 class _Notebook:
-    """One line of plain text, updated in place: it needs no widgets and survives the notebook's export."""
+    """A line of plain text, updated in place; it needs no widgets and is part of an exported notebook."""
 
     def __init__(self) -> None:
         from IPython.display import display
@@ -254,7 +312,7 @@ class _Callback(_Silent):
 
 
 class Counter:
-    """What is made after sampling, group by group: shown where it takes more than a second, and then several times a second."""
+    """Progress of the groups generated after sampling, shown if this takes more than a second."""
 
     def __init__(self, progressbar: Any) -> None:
         self.progressbar = progressbar
@@ -262,7 +320,7 @@ class Counter:
         self.next = time.monotonic() + SHOWN_AFTER
 
     def part(self, what: str, done: int, parts: int) -> Callable[[int, int], None]:
-        """To be called with how much there is of the part of the number ``done``, all parts being of one size."""
+        """Return a callback (n, size) for part number `done` of `parts` equal parts."""
         return lambda n, size: self.count(what, done * size + n, parts * size)
 
     def count(self, what: str, done: int, total: int) -> None:
@@ -281,19 +339,19 @@ class Counter:
 
 
 def counted(what: str, done: int, total: int) -> str:
-    """log_likelihood: 1200/4000 draws (30 %)"""
-    return f"{what}: {done}/{total} draws ({100 * done / total:.0f} %)"
+    """Return a line such as "Generating log_likelihood: 1,200/4,000 draws"."""
+    return f"Generating {what}: {done:,}/{total:,} draws"
 
 
 def in_notebook() -> bool:
-    """Whether a Jupyter kernel runs this process."""
+    """Return whether a Jupyter kernel runs this process."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return shell is not None and type(shell).__name__ == "ZMQInteractiveShell"
 
 
 def make_display(progressbar: bool | Callable[[ProgressReport], None]) -> Any:
-    """The display for ``sample``'s ``progressbar``: False, True, or a function of a :class:`ProgressReport`."""
+    """Return the display for ``progressbar``: False, True, or a function of a :class:`ProgressReport`."""
     if callable(progressbar):
         return _Callback(progressbar)
     if not progressbar:

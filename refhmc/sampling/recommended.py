@@ -1,4 +1,4 @@
-"""The kernel that ``sample`` takes where it is given none, or a word."""
+"""The kernel of ``sample`` if its argument is None or a name."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from refhmc.metrics import METRICS
 
 
 def kernel_for(model: Any, kernel: Any) -> Any:
-    """``kernel``, or that which its name, "nuts", or for None the model says. Raises ValueError for another word."""
+    """Return `kernel`, the kernel of that name, or for None the model's; raises ValueError for an unknown name."""
     if isinstance(kernel, str):
         kernel = named(kernel, "kernel", KERNELS)
     return recommended_kernel(model) if kernel is None else kernel
 
 
 def recommended_kernel(model: Any) -> Any:
-    """That of ``model.recommended``; else ``DHMC()`` where coordinates jump, and ``NUTS()``."""
+    """Return the kernel of ``model.recommended``, else ``DHMC()`` for discontinuous coordinates, else ``NUTS()``."""
     advice = getattr(model, "recommended", None)
     if advice is not None and advice.kernel:
         metric: dict[str, Any] = {"metric": advice.metric} if advice.metric else {}

@@ -1,4 +1,4 @@
-"""The result of a run: plain arrays by group and name, and the ArviZ object made of them."""
+"""The result of a run: plain arrays by group and name, and their conversion to ArviZ."""
 
 from __future__ import annotations
 
@@ -20,24 +20,57 @@ Group = dict[str, np.ndarray]
 DATA = ("observed_data", "constant_data")
 
 
-@dataclass(frozen=True, repr=False, eq=False)  # arrays have no one truth value: a result is equal to itself alone
+@dataclass(frozen=True, repr=False, eq=False)  # arrays have no single truth value: a result only equals itself
 class Result:
-    """What ``sample(..., raw=True)`` returns.
+    """Result of a run as NumPy arrays, as returned by ``sample(..., raw=True)``.
 
-    ``groups[group][name]`` is an array (chain, draw, ...): groups ``posterior`` (constrained values), ``sample_stats``
-    (:mod:`refhmc.core.sample_stats`), ``unconstrained_posterior`` (the position ``q``), and with ``save_warmup=True`` the
-    same three with the prefix ``warmup_``. ``posterior`` is empty where ``constrain`` raised: ``model.constrain(result.draws)``
-    can be tried again. Those of the model's ``generated`` (:class:`refhmc.GeneratedQuantities`) are beside them, ``observed_data`` and
-    ``constant_data`` without chains and draws, ``prior`` and ``prior_predictive`` with one chain. :func:`refhmc.predict` adds
-    ``predictions`` and ``posterior_predictive``. ``attributes`` holds how the run was made, ``warnings`` what deserves a look.
-    ``dims`` and ``coords``: names of the variables' axes and labels along them, as the model has them.
-    ``ragged`` has each chain's own draws (n_k, d) when the run ended early and the chains are of different lengths;
-    the groups then hold the largest rectangle that can be cut from them. ``adapted``: what each chain's warm-up has learned, an
-    :class:`refhmc.adaptation.adapted.Adapted` (of several blocks a dictionary of these, by block); in ArviZ's object the group
-    ``adaptation``.
+    Each of the `groups` is a dictionary of arrays (chain, draw, ...):
+
+    - ``posterior``: constrained values of the variables. It is empty if ``constrain`` raised an exception; you can then try
+      ``model.constrain(result.draws)``.
+    - ``sample_stats``: statistics of each transition, such as ``diverging``, ``energy`` and ``n_steps``.
+    - ``unconstrained_posterior``: the positions ``q``.
+    - with ``save_warmup=True``, the same three groups of warm-up with the prefix ``warmup_``.
+    - groups of the model's ``generated`` (:class:`refhmc.GeneratedQuantities`). Of these, ``observed_data`` and
+      ``constant_data`` have no chains and draws, and ``prior`` and ``prior_predictive`` have one chain.
+    - ``predictions`` and ``posterior_predictive``, which :func:`refhmc.predict` adds.
+
+    Parameters
+    ----------
+    groups : dict of str to dict
+        Arrays by group and name. With a ``store``, arrays are read from disk when they are accessed.
+    attributes : dict
+        Description of the run: versions, kernel, seed, counts of evaluations, and how it ended.
+    warnings : list of str, optional
+        Texts of the warnings about the draws.
+    ragged : dict of int to ndarray, optional
+        Draws (n_k, d) of each chain, if the run ended early with chains of different lengths. The groups then hold the largest
+        rectangle of chains and draws.
+    adapted : list, optional
+        What warm-up of each chain adapted: step size, metric and trajectory length; for a kernel with several blocks a
+        dictionary of these by block. In ArviZ objects this is the group ``adaptation``.
+    dims : dict of str to tuple of str, optional
+        Names of the variables' axes.
+    coords : dict of str to sequence, optional
+        Labels along these axes.
+
+    See Also
+    --------
+    sample : Draw from the distribution of a model.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> result = refhmc.sample(
+    ...     refhmc.models.Funnel(2), draws=100, tune=100, random_seed=1, progressbar=False, raw=True
+    ... )
+    >>> result.draws.shape, result.posterior["v"].shape, result.sample_stats["diverging"].shape
+    ((4, 100, 3), (4, 100), (4, 100))
+    >>> result.attributes["tuning_steps"], result.interrupted
+    (100, False)
     """
 
-    groups: dict[str, Any]  # of groups, and of those of a store (:class:`refhmc.sampling.store.StoredGroup`)
+    groups: dict[str, Any]  # or groups of a store (:class:`refhmc.sampling.store.StoredGroup`)
     attributes: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
     ragged: dict[int, np.ndarray] = field(default_factory=dict)
@@ -56,31 +89,42 @@ class Result:
 
     @property
     def posterior(self) -> Group:
+        """Constrained values by variable, arrays (chain, draw, ...)."""
         return self.groups["posterior"]
 
     @property
     def sample_stats(self) -> Group:
+        """Statistics by name, arrays (chain, draw)."""
         return self.groups["sample_stats"]
 
     @property
     def draws(self) -> np.ndarray:
-        """Unconstrained draws, (chain, draw, d)."""
+        """Unconstrained draws, an array (chain, draw, d)."""
         return self.groups["unconstrained_posterior"]["q"]
 
     @property
     def diverged(self) -> str:
-        """How many divergences there were in draws and in warm-up, in words."""
+        """Divergences in draws and in warm-up, as text."""
         names = "divergences_per_chain", "warmup_divergences_per_chain"
         return told_apart(*(sum(self.attributes[name]) for name in names))
 
     @property
     def interrupted(self) -> bool:
+        """Whether the run was stopped before its last draw, or its review was."""
         return bool(self.attributes["interrupted"])
 
     def to_arviz(self) -> Any:
-        """An ``InferenceData`` (ArviZ 0.x) or a ``DataTree`` (ArviZ 1.x), whichever is installed.
+        """Convert to the type of the installed ArviZ.
 
-        A ``DataTree``, too, where there is no ArviZ. Raises ImportError, saying what to install, without xarray.
+        Returns
+        -------
+        InferenceData or DataTree
+            An ``InferenceData`` with ArviZ 0.x, a ``DataTree`` with ArviZ 1.x or without ArviZ.
+
+        Raises
+        ------
+        ImportError
+            If xarray is not installed.
         """
         made = {name: self.as_dataset(name) for name, group in self.groups.items() if group}
         attributes = self.plain_attributes()
@@ -91,18 +135,43 @@ class Result:
         return as_arviz(made)
 
     def plain_attributes(self) -> dict[str, Any]:
-        """``attributes`` as files can hold them."""
+        """Return the attributes in a form that files can hold.
+
+        Returns
+        -------
+        dict of str to int, float or str
+            Other values are encoded as JSON, flags as 0 or 1. ``warnings`` and ``created_at`` are added.
+        """
         now = datetime.datetime.now(datetime.UTC).isoformat()
         return {**_plain(self.attributes), "warnings": json.dumps(self.warnings), "created_at": now}
 
     def as_dataset(self, name: str) -> Any:
-        """One group as an xarray ``Dataset``, its axes named."""
+        """Return one group as an xarray dataset with named axes.
+
+        Parameters
+        ----------
+        name : str
+            Name of the group.
+
+        Returns
+        -------
+        xarray.Dataset
+            The group's arrays.
+
+        Raises
+        ------
+        KeyError
+            If there is no such group.
+        """
         group = self.groups[name]
         if isinstance(group, StoredGroup):
             return group.as_dataset()
         if name in DATA:
             return dataset(group, self.dims, self.coords, leading=())
-        if name.removeprefix("warmup_") in ("sample_stats", "unconstrained_posterior"):  # no variables of the user's
+        if name.removeprefix("warmup_") in (
+            "sample_stats",
+            "unconstrained_posterior",
+        ):  # they hold no variables of the user
             return dataset(group)
         if name not in self.attributes.get("predicted", ()):
             return dataset(group, self.dims, self.coords)
@@ -112,13 +181,13 @@ class Result:
 
 
 def predicted_dataset(group: Group, dims: Dims, coords: Coords) -> Any:
-    """A group of ``refhmc.predict`` as an xarray ``Dataset``."""
+    """Return a group of ``refhmc.predict`` as an xarray ``Dataset``."""
     enough = {name: axes for name, axes in dims.items() if name in group and len(axes) >= group[name].ndim - 2}
     return dataset(group, {**PREDICTED, **enough}, coords)
 
 
 def summary_table(result: Result) -> Any:
-    """ArviZ's summary of the posterior, a pandas table, whichever version is installed."""
+    """Return ArviZ's summary of the posterior as a pandas table, for any version of ArviZ."""
     az = arviz_0()
     if az is not None:
         return az.summary(result.to_arviz(), group="posterior")
@@ -128,7 +197,7 @@ def summary_table(result: Result) -> Any:
 
 
 def _plain(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Values that netCDF can hold: numbers and strings; the rest as JSON, flags as 0 or 1."""
+    """Convert attributes for netCDF: numbers and strings unchanged, flags as 0 or 1, the rest as JSON."""
     plain: dict[str, Any] = {}
     for key, value in attributes.items():
         if isinstance(value, bool):

@@ -43,24 +43,36 @@ def resume(
     Parameters
     ----------
     path : path-like
-        The folder that was ``checkpoint`` or ``store`` of :func:`refhmc.sample`.
+        The folder that was passed as ``checkpoint`` or ``store`` to :func:`refhmc.sample`.
     model : Model, optional
         The run's model. It can be omitted for refhmc's own models if their arguments are numbers, strings and arrays of at
         most 100,000 numbers: ``run.json`` holds the constructor and its arguments. No code is read from the folder.
     kernel : kernel, optional
         The run's kernel. It can be omitted if the kernel, its metric and its integrator are refhmc's own.
     draws : int, optional
-        Draws per chain, counted from the beginning. Defaults to the number that was asked for.
+        Draws per chain, counted from the beginning. Defaults to the number that the run was started with.
     recover : bool, default False
-        Draw chains whose files are damaged or invalid again, from their starts and random streams, with a warning; they
-        become what they were. ``run.json``, which identifies the run, cannot be recovered.
+        Draw chains with damaged or invalid files again, with a warning. They use their own starts and random streams, so that
+        the draws are the same. ``run.json``, which identifies the run, cannot be recovered.
     force : bool, default False
         Continue although the code of the model or a version has changed. The attribute ``forced`` of the result names the
         changes. Kernel, warm-up, seed and number of chains must agree.
-    cores, progressbar, executor, max_seconds, raw, preflight, generate
+    cores : int, optional
+        Number of chains that run at a time. Defaults to the number of processors.
+    progressbar : bool or callable, default True
         As in :func:`refhmc.sample`.
-    warmup : Result, optional
-        The result that the run's warm-up began from, if there was one.
+    executor : object or callable, optional
+        Executor that runs the chains, as in :func:`refhmc.sample`.
+    max_seconds : float, optional
+        Time limit in seconds for this session.
+    raw : bool, default False
+        Return a :class:`refhmc.Result` instead of an ArviZ object.
+    preflight : bool, default True
+        Check the derivatives before sampling.
+    warmup : Result, InferenceData or DataTree, optional
+        The earlier result from which warm-up of the run started, if there was one.
+    generate : bool, str or sequence of str, optional
+        Groups to generate after sampling, as in :func:`refhmc.sample`.
 
     Returns
     -------
@@ -70,14 +82,31 @@ def resume(
     Raises
     ------
     CheckpointError
-        There is no run at ``path``; it is of another run (the differences are listed); a file is damaged, invalid, a link,
-        or of a later format. A folder from a stranger may be opened: see ``docs/reliability.md``.
+        If there is no run at `path`, if it belongs to another run (the differences are listed), or if a file is damaged,
+        invalid, a link, or of a later format.
+
+    See Also
+    --------
+    sample : Start a run with ``checkpoint`` or ``store``.
+
+    Notes
+    -----
+    It is safe to open a folder that you received from others: see ``docs/reliability.md``.
+
+    Examples
+    --------
+    >>> import refhmc, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> options = {"random_seed": 1, "progressbar": False, "raw": True}
+    >>> result = refhmc.sample(refhmc.models.Funnel(2), "hmc", draws=50, tune=50, checkpoint=folder, **options)
+    >>> refhmc.resume(folder, draws=80, progressbar=False, raw=True).draws.shape
+    (4, 80, 3)
     """
     folder, stored, run = saved_run(path)
     model = model if model is not None else own_model(run, folder)
     kernel = kernel if kernel is not None else own_kernel(run, folder)
-    if draws is None and run.get("draws") is None:  # of an older format
-        raise CheckpointError(f"{folder} does not say how many draws were asked for: give draws=")
+    if draws is None and run.get("draws") is None:  # an older format
+        raise CheckpointError(f"{folder} does not record the number of draws. Give draws=...")
     asked = begin_run(
         model,
         kernel,
@@ -106,7 +135,7 @@ def resume(
 
 
 def saved_run(path: Any) -> tuple[pathlib.Path, bool, dict[str, Any]]:
-    """The folder, whether it is a store, and what its ``run.json`` says."""
+    """Return the folder, whether it is a store, and the content of its ``run.json``."""
     folder = pathlib.Path(path)
     if folder.is_dir():
         refuse_links(folder)
@@ -115,34 +144,38 @@ def saved_run(path: Any) -> tuple[pathlib.Path, bool, dict[str, Any]]:
     if run is None:
         for place in (folder / STATES, folder):
             if any(place.glob("chain-*.npz")):
-                raise CheckpointError(f"{place / 'run.json'} is missing, though chains are there. {NOT_RECOVERED}")
-        raise CheckpointError(f"{folder} has neither run.json nor {STATES}/run.json: no run was saved there")
+                raise CheckpointError(f"{place / 'run.json'} is missing, but there are chains. {NOT_RECOVERED}")
+        raise CheckpointError(
+            f"path must be the folder of a saved run; got {folder}, which has neither run.json nor {STATES}/run.json."
+        )
     return folder, stored, run
 
 
 def model_of(path: Any) -> Model:
-    """The model of a saved run, if it is one of refhmc's own with its default arguments; else a CheckpointError."""
+    """Return the model of a saved run if it is one of refhmc's own; raises CheckpointError otherwise."""
     folder, _, run = saved_run(path)
     return own_model(run, folder)
 
 
 def saved_starts(folder: pathlib.Path, model: Model, chains: int) -> np.ndarray | None:
-    """Where chains began, if that was given; None where the model says so itself."""
+    """Return the given starts of a saved run, or None if there were none or they are the model's own."""
     path = folder / STARTS
     if not path.exists():
         return None
     try:
         starts = read_arrays(path)["starts"]
     except Exception as error:
-        raise CheckpointError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+        raise CheckpointError(
+            f"{path} cannot be read: {type(error).__name__}: {error}. Restore a copy of it."
+        ) from error
     own = given_starts(model, None, chains)
     return None if own is not None and np.array_equal(own, starts) else starts
 
 
 def own_model(run: dict[str, Any], folder: Any) -> Model:
-    """Return one of refhmc's models by the recipe in ``run.json`` or, of an older run, by its name.
+    """Return one of refhmc's models by the recipe in ``run.json``, or by its name for an older run.
 
-    Whether it is the run's is checked later. Raises CheckpointError if refhmc cannot make it.
+    A later check compares it with the run. Raises CheckpointError if refhmc cannot create it.
     """
     from refhmc import models
 
@@ -150,38 +183,38 @@ def own_model(run: dict[str, Any], folder: Any) -> Model:
         try:
             return model_of_recipe(run["recipe"])
         except Exception as error:
-            raise CheckpointError(f"the recipe of the model in {folder} is not valid: {error}") from error
+            raise CheckpointError(
+                f"The recipe of the model in {folder} is not valid: {error}. Give model=..."
+            ) from error
     for make in models.by_name().values():
         model: Model = make()
         if model.name == run["model"]:
             return model
-    raise CheckpointError(f"{folder} is of the model {run['model']!r}, which it does not hold: give it as model=")
+    raise CheckpointError(f"{folder} does not hold the model {run['model']!r}. Give it as model=...")
 
 
 def own_kernel(run: dict[str, Any], folder: Any) -> Any:
-    """The kernel that ``run.json`` describes, of refhmc's own kernels, metrics and integrators."""
+    """Return the kernel that ``run.json`` describes; raises CheckpointError unless all of it is refhmc's own."""
     try:
         kernel = made_of(json.loads(run["kernel"]), "kernel")
         same = kernel_as_json(kernel) == run["kernel"]
     except (KeyError, TypeError, ValueError):
         same = False
     if not same:
-        raise CheckpointError(
-            f"{folder} is of the kernel {run['kernel']}, which is not refhmc's own: give it as kernel="
-        )
+        raise CheckpointError(f"The kernel of {folder} is not refhmc's own: {run['kernel']}. Give it as kernel=...")
     return kernel
 
 
-def made_of(said: Any, name: str = "") -> Any:
-    """What :func:`refhmc.sampling.assembly.kernel_as_json` has made a part of."""
+def made_of(described: Any, name: str = "") -> Any:
+    """Return the object that :func:`refhmc.sampling.assembly.kernel_as_json` described."""
     from refhmc import integrators, kernels, metrics
 
-    if isinstance(said, dict):
+    if isinstance(described, dict):
         places = (kernels, metrics, integrators)
-        kind: Any = {name: getattr(each, name) for each in places for name in each.__all__}[said["name"]]
-        return kind(**{key: made_of(value, key) for key, value in said.items() if key != "name"})
+        kind: Any = {name: getattr(each, name) for each in places for name in each.__all__}[described["name"]]
+        return kind(**{key: made_of(value, key) for key, value in described.items() if key != "name"})
     if name == "blocks":
-        return {tuple(block) if isinstance(block, list) else block: made_of(each) for block, each in said}
-    if name == "decay":  # (b, gamma), which are no array
-        return said if said is None else tuple(said)
-    return np.array(said) if isinstance(said, list) else said
+        return {tuple(block) if isinstance(block, list) else block: made_of(each) for block, each in described}
+    if name == "decay":  # the pair (b, gamma)
+        return described if described is None else tuple(described)
+    return np.array(described) if isinstance(described, list) else described

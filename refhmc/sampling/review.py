@@ -79,8 +79,8 @@ def review(
     if chains < MIN_CHAINS:
         many = f"Only {chains} chains were" if chains > 1 else "Only one chain was"
         found.append(
-            f"{many} run. R-hat compares chains and is unreliable with fewer than {MIN_CHAINS}. Use chains={MIN_CHAINS} or more. "
-            f"{_see('few-chains')}"
+            f"{many} run. R-hat compares chains and is unreliable with fewer than {MIN_CHAINS}. Use chains={MIN_CHAINS} or "
+            f"more. {_see('few-chains')}"
         )
     return found
 
@@ -146,7 +146,10 @@ def _divergences(
             advice = "Use refhmc.metrics.SoftAbs(), which is positive definite everywhere."
     if failed:
         others = f", and in the others {why}" if failed < count else ""
-        why, section = f"{failed} reached a position where the model could not be evaluated{others}", "evaluation-errors"
+        why, section = (
+            f"{failed} reached a position where the model could not be evaluated{others}",
+            "evaluation-errors",
+        )
         advice = "Read the warning that quotes the model's own message."
     return [
         f"{count} of {diverging.size} transitions ({percent(count, diverging.size)}) diverged after warm-up "

@@ -1,24 +1,24 @@
-"""The memory that a run takes, counted before it is taken, and a run that cannot have it refused.
+"""Estimate of the memory of a run, before any of it is allocated; a run that does not fit is rejected.
 
-Of c chains of n kept iterations in d coordinates, in bytes:
+Bytes for c chains of n kept iterations in d coordinates:
 
-    draws       c n (8 d + values + statistics): positions, what the model makes of them, the kernel's statistics by type
-    chains      what a chain works in, of as many as run at a time: points, a tree, matrices of a dense or Riemannian metric,
-                the draws of warm-up that "auto" learns from
-    learning    copies of those, where a metric is learned, in all chains that run at a time
+    draws       c n (8 d + values + statistics): positions, constrained values, the kernel's statistics by type
+    chains      workspace of the chains that run at a time: points, a tree, matrices of a dense or Riemannian metric, the draws
+                of warm-up that "auto" adapts to
+    learning    copies of those while a metric is adapted, in all chains that run at a time
     learned     the dense metrics of a result, and their copies for ArviZ
     review      R-hat and effective sample sizes of a part of the draws, flags of all
     generated   groups that the model generates, one of them twice while chains are joined
 
-Draws are written when the learning is over, and groups generated after the review, so that there are needed
+Draws are written after the metric is adapted, and groups are generated after the review. So the run needs
 
     chains + max(learning, draws + learned + max(review, generated))
 
-With a store, draws are the rows that wait for the disk. (Windows of statistics are a mebibyte a chain:
+With a store, draws are the rows that wait for the disk. (Windows of statistics take a mebibyte per chain:
 :mod:`refhmc.sampling.memory`.)
 
-Measured is how much the peak of a process grows (``ru_maxrss``) by a run after a small one that has compiled it; two chains
-at a time, MB:
+The measured values are the growth of a process' peak memory (``ru_maxrss``) by a run, after a small run that compiled
+everything. Two chains run at a time; units are MB:
 
     run                                                        counted    measured    ratio
     eight schools, 4 x 250,000, with its generated groups          492         476     1.03
@@ -29,8 +29,8 @@ at a time, MB:
     d = 1,000, 4 x 1,000, "auto", tune=1000                        114     86 to 104   1.09 to 1.33
     d = 1,000, 4 x 300, "dense"                                    165         162     1.02
 
-("auto": what is learned at the same time in two chains is a matter of chance. Chains that all take the same time, HMC with
-n_steps=3, were at 132 where 113 were counted.)
+(With "auto" it is a matter of chance whether two chains adapt the metric at the same time. With chains that take equal times,
+HMC with n_steps=3, 132 MB were measured and 113 MB counted.)
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ from refhmc.sampling.store import CHUNK
 if TYPE_CHECKING:
     from refhmc.models.base import Model
 
-POINT = 8  # rows of a point, those of two copies and of a metric's vectors included, at most
-VECTORS = 40  # of metric, integrator and adaptation, at most
-OF_RIEMANNIAN = 6  # matrices of a metric that does not say how many it needs
-LITTLE = 2**24  # bytes for which the system is not asked, which takes half a millisecond
-REVIEWED_AT_ONCE, OF_EVERY_DRAW = 10, 2  # numbers a draw: where R-hat is taken; of all that are looked at
+POINT = 8  # most rows of a point, with two copies and a metric's vectors
+VECTORS = 40  # most vectors of metric, integrator and adaptation
+OF_RIEMANNIAN = 6  # matrices of a metric without ``n_matrices``
+LITTLE = 2**24  # bytes that need no query of the system, which takes half a millisecond
+REVIEWED_AT_ONCE, OF_EVERY_DRAW = 10, 2  # numbers per draw: for R-hat, and for all draws reviewed
 
 
 class Room(NamedTuple):
-    """Bytes by what takes them; ``matrices``: of ``chains``, those of metrics."""
+    """Bytes by use; ``matrices`` is the share of metrics in ``chains``."""
 
     draws: int
     chains: int
@@ -96,8 +96,11 @@ def room_for(
     values: int | None = None,
     generated: int = 0,
 ) -> Room:
-    """What a run in the compiled core takes; ``values``: bytes of what the model makes of a position, else those of the
-    position; ``generated``: those of groups that it generates."""
+    """Return the memory of a run in the compiled core.
+
+    `values` are the bytes of the constrained values of a position (default: those of the position), `generated` those of
+    generated groups.
+    """
     c, d, kept = int(chains), model.dim, int(draws) + (int(tune) if save_warmup else 0)
     parts = kernels_of(kernel)
     n_stats = N_STATS * len(parts)
@@ -116,21 +119,21 @@ def room_for(
     ]
     at_once = min(int(workers), c)
     vectors, matrices, copies, learned = (sum(of_block) for of_block in zip(*blocks, strict=True))
-    matrices *= at_once + 1  # the plan has them, too
+    matrices *= at_once + 1  # the plan also has them
     of_chains = at_once * vectors + matrices
     return Room(of_draws, of_chains, matrices, at_once * copies, c * learned, reviewed, generated)
 
 
 def of_review(chains: int, draws: int, d: int) -> int:
-    """Bytes that a review of so many draws of each chain takes at its peak."""
+    """Return the peak memory of the review, in bytes."""
     columns = min(d, MAX_COLUMNS)
-    some = min(values_looked_at(columns), min(chains, MAX_CHAINS) * draws)  # of a coordinate
+    some = min(values_looked_at(columns), min(chains, MAX_CHAINS) * draws)  # per coordinate
     copied = some * columns if columns < d or chains > MAX_CHAINS else 0
     return 8 * (max(OF_EVERY_DRAW * chains * draws, REVIEWED_AT_ONCE * some) + copied)
 
 
 def _block(model: Model, kernel: Any, d: int, tune: int) -> tuple[int, int, int, int]:
-    """Bytes of vectors and of matrices of a block of one chain, of what its learning copies, and of what it leaves."""
+    """Return the bytes of a block: vectors, matrices, copies while it adapts, and adapted metrics in the result."""
     if getattr(kernel, "jumping", False):
         return 8 * d * (VECTORS + N_POINTS * POINT), 0, 0, 0
     metric, integrator = resolve(kernel.metric, kernel.integrator)
@@ -161,26 +164,26 @@ def _block(model: Model, kernel: Any, d: int, tune: int) -> tuple[int, int, int,
 
 
 def bytes_of_values(values: Mapping[str, np.ndarray]) -> int:
-    """Of what a model makes of one position."""
+    """Return the bytes of the constrained values of one position."""
     return sum(each.nbytes for each in map(np.asarray, values.values()))
 
 
 def check_room(room: Room, *, stored: bool, can_store: bool = True, kept_warmup: bool = False) -> None:
-    """Raise MemoryError, with the bytes needed and those available, and what to do. ``stored``: draws go to a disk already."""
+    """Raise MemoryError, with the bytes needed and available and with advice, if the run does not fit."""
     there = available() if room.needed > LITTLE else None
     if there is None or room.needed <= there:
         return
     todo = []
     if room._replace(generated=0).needed <= there:
-        todo += ["generate=False, and refhmc.generate of what is wanted after the run"]
+        todo += ["generate=False (and refhmc.generate after the run)"]
     if room.draws > there / 2 and not stored:
-        todo += ["store=FOLDER, which keeps draws on the disk"] if can_store else []
+        todo += ["store=FOLDER, which keeps draws on disk"] if can_store else []
         todo += ["save_warmup=False"] if kept_warmup else []
         todo += ["fewer draws"]
     if room.matrices + room.learning + room.learned > there / 2:
-        todo += ["a diagonal metric, whose size is that of a position"]
+        todo += ["a diagonal metric"]
     raise MemoryError(
-        f"this run needs about {room.needed:,} bytes of memory, and {there:,} are available to this process "
-        f"({room.draws:,} for draws, {room.matrices + room.learned:,} for matrices of the metric). "
-        f"Take {', '.join([*todo, 'fewer chains'])}"
+        f"This run needs about {room.needed:,} bytes of memory ({room.draws:,} for draws, {room.matrices + room.learned:,} for "
+        f"matrices of the metric), but only {there:,} are available to this process. Use "
+        f"{' or '.join([*todo, 'fewer chains'])}."
     )

@@ -1,4 +1,4 @@
-"""A run as an object: it draws in the background, and says how far it is, what it has drawn, and its result."""
+"""A run as an object that draws in the background, reports its progress and returns its result."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     from refhmc.sampling.result import Result
     from refhmc.sampling.store import Store
 
-WATCH_EVERY = 0.05  # seconds between two looks at the chains' counters
-AT_EXIT = 5.0  # seconds that a process which ends waits for chains that nobody waited for
+WATCH_EVERY = 0.05  # seconds between two readings of the chains' counters
+AT_EXIT = 5.0  # seconds that a process waits at its end for runs without a call of wait()
 
 
 class Request(NamedTuple):
-    """What is asked of a run beside its chains."""
+    """Options of a run that its chains do not need."""
 
     model: Model
     kernel: Any
-    usual: str  # where chains begin: the attribute ``starts``
+    usual: str  # origin of the starts, for the attribute ``starts``
     init: str
     save_warmup: bool
     raw: bool
@@ -59,11 +59,23 @@ class Request(NamedTuple):
 
 
 class Run:
-    """What :func:`refhmc.start` returns: a run in the background. Its methods can be called from any thread.
+    """Run in the background, as returned by :func:`refhmc.start`.
 
-    :meth:`wait` gives the result; until then :meth:`progress` says how far they
-    are and :meth:`peek` what they have drawn, and :meth:`stop` ends them. A run that nobody waits for is stopped when the
-    process ends.
+    All methods can be called from any thread. A run is stopped when the process ends, unless you wait for it.
+
+    See Also
+    --------
+    start : Start a run in the background.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> run = refhmc.start(
+    ...     refhmc.models.Funnel(2), draws=100, tune=100, random_seed=1, progressbar=False, raw=True
+    ... )
+    >>> result = run.wait()
+    >>> run.finished, result.draws.shape
+    (True, (4, 100, 3))
     """
 
     def __init__(
@@ -94,27 +106,38 @@ class Run:
 
     @property
     def stopped(self) -> bool:
-        """Whether it was asked to stop, or its time is over."""
+        """Whether the run was asked to stop or reached its time limit."""
         return bool(self._drawing.stopped_by)
 
     @property
     def finished(self) -> bool:
-        """Whether all chains have come to their end, or to that of a stop."""
+        """Whether all chains are complete or stopped."""
         return self._over.is_set()
 
     def progress(self) -> ProgressReport:
-        """How far the chains are: a :class:`refhmc.sampling.progress.ProgressReport`."""
+        """Return the present state of the chains.
+
+        Returns
+        -------
+        ProgressReport
+            Draws, divergences and gradients per chain, and the time left.
+        """
         return self._drawing.report(self.finished)
 
     def stop(self) -> None:
-        """Ask the chains to end, each within an evaluation of its model; :meth:`wait` then has what they have drawn."""
+        """Ask the chains to stop within one evaluation of the model; :meth:`wait` then returns the draws so far."""
         if not self.finished:
             self._drawing.stop("stop")
 
     def peek(self) -> Result:
-        """What is drawn so far, a :class:`refhmc.Result` of copies: the largest rectangle of whole draws, as after a stop.
+        """Return a copy of the draws so far.
 
-        Its chains may be at the beginning: there is no review and no warning, and warm-up counts for nothing.
+        The draws are not reviewed, so that there are no warnings. There are no draws while all chains are in warm-up.
+
+        Returns
+        -------
+        Result
+            The largest rectangle of complete draws, as after a stop.
         """
         from refhmc.sampling.result import Result
 
@@ -136,16 +159,26 @@ class Run:
             put_stored(result, asked.kernel, runs, stopped_by, self._store)
 
     def wait(self) -> Any | Result:
-        """The result, as :func:`refhmc.sample` gives it, when the chains have ended; shows progress if that was asked for.
+        """Wait for the chains and return the result.
 
-        Ctrl-C and, in the main thread, SIGTERM end the run, and what was drawn is returned; after the last draw they end the
-        review, and all of it is. A second Ctrl-C raises. Called again it gives the same, or raises the same. Raises what
-        ``sample`` does.
+        Progress is shown if the run was started with a progress bar. Ctrl-C and, in the main thread, SIGTERM end the run, and
+        the draws so far are returned. After the last draw they only end the review of the draws. A second Ctrl-C raises
+        KeyboardInterrupt. A second call returns the same object, or raises the same exception.
+
+        Returns
+        -------
+        InferenceData, DataTree or Result
+            As :func:`refhmc.sample` returns it.
+
+        Raises
+        ------
+        SamplingError
+            If the model raised an exception. The other errors are those of :func:`refhmc.sample`.
         """
         return self._wait()
 
     def _wait(self) -> Any | Result:
-        """(As far below the user's call from ``sample`` as from ``wait``: warnings name the user's line.)"""
+        """Wait for the result, at the same stack depth in ``sample`` and ``wait``, so that warnings name the user's line."""
         try:
             with sigterm_as_ctrl_c(), self._waiting:
                 if self._raised is not None:
@@ -163,7 +196,7 @@ class Run:
             raise self._raised from error
 
     def _give_up(self) -> None:
-        """Stop chains that still run; if none was begun, let go of the folder."""
+        """Stop chains that still run; if none was started, release the folder."""
         if self._thread is None:
             if self._checkpoint is not None:
                 self._checkpoint.close()
@@ -171,7 +204,7 @@ class Run:
             self._drawing.stop("error")
 
     def _begin_drawing(self) -> Run:
-        """Have the chains draw, if they do not yet."""
+        """Start drawing unless it was started before."""
         if self._thread is None:
             with held_back():
                 _unfinished.add(self)
@@ -182,7 +215,7 @@ class Run:
     # ------------------------------------------------------------------------------------------------ in the background
 
     def _draw(self) -> None:
-        """In a thread of its own: all that the chains need until they have ended."""
+        """Run all chains to their end, in a thread of its own."""
         asked, limit = self._request, None
         try:
             with one_thread():
@@ -208,7 +241,7 @@ class Run:
     # ----------------------------------------------------------------------------------------- in the thread that waits
 
     def _watch(self) -> None:
-        """Show progress until the chains have ended; Ctrl-C stops them, a second one is raised."""
+        """Show progress until the chains have ended; Ctrl-C stops them, and a second one is raised."""
         with contextlib.closing(self._display):
             try:
                 while not self._look():
@@ -245,7 +278,7 @@ class Run:
             return self._over.wait(WATCH_EVERY)
 
     def _mark_interrupted(self) -> None:
-        """By a Ctrl-C after the last draw; KeyboardInterrupt if it is the second one."""
+        """Mark the run as interrupted after the last draw; raise KeyboardInterrupt for a second Ctrl-C."""
         if self._drawing.stopped_by == "interrupt":
             raise KeyboardInterrupt
         self._drawing.stopped_by = "interrupt"
@@ -261,7 +294,7 @@ class Run:
 
     def _watch_and_assemble(self) -> None:
         asked, result = self._request, self._result
-        with one_thread():  # here, too, since OpenMP's number belongs to this thread
+        with one_thread():  # OpenMP's number of threads belongs to this thread
             self._watch()
         past_ctrl_c(self._put_together, self._mark_interrupted)
         runs = self._drawing.runs()
@@ -293,7 +326,7 @@ _unfinished: weakref.WeakSet[Run] = weakref.WeakSet()
 
 @atexit.register
 def _stop_all() -> None:
-    """Before the process ends: a thread in compiled code must not outlive the code."""
+    """Stop all runs before the process ends, because a thread in compiled code must not outlive the code."""
     left = list(_unfinished)
     impatient = any(run._drawing.stopped_by == "interrupt" for run in left)  # there was a second Ctrl-C
     for run in left:

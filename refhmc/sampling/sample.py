@@ -1,4 +1,4 @@
-"""``sample`` and ``start``: a run is begun (:mod:`~refhmc.sampling.begin`), and waited for (:mod:`~refhmc.sampling.run`)."""
+"""``sample`` and ``start``: start a run (:mod:`~refhmc.sampling.begin`) and wait for it (:mod:`~refhmc.sampling.run`)."""
 
 from __future__ import annotations
 
@@ -48,82 +48,137 @@ def sample(
     generate: Any = None,
     **unknown: Any,
 ) -> Any | Result:
-    """Draw from a model's distribution.
+    """Draw from the distribution of a model by Hamiltonian Monte Carlo.
+
+    Each chain starts at its own position, adapts step size and metric in `tune` iterations of warm-up, and then makes `draws`
+    draws. Chain k uses the random stream ``SeedSequence(entropy, spawn_key=(k,))``, so that its draws do not depend on
+    `chains`, `cores`, `progressbar` or `executor`. After the last draw, the draws are reviewed; problems are reported as
+    warnings and stored in the result.
 
     Parameters
     ----------
-    model : a :class:`refhmc.Model`. kernel : ``HMC(...)``, ``NUTS(...)``, ``DHMC(...)`` or ``Gibbs(...)``, or the word for
-        one with its defaults, "hmc"; default that of ``model.recommended``, else ``NUTS()``, and ``DHMC()`` for a model with
-        discontinuous coordinates.
-    draws, tune : draws of each chain after, and iterations of, warm-up. Zero draws give an empty result.
-    chains, cores : chains, and how many run at a time, a thread each (default: one per processor).
-    random_seed : int, sequence of ints, SeedSequence, or Generator (advanced once). Chain k has the stream
-        ``SeedSequence(entropy, spawn_key=(k,))`` whatever ``chains``, ``cores``, progress or executor.
-    initvals : (d,) or (chains, d), unconstrained; or constrained values of the variables by name, ``{"mu": 3.0, "tau": 0.5}``,
-        enough of them to tell the position, or such a mapping for each chain; nothing is added to them. Default: the model's
-        own start, or uniform on (-2, 2).
-    init : "uniform": chains begin where ``initvals`` say. "pathfinder": from there each climbs by an optimiser of its own and
-        begins with a draw from the best normal on that path (:mod:`refhmc.adaptation.pathfinder`), from the stream
-        ``SeedSequence(entropy, spawn_key=(k, 0))``. A chain for which none is found begins as without it, with a warning. The
-        result's attribute ``starts`` has "pathfinder", "initvals", "warmup" (its ends), "model" or "uniform" for each chain.
-        ValueError for a model with coordinates that jump, and with another backend than "numba". With "uniform" and no
-        ``initvals``, a chain whose start turns out to be hopeless begins again where Pathfinder would have begun, with a
-        warning (:mod:`refhmc.sampling.far_start`). The attribute ``began_again_after`` has the iteration, or 0.
-    progressbar : False, True, or a function of a :class:`refhmc.sampling.progress.ProgressReport`.
-    save_warmup : keep warm-up in groups ``warmup_*``.
-    executor : anything with ``submit`` or ``apply_async``, or a function that gives one, asked again where one broke; chains
-        go in segments of seconds (:mod:`refhmc.sampling.executors`). Never closed here.
-    backend : "numba", the compiled core, a chain a thread; or many chains at once (:mod:`refhmc.batch`): "arrays", NumPy on the
-        CPU, or "cupy", a GPU (DeviceError where there is none), of HMC, NUTS and DHMC. Their streams are another generator's,
-        so that their draws differ; chain k has its own whatever ``chains``. A draw has no counts of evaluations, and an
-        exception of the model ends all chains. ValueError for an option that the backend does not use: ``cores``,
-        ``executor``, ``checkpoint`` and ``fuse`` are of "numba", the next two of the others.
-    shared_step_size : of "arrays" and "cupy": warm-up adapts one step size for all chains (True, the default), or one for each.
-        The metric is learned from all chains.
-    streamed : of "cupy" and a split model: the data of a part are moved to the device for each of its evaluations, from
-        page-locked copies on the host, beside the evaluation of the part before. All of them together may be larger than its
-        memory, which holds those of two parts at a time.
-    max_seconds : stop then, with the draws made so far; in warm-up there are none, and the result's warning says at which
-        iteration each chain was, how fast, and how long all of warm-up would take. inf, or centuries: no limit.
-    checkpoint : a folder. The run is saved there every few seconds and when it stops; called again with the same
-        folder it goes on from there, bit for bit as if it had never stopped. Model (all that its functions reach:
-        :mod:`refhmc.core.fingerprint`), kernel, warm-up, starts, seed and the versions of refhmc, Numba, NumPy and Python
-        must be the same; ``random_seed=None`` takes the saved seed; ``draws`` may have grown.
-    store : a folder. Draws and statistics go there as they come, a Zarr hierarchy (:mod:`refhmc.sampling.store`), and memory
-        holds some 16 MiB of each chain; it is a checkpoint, too, and can be read while the run is under way, by
-        ``xarray.open_datatree(store, engine="zarr")``. The result reads from it. Warnings then are of the last draws of each
-        chain, R-hat and effective sample size of every so many of all; :func:`refhmc.generate` makes what ``generate`` would.
-    raw : return a :class:`refhmc.Result` of NumPy arrays. preflight : check the gradient
-        and each derivative that the metric reads, before sampling.
-    warmup : "stan": ``Diagonal()`` and ``Dense()`` as Stan's warm-up has them, its diagonal where the kernel says no metric;
-        one that the kernel has learned from gradients, ``LowRank()`` among them, is learned as without it. Or a result of this
-        function, raw or ArviZ's, by HMC, NUTS or DHMC and backend "numba": chain k begins with the step size, the metric and
-        HMC's trajectory length and jitter that chain k (modulo their number) of it has learned, as far as the kernel leaves
-        them to warm-up, and where that ended if there are no ``initvals``; with ``tune=0`` they are used as they are. A step
-        size belongs to its metric: ValueError where the kernel's is another.
-    generate : which groups to make after sampling, of those that the model's ``generated`` has
-        (:class:`refhmc.GeneratedQuantities`): None, all that fit into 1 GiB, with a warning that names the others; True, all; False,
-        none; or names, "log_likelihood". Slow ones show progress, and Ctrl-C leaves out what is not finished.
-        :func:`refhmc.generate` makes them later.
-    fuse : compile the kernel for this model, integrator and metric (:mod:`refhmc.dynamics.fuse`): 5 to 40 seconds, once, then
-        kept; worth it for runs of minutes where an evaluation takes microseconds or less. Draws may differ from those by
-        pointer in their last bits, since sums may be added in another order.
+    model : Model
+        Model to sample, for example from :mod:`refhmc.models` or ``refhmc.Model(...)``.
+    kernel : kernel or str, optional
+        Transition kernel, for example ``NUTS(target_accept=0.9)``, ``HMC()``, ``DHMC()`` or ``Gibbs({...})``, or the name of
+        one with default options, such as "hmc". Defaults to the model's recommended kernel if it has one, else ``DHMC()`` for
+        a model with discontinuous coordinates, else ``NUTS()``.
+    draws : int, default 1000
+        Number of draws per chain after warm-up. With 0, the groups of the result are empty.
+    tune : int, default 1000
+        Number of warm-up iterations per chain.
+    chains : int, default 4
+        Number of chains.
+    cores : int, optional
+        Number of chains that run at a time, each in a thread. Defaults to the number of processors.
+    random_seed : int, sequence of int, SeedSequence or Generator, optional
+        Seed of the run. A Generator is advanced by one draw. By default the seed comes from the operating system; the result
+        holds it as the attribute ``entropy``.
+    initvals : array_like, dict or list of dict, optional
+        Starts of the chains: unconstrained positions of shape (d,) or (chains, d), or constrained values of the variables by
+        name, such as ``{"mu": 3.0, "tau": 0.5}``, or one such dictionary per chain. Names must determine all coordinates. No
+        random numbers are added. Defaults to the model's own start, else to uniform draws on (-2, 2).
+    init : {"uniform", "pathfinder"}, default "uniform"
+        Initialization. With "uniform", chains start at `initvals` or their default. With "pathfinder", each chain moves from
+        there by an optimizer and starts with a draw from the best normal approximation on this path (see Notes).
+    progressbar : bool or callable, default True
+        Show progress, or call a function with a :class:`refhmc.ProgressReport` several times per second.
+    save_warmup : bool, default False
+        Keep warm-up iterations in the groups ``warmup_*``.
+    executor : object or callable, optional
+        Executor that runs the chains elsewhere: an object with a method ``submit`` (such as a ``ProcessPoolExecutor``) or
+        ``apply_async``, or a function that returns one and is called again if it breaks. It is not closed.
+    backend : {"numba", "arrays", "cupy"} or backend object, default "numba"
+        How the chains are run: :class:`refhmc.Numba` compiles the kernel and runs each chain in a thread,
+        :class:`refhmc.Arrays` runs many chains in NumPy arrays, :class:`refhmc.CuPy` runs them on a GPU. The last two support
+        HMC, NUTS and DHMC, and have other random streams. Options belong to the objects, as in ``Numba(fuse=True)``.
+    checkpoint : path-like, optional
+        Folder in which the run is saved every few seconds and when it stops. The same call with this folder continues the run
+        bit for bit, also with more `draws`. Model, kernel, starts, seed and versions of packages must be the same;
+        ``random_seed=None`` uses the saved seed. See also :func:`refhmc.resume`.
+    store : path-like, optional
+        Folder of a Zarr hierarchy to which draws are written during the run, so that memory stays at about 16 MiB per chain.
+        It can be read during the run by ``xarray.open_datatree(store, engine="zarr")``, and is also a checkpoint.
+    max_seconds : float, optional
+        Time limit in seconds. The run then stops and returns the draws so far. By default there is no limit.
+    raw : bool, default False
+        Return a :class:`refhmc.Result` of NumPy arrays instead of an ArviZ object.
+    preflight : bool, default True
+        Check the gradient, and each derivative that the metric uses, against finite differences before sampling.
+    warmup : {"stan"} or Result, InferenceData or DataTree, optional
+        With "stan", adapt a diagonal or dense metric as Stan does (diagonal if the kernel has none). With an earlier result by
+        HMC, NUTS or DHMC, start from the step sizes, metrics and trajectory lengths that its chains adapted, and from its last
+        draws if there are no `initvals`; with ``tune=0`` they are used unchanged.
+    generate : bool, str or sequence of str, optional
+        Groups to generate after sampling, such as "log_likelihood", among those that the model defines. True selects all and
+        False none. By default all groups that fit into 1 GiB are generated. :func:`refhmc.generate` adds groups later.
+    **unknown
+        Other names raise TypeError with the name that refhmc uses. The old options `fuse`, `shared_step_size` and `streamed`
+        raise a FutureWarning; they belong to the backend objects.
 
     Returns
     -------
-    The installed ArviZ's own object, or a :class:`refhmc.Result`. Ctrl-C, SIGTERM (if called in the main thread) or
-    ``max_seconds`` gives what there is, marked in the attributes ``interrupted`` and ``stopped_by``, after the last draw, too,
-    where Ctrl-C ends the review of the draws and a warning says it; a second Ctrl-C raises.
+    InferenceData, DataTree or Result
+        The object of the installed ArviZ (``InferenceData`` for 0.x, ``DataTree`` for 1.x), or a :class:`refhmc.Result` with
+        ``raw=True``. After Ctrl-C, SIGTERM (in the main thread) or `max_seconds` it holds the draws so far, and the attributes
+        ``interrupted`` and ``stopped_by`` are set. A second Ctrl-C raises KeyboardInterrupt.
 
     Raises
     ------
-    ShapeError, InitError, ModelError, GradientError, MetricError, ValueError : before sampling.
-    CheckpointError : before sampling: the folder is of another run (what differs is said), damaged (the file is named), or
-        being written to.
-    WarmupError : a chain's warm-up was hopeless, so that its draws would be useless; other chains are complete.
-    SamplingError : the model raised during sampling, other chains are complete; of many chains at once, all have ended.
-    Whatever is raised after the first draw, also by ``constrain``, ArviZ, the progress callback, a warning that is an error or
-    a second Ctrl-C, has what was drawn as a :class:`refhmc.Result` in its attribute ``partial``.
+    TypeError, ValueError
+        If an argument is invalid, or if an option does not apply to the backend.
+    ShapeError, InitError, ModelError, GradientError, MetricError, MissingDerivativeError
+        If the model, its derivatives, the starts or the metric fail the checks before sampling.
+    CheckpointError
+        If the folder belongs to another run (the differences are listed), is damaged, or is in use.
+    MemoryError
+        If the draws need more memory than is available.
+    DeviceError
+        If a GPU is requested but not available, or if it fails.
+    WarmupError
+        If warm-up of a chain failed, so that its draws would be useless. The other chains are complete.
+    SamplingError
+        If the model raised an exception. The other chains are complete; with "arrays" and "cupy" all chains end.
+
+    See Also
+    --------
+    start : Run in the background.
+    resume : Continue a saved run.
+    generate : Add groups to a result.
+    predict : Predict at new inputs.
+
+    Notes
+    -----
+    Any exception raised after the first draw carries the draws so far as a :class:`refhmc.Result` in its attribute ``partial``.
+
+    With "pathfinder", random numbers come from the stream ``SeedSequence(entropy, spawn_key=(k, 0))``. A chain for which
+    Pathfinder finds no start begins as with "uniform", with a warning. With "uniform" and no `initvals`, a chain that makes no
+    progress from its start restarts where Pathfinder would have started it, with a warning. The attribute ``starts`` of the
+    result names the origin of each start, and ``began_again_after`` the iteration of a restart (0 if there was none).
+
+    With a `store`, warnings about divergences consider the last draws only, and R-hat and effective sample sizes a thinned
+    selection of all draws. `generate` must be None or False.
+
+    References
+    ----------
+    Neal (2011), MCMC using Hamiltonian dynamics, Handbook of Markov Chain Monte Carlo.
+    Hoffman and Gelman (2014), The No-U-Turn Sampler, Journal of Machine Learning Research 15.
+    Zhang, Carpenter, Gelman and Vehtari (2022), Pathfinder, Journal of Machine Learning Research 23.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> model = refhmc.models.EightSchools()
+    >>> result = refhmc.sample(model, draws=100, tune=100, random_seed=1, progressbar=False, raw=True)
+    >>> result.posterior["tau"].shape
+    (4, 100)
+
+    Choose a kernel, and repeat a run by its seed:
+
+    >>> options = {"draws": 50, "tune": 50, "random_seed": 1, "progressbar": False, "raw": True}
+    >>> one, two = (refhmc.sample(model, refhmc.NUTS(target_accept=0.9), **options) for _ in range(2))
+    >>> bool((one.draws == two.draws).all())
+    True
     """
     backend = with_old_options(backend, unknown)
     refuse_unknown(unknown, sample)
@@ -157,7 +212,7 @@ def sample(
         model, kernel, draws, tune, chains, cores, max_seconds, init, initvals, warmup, generate
     )
     of_the_core = {"cores": cores, "executor": executor, "checkpoint": checkpoint, "store": store}
-    of_the_core["warmup"] = learned  # a result; "stan" is a matter of the kernel's metric
+    of_the_core["warmup"] = learned  # a result; "stan" changes the kernel only
     of_the_core["init='pathfinder'"] = init == "pathfinder" or None
     check_options(of_the_core, backend.name)
     display = make_display(progressbar)
@@ -193,17 +248,48 @@ def sample(
 
 
 def start(model: Model, kernel: Any = None, **options: Any) -> Run:
-    """Begin a run in the background.
+    """Start a run in the background.
 
-    ``options`` are those of :func:`sample`, but for ``backend`` and what belongs to others than "numba". What cannot be is
-    refused, and what is not compiled yet is compiled, before this returns; so are its errors raised. The chains then draw in
-    threads of their own, or by the executor: the :class:`refhmc.sampling.run.Run` says how far they are, what they have drawn,
-    ends them, and has the result, the same as ``sample`` gives::
+    Arguments are checked and code is compiled before this function returns. The chains then draw in threads of their own, or by
+    the executor. Until the run has ended, linear algebra in this process uses one thread.
 
-        run = refhmc.start(model, draws=100_000)
-        run.progress().draws_done, run.peek().draws, run.stop(), run.wait()
+    Parameters
+    ----------
+    model : Model
+        Model to sample.
+    kernel : kernel or str, optional
+        Transition kernel, as in :func:`refhmc.sample`.
+    **options
+        The other arguments of :func:`refhmc.sample`. The `backend` must be "numba" or a :class:`refhmc.Numba` object.
 
-    Until it has ended, linear algebra of this process has one thread. In asyncio: ``await asyncio.to_thread(run.wait)``.
+    Returns
+    -------
+    Run
+        A run with the methods ``progress``, ``peek``, ``stop`` and ``wait``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is invalid. Other errors before the first draw are those of :func:`refhmc.sample`.
+
+    See Also
+    --------
+    sample : Start a run and wait for it.
+
+    Notes
+    -----
+    In asyncio, use ``await asyncio.to_thread(run.wait)``.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> run = refhmc.start(
+    ...     refhmc.models.Funnel(2), draws=100, tune=100, random_seed=1, progressbar=False, raw=True
+    ... )
+    >>> run.wait().draws.shape
+    (4, 100, 3)
+    >>> run.progress().draws_done.tolist()
+    [200, 200, 200, 200]
     """
     parameters = inspect.signature(sample).parameters
     known = {name: each.default for name, each in parameters.items() if each.kind is each.KEYWORD_ONLY}

@@ -1,10 +1,10 @@
-"""A store: a Zarr hierarchy on disk to which draws and statistics go as they come, so that memory stays flat.
+"""A store: a Zarr hierarchy on disk that receives draws and statistics during the run, so that memory stays constant.
 
-The groups are those of a result, ``posterior``, ``sample_stats``, ``unconstrained_posterior`` and with warm-up the same with
-the prefix ``warmup_``: arrays (chain, draw, ...) with named axes, of Zarr's format 3, each chunk with its CRC-32C. They have
-their whole length from the beginning, NaN, 0 or False where nothing is drawn yet; ``draws_done`` (chain,) says how far each
-chain is. So ``xarray.open_datatree(path, engine="zarr")`` reads a run that is under way. In the folder ``checkpoint`` are
-the states of its chains, and rows that have not filled a chunk (:mod:`refhmc.sampling.checkpoint`): a run goes on from there.
+The groups are those of a result: ``posterior``, ``sample_stats``, ``unconstrained_posterior``, and with warm-up the same with
+the prefix ``warmup_``. They hold arrays (chain, draw, ...) with named axes, in Zarr's format 3, with a CRC-32C per chunk.
+Arrays have their full length from the start, with NaN, 0 or False for missing draws; ``draws_done`` (chain,) counts the draws
+of each chain. So ``xarray.open_datatree(path, engine="zarr")`` reads a run while it is active. The folder ``checkpoint`` holds
+the states of the chains and the rows of partial chunks (:mod:`refhmc.sampling.checkpoint`), from which a run is resumed.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ if TYPE_CHECKING:
     from refhmc.models.base import Model
 
 FORMAT = 1
-CHUNK = 2**24  # bytes of positions and statistics of one chain in a chunk
-LEAST_CHUNK = 1024  # draws in one, of a run that may grow
+CHUNK = 2**24  # bytes of positions and statistics of one chain per chunk
+LEAST_CHUNK = 1024  # draws per chunk at least, because a run may grow
 MOST_IN_CHUNK = 2**40
 GROUPS = "posterior", "sample_stats", "unconstrained_posterior"
-PARTIAL = re.compile(r".*\.[0-9a-f]{32}\.partial")  # what Zarr writes before it renames a file
+PARTIAL = re.compile(r".*\.[0-9a-f]{32}\.partial")  # temporary files of Zarr
 
 
 def import_zarr() -> Any:
-    """The library. Raises ImportError, saying what to install."""
+    """Import Zarr; raises ImportError with the command to install it."""
     try:
-        with held_back():  # a package that is half imported stays so
+        with held_back():  # an interrupted import would leave a broken package
             import zarr
     except ModuleNotFoundError as missing:
-        raise ImportError('store= needs Zarr: pip install "refhmc[store]" (or zarr)') from missing
+        raise ImportError('store needs Zarr, which is not installed. Run: pip install "refhmc[store]"') from missing
     return zarr
 
 
 def states_of(path: Any) -> pathlib.Path:
-    """Return the folder of the states in a store, which may be new.
+    """Return the folder of the states in a new or existing store.
 
     Raises CheckpointError if ``path`` is something else, a store without states, or holds links.
     """
@@ -62,16 +62,16 @@ def states_of(path: Any) -> pathlib.Path:
         return path / STATES
     if not path.is_dir() or (any(path.iterdir()) and [each.name for each in path.iterdir()] != [STATES]):
         why = (
-            f"has no {STATES}/run.json: it can be read, not gone on with"
+            f"has no {STATES}/run.json, so it can be read but not resumed"
             if (path / "zarr.json").exists()
-            else "is no store"
+            else "is not a store"
         )
-        raise CheckpointError(f"{path} {why}: take another folder")
+        raise CheckpointError(f"store must be a new folder or the store of a run; {path} {why}. Use another folder.")
     return path / STATES
 
 
 def remove_unfinished(path: pathlib.Path) -> None:
-    """Remove what a killed process left: files that Zarr had not renamed, and a hierarchy that was not complete.
+    """Remove what a killed process left: temporary files of Zarr, and an incomplete hierarchy.
 
     A store is complete when its attributes are written, and no chain has a state before that. The folder must be locked.
     """
@@ -92,20 +92,20 @@ def remove_unfinished(path: pathlib.Path) -> None:
 
 
 def check_outside_of_stores(checkpoint: Any) -> None:
-    """Raises CheckpointError for the folder of the states in a store, which go with draws that are beside it."""
+    """Raise CheckpointError for the folder of the states in a store, which cannot be a checkpoint of its own."""
     folder = pathlib.Path(checkpoint)
     if folder.name == STATES and (folder.parent / "zarr.json").exists():
         raise CheckpointError(
-            f"{folder} belongs to the store {folder.parent}: give that as store=, or take another folder"
+            f"checkpoint must not be part of a store; {folder} belongs to the store {folder.parent}. Pass that as store=..."
         )
 
 
 class Store:
-    """The hierarchy at ``path``, made or taken up: for each chain room for ``draws``, and for ``warmup`` iterations.
+    """New or existing hierarchy at `path`, with space for `draws` and for `warmup` iterations of each chain.
 
-    ``q`` (d,): a position, to see what the model makes of it.
+    `q` (d,) is a position at which the shapes of the constrained values are read.
 
-    Raises CheckpointError where a store of other arrays lies there.
+    Raises CheckpointError if there is a store with other arrays.
     """
 
     def __init__(
@@ -122,24 +122,26 @@ class Store:
     ) -> None:
         self.path, self.model, self.kernel = pathlib.Path(path), model, kernel
         self.chains, self.draws, self.tune, self.warmup = chains, draws, tune, warmup
-        self._one_at_a_time = threading.Lock()  # the model's ``constrain``, and what is said of all chains
+        self._one_at_a_time = threading.Lock()  # for the model's ``constrain`` and arrays of all chains
         row, enough = 8 * (model.dim + n_stats), max(draws, tune, LEAST_CHUNK)
         self.chunk = 2 ** min(max(0, int(math.log2(CHUNK / row))), math.ceil(math.log2(enough)))
         self.arrays: dict[str, dict[str, Any]] = {}
-        self._shorter: list[tuple[Any, tuple[int, ...]]] = []  # arrays that have too little room, and what they need
+        self._shorter: list[tuple[Any, tuple[int, ...]]] = []  # arrays that are too short, and the shapes they need
         self._zarr = import_zarr()
         with warnings.catch_warnings():
-            # Of strings, and of metadata in one place: that they are not in Zarr's format 3 yet.
+            # Zarr warns that strings and consolidated metadata are not part of its format 3 yet.
             warnings.simplefilter("ignore")
-            # A chunk that is missing was lost: those of zeros are written, too.
+            # Chunks of zeros are written as well, so that a missing chunk is a lost one.
             with self._zarr.config.set({"array.write_empty_chunks": True}):
                 try:
-                    with held_back():  # an interrupted call can leave a lock of Zarr taken
+                    with held_back():  # an interrupted call can leave a lock of Zarr held
                         self._open(q[None, None], n_stats)
                 except (CheckpointError, OSError, ArithmeticError):
                     raise
-                except Exception as error:  # whatever Zarr raises of what it cannot read
-                    text = f"{self.path} cannot be opened as a store: {type(error).__name__}: {error}"
+                except Exception as error:  # any error of Zarr while it reads
+                    text = (
+                        f"{self.path} cannot be opened as a store: {type(error).__name__}: {error}. Use another folder."
+                    )
                     raise CheckpointError(text) from error
 
     def _open(self, q: np.ndarray, n_stats: int) -> None:
@@ -150,10 +152,10 @@ class Store:
             made_by, chunk = root.attrs.get("refhmc_store"), root.attrs.get("chunk")
             if made_by != FORMAT:
                 raise CheckpointError(
-                    f"{self.path} is a store of format {made_by!r}; this version of refhmc reads format {FORMAT}"
+                    f"{self.path} must be a store of format {FORMAT}; got format {made_by!r}. Use another version of refhmc."
                 )
             if type(chunk) is not int or not 1 <= chunk <= MOST_IN_CHUNK:
-                raise CheckpointError(f"{self.path}: chunk must be from 1 to {MOST_IN_CHUNK}; got {chunk!r:.100}")
+                raise CheckpointError(f"chunk in {self.path} must be from 1 to {MOST_IN_CHUNK}; got {chunk!r:.100}.")
             self.chunk = chunk
         self.done = self._array(root, "draws_done", np.zeros(self.chains, np.int64), (self.chains,), ("chain",))
         values = self.model.constrain(q), statistics(self.kernel, np.zeros((1, 1, n_stats))), {"q": q}
@@ -165,7 +167,7 @@ class Store:
         self._zarr.consolidate_metadata(self.path)
 
     def _group(self, root: Any, name: str, example: Mapping[str, np.ndarray], n: int) -> dict[str, Any]:
-        """A group's arrays, like the example but of ``n`` draws of every chain, and the labels of their axes."""
+        """Create or open a group's arrays, like the example but with `n` draws of every chain, and labels of their axes."""
         own = name.removeprefix("warmup_") == "posterior"
         dims, coords = (self.model.dims, self.model.coords) if own else ({}, {})
         group, arrays = root.require_group(name), {}
@@ -180,7 +182,7 @@ class Store:
         return arrays
 
     def _array(self, group: Any, name: str, example: np.ndarray, shape: tuple, axes: tuple) -> Any:
-        """The array of that name, made or, where it is as it would be made, taken up (:meth:`make_room`)."""
+        """Create an array, or open one with the same description; :meth:`make_room` makes it longer."""
         kind = example.dtype
         per_axis = {"chain": 1, "draw": self.chunk}
         described = {
@@ -198,18 +200,23 @@ class Store:
             self._shorter.append((array, (array.shape[0], shape[1], *array.shape[2:])))
         described["shape"] = (shape[0], *array.shape[1:2], *shape[2:])
         here, found = (self._description(each) for each in (self._zarr.create_array({}, **described), array))
-        differ = [f"{key}: here {here[key]}, there {found.get(key)}" for key in here if here[key] != found.get(key)]
+        differ = [
+            f"{key}: this run has {here[key]}, the store {found.get(key)}"
+            for key in here
+            if here[key] != found.get(key)
+        ]
         if differ:
-            raise CheckpointError(f"{self.path / group.path / name} is not as this run has it ({'; '.join(differ)})")
+            text = f"{self.path / group.path / name} belongs to another run ({'; '.join(differ)}). Use another folder."
+            raise CheckpointError(text)
         return array
 
     @staticmethod
     def _description(array: Any) -> dict[str, str]:
-        """What ``zarr.json`` says of an array, but for its attributes. (As text: NaN is not equal to itself.)"""
+        """Return the metadata of an array without its attributes, as text because NaN is not equal to itself."""
         return {key: repr(value) for key, value in array.metadata.to_dict().items() if key != "attributes"}
 
     def make_room(self) -> None:
-        """Make arrays longer that were for fewer draws: not before it is known that the run goes on."""
+        """Make arrays longer that were created for fewer draws, once it is known that the run continues."""
         if not self._shorter:
             return
         with warnings.catch_warnings(), held_back():
@@ -220,14 +227,15 @@ class Store:
         self._shorter.clear()
 
     def end_of_chunk(self, iteration: int) -> int:
-        """The iteration with which the chunk of this one ends."""
+        """Return the iteration at which the chunk of this iteration ends."""
         begin, end = (0, self.tune) if iteration < self.tune else (self.tune, self.tune + self.draws)
         return min(begin + (1 + (iteration - begin) // self.chunk) * self.chunk, end)
 
     def write(self, chain: int, rows: Rows) -> None:
-        """Put rows in their places. OSError leaves what was there before, but for a chunk that the rows begin.
+        """Write rows. OSError leaves earlier rows intact, except in a chunk that these rows start.
 
-        Raises CheckpointError where a chunk that they go on with is damaged."""
+        Raises CheckpointError if a chunk that they continue is damaged.
+        """
         if rows.first < self.tune < rows.end:
             self.write(chain, rows.between(rows.first, self.tune))
             rows = rows.between(self.tune, rows.end)
@@ -250,10 +258,10 @@ class Store:
                 self.done[chain] = rows.end - self.tune
 
     def _put(self, name: str, key: str, chain: int, at: slice, values: np.ndarray) -> None:
-        """Rows of one array. Zarr reads a chunk that they do not fill before it writes it."""
+        """Write rows of one array. Zarr reads a chunk that they do not fill before it writes it."""
         array = self.arrays[name][key]
         last = (at.stop - 1) // self.chunk
-        if at.start <= last * self.chunk:  # what is in it was never counted by a state, and may be damaged
+        if at.start <= last * self.chunk:  # no state counts the content of this chunk, which may be damaged
             self._file(name, key, chain, last).unlink(missing_ok=True)
         try:
             array[chain, at] = values
@@ -261,7 +269,7 @@ class Store:
             raise unreadable(self.path / name / key, chain, f"{error}") from error
 
     def discard(self, chain: int) -> None:
-        """Remove all chunks of a chain, which is to be drawn again: a damaged one could not be written to."""
+        """Remove all chunks of a chain that is drawn again, because a damaged chunk cannot be written."""
         with self._one_at_a_time, held_back():
             self.done[chain] = 0
         for name, arrays in self.arrays.items():
@@ -273,8 +281,10 @@ class Store:
         return file_of_chunk(self.path / name / key, self.arrays[name][key], chain, j)
 
     def check(self, chain: int, done: int, *, whole: bool = False) -> None:
-        """What a chain had put here after ``done`` iterations must be there; the last chunk of each array, which may be written
-        to, is read, or all that is there, the ``whole``. Raises CheckpointError, naming what cannot be read."""
+        """Raise CheckpointError unless all chunks of a chain after `done` iterations exist.
+
+        The last chunk of each array, which may be written again, is also read; with `whole`, all chunks are.
+        """
         counts = {"": max(done - self.tune, 0), "warmup_": min(done, self.warmup)}
         for name, arrays in self.arrays.items():
             n = counts["warmup_" if name.startswith("warmup_") else ""]
@@ -287,7 +297,7 @@ class Store:
                         group.read(key, chain, at)
 
     def put_attributes(self, attributes: Mapping[str, Any]) -> None:
-        """Into every group, as ArviZ's objects have them."""
+        """Write the attributes to every group, as in ArviZ's objects."""
         with warnings.catch_warnings(), held_back():
             warnings.simplefilter("ignore")
             root = self._zarr.open_group(self.path, mode="a", use_consolidated=False)
@@ -296,12 +306,12 @@ class Store:
             self._zarr.consolidate_metadata(self.path)
 
     def group(self, name: str, chains: list[int], n: int) -> StoredGroup:
-        """The first ``n`` draws of some chains, read when they are asked for."""
+        """Return the first `n` draws of some chains, which are read on access."""
         return StoredGroup(self.path, name, self.arrays[name], chains, n)
 
 
 class StoredGroup(Mapping[str, np.ndarray]):
-    """The arrays of a group by name, each read from the store when it is asked for."""
+    """Arrays of a group by name, read from the store on access."""
 
     def __init__(self, path: pathlib.Path, name: str, arrays: Mapping[str, Any], chains: list[int], n: int) -> None:
         self.path, self.name, self.arrays, self.chains, self.n = path, name, arrays, chains, n
@@ -319,12 +329,12 @@ class StoredGroup(Mapping[str, np.ndarray]):
         return len(self.chains), self.n, *self.arrays[key].shape[2:]
 
     def some(self, key: str, first: int, step: int = 1) -> np.ndarray:
-        """Every ``step``-th draw from ``first`` on."""
+        """Read every `step`-th draw, starting at `first`."""
         at = slice(first, self.n, step)
         return np.stack([self.read(key, k, at) for k in self.chains])
 
     def read(self, key: str, chain: int, at: slice) -> np.ndarray:
-        """Some draws of one chain. Raises CheckpointError where a chunk is missing or damaged."""
+        """Read draws of one chain; raises CheckpointError if a chunk is missing or damaged."""
         array = self.arrays[key]
         for j in range(at.start // array.chunks[1], -(-at.stop // array.chunks[1])):
             self.file_of(key, chain, j)
@@ -335,7 +345,7 @@ class StoredGroup(Mapping[str, np.ndarray]):
             raise self._unreadable(key, chain, f"{error}") from error
 
     def file_of(self, key: str, chain: int, j: int) -> pathlib.Path:
-        """That of the ``j``-th chunk of a chain. Raises CheckpointError where there is none: Zarr would read NaN."""
+        """Return the file of a chain's `j`-th chunk; raises CheckpointError if it is missing, as Zarr would read NaN."""
         file = file_of_chunk(self.path / self.name / key, self.arrays[key], chain, j)
         if not file.exists():
             raise self._unreadable(key, chain, f"{file} is missing")
@@ -345,7 +355,7 @@ class StoredGroup(Mapping[str, np.ndarray]):
         return unreadable(self.path / self.name / key, chain, why)
 
     def with_rows(self, left: Mapping[int, Rows], kernel: Any, store: Store) -> dict[str, np.ndarray]:
-        """Arrays in memory: what is in the store and, of each chain, rows that did not get there."""
+        """Return arrays in memory: the content of the store, and the rows of each chain that were not written."""
         kind, begin = self.name.removeprefix("warmup_"), 0 if self.name.startswith("warmup_") else store.tune
         found = {key: np.full(self.shape(key), each.fill_value, each.dtype) for key, each in self.arrays.items()}
         for place, k in enumerate(self.chains):
@@ -363,14 +373,14 @@ class StoredGroup(Mapping[str, np.ndarray]):
             elif kind == "posterior":
                 try:
                     made = store.model.constrain(part.draws)
-                except Exception:  # the chain has ended by it, and says so
+                except Exception:  # the chain has ended with this exception, which is raised later
                     made = {}
             for key, values in made.items():
                 found[key][place, first - begin : end - begin] = values
         return found
 
     def as_dataset(self) -> Any:
-        """An xarray ``Dataset`` that reads when it is used."""
+        """Return an xarray ``Dataset`` that reads on access."""
         with held_back():
             import xarray
 
@@ -382,11 +392,11 @@ class StoredGroup(Mapping[str, np.ndarray]):
 
 
 def file_of_chunk(folder: pathlib.Path, array: Any, chain: int, j: int) -> pathlib.Path:
-    """That of the ``j``-th chunk of a chain, of the array in that folder."""
+    """Return the file of a chain's `j`-th chunk, for the array in `folder`."""
     return folder / array.metadata.encode_chunk_key((chain, j) + (0,) * (array.ndim - 2))
 
 
 def unreadable(folder: pathlib.Path, chain: int, why: str) -> CheckpointError:
     return CheckpointError(
-        f"{folder}, chain {chain}, cannot be read: {why}. refhmc.resume(..., recover=True) draws the chain again"
+        f"{folder}, chain {chain}, cannot be read: {why}. Use refhmc.resume(..., recover=True) to draw the chain again."
     )

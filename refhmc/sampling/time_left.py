@@ -1,22 +1,25 @@
-"""How long a run still takes, by what its last iterations took.
+"""Estimate of the remaining time of a run, from the time of its last iterations.
 
-An iteration takes as long as its trajectory is, and in warm-up that falls as the metric is learned, twentyfold where scales
-differ: "so long for so many, hence as long for as many more" is wrong there. Let a chain have made n of its N iterations, t(i)
-be the time at which it had made i, and
+The time of an iteration is proportional to the length of its trajectory. In warm-up this falls as the metric adapts, twentyfold
+if scales differ, so that the mean over all iterations is misleading. Let a chain have made n of its N iterations, let t(i) be
+the time of iteration i, and
 
     c(a, b) = (t(b) - t(a)) / (b - a)
 
-what an iteration took between a and b. The rest then takes (N - n) c(m, n), m = 2n/3: the last third of the iterations stands
-for those to come. Once there are 50 draws, those of warm-up do not count: m is at least ``tune``.
+the time per iteration between a and b. The rest then takes (N - n) c(m, n), m = 2n/3: the last third of the iterations
+represents those to come. Once there are 50 draws, warm-up does not count: m is at least ``tune``.
 
-Before, nothing is said (``None``) until that third is known to stand for anything: for the first 225 iterations, since NUTS
-grows shallow trees up to the 75th (:mod:`refhmc.adaptation.from_pairs`), and the last two thirds should come after it; and then
-unless these agree, 4/5 <= c(2n/3, n) / c(n/3, 2n/3) <= 5/4, of all chains in warm-up together. Where warm-up learns the length
-of HMC's trajectories it makes longer ones than the draws will be, and nothing is said until there are 50 draws.
+Before that, there is no estimate (``None``) until the last third is representative:
 
-A chain that has not begun, or of which nothing can be said, takes as long in all as the others do on average. Where such a
-chain is slower already, and came to where it is in more than 5/4 of their time, nothing is said of the run. So many chains run
-at a time as there are workers; the run is over when the last of them is.
+- not in the first 225 iterations, because NUTS grows shallow trees up to the 75th (:mod:`refhmc.adaptation.from_pairs`), and
+  the last two thirds should come after it;
+- not unless 4/5 <= c(2n/3, n) / c(n/3, 2n/3) <= 5/4 for all chains in warm-up together;
+- not before there are 50 draws if warm-up adapts the length of HMC's trajectories, which are then longer than those of the
+draws.
+
+A chain that has not started, or without an estimate, is assumed to take as long in total as the others do on average. If such a
+chain is already slower, with more than 5/4 of their time for its iterations, there is no estimate for the run. As many chains
+run at a time as there are workers; the run ends with the last of them.
 """
 
 from __future__ import annotations
@@ -29,13 +32,13 @@ import numpy as np
 from refhmc.adaptation.from_pairs import EARLY
 
 QUIET, ENOUGH, ALIKE = 3 * EARLY, 50, 1.25
-MOST_LOOKS, MOST_NUMBERS = 256, 2**16  # that are kept of a chain, and of all
+MOST_LOOKS, MOST_NUMBERS = 256, 2**16  # kept per chain, and in total
 
 
 class Looks:
-    """What was seen of each chain and when: its iterations and its gradients, at most 256 times, evenly thinned.
+    """Iterations and gradients of each chain at up to 256 times, evenly thinned.
 
-    ``first`` (chains,): iterations that were there before, in a checkpoint.
+    ``first`` (chains,) are the iterations from a checkpoint.
     """
 
     def __init__(self, chains: int) -> None:
@@ -45,7 +48,7 @@ class Looks:
         self.iterations, self.gradients = np.zeros((1, chains), np.int64), np.zeros((1, chains))
 
     def add(self, seconds: float, iterations: Any, gradients: Any, first: Any = 0) -> None:
-        """The present look is the last, however soon it is after the one before: the next takes its place then."""
+        """Add the present look; if it follows the last one too soon, the next look replaces it."""
         if len(self.seconds) > self.most:
             self.keep(np.arange(0, len(self.seconds), 2))
             self.every = 2 * self.seconds[-1] / self.most
@@ -65,12 +68,14 @@ class Looks:
 
     @property
     def made(self) -> np.ndarray:
-        """Iterations of this run (chains,)"""
+        """Iterations of this session, (chains,)."""
         return self.iterations[-1] - self.first
 
     def at(self, i: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Seconds and gradients (chains,) of each chain when it had made ``i`` (chains,) iterations, between two looks in
-        proportion; of a chain that stands there, as late as it was seen."""
+        """Return the seconds and gradients (chains,) at which each chain had made `i` (chains,) iterations, interpolated.
+
+        For a chain that has made exactly `i` iterations, this is the time of its last look.
+        """
         chain, last = np.arange(self.iterations.shape[1]), len(self.seconds) - 1
         j = np.maximum((self.iterations <= i).sum(axis=0) - 1, 0)
         k = np.minimum(j + 1, last)
@@ -81,25 +86,25 @@ class Looks:
         return seconds, gradients
 
     def cost(self, a: Any, b: Any) -> np.ndarray:
-        """c(a, b), seconds an iteration (chains,)"""
+        """Return c(a, b), the seconds per iteration, (chains,)."""
         return (self.at(b)[0] - self.at(a)[0]) / np.maximum(b - a, 1)
 
     def lately(self, tune: int) -> np.ndarray:
-        """m (chains,): the iteration from which on the past stands for what is to come."""
+        """Return m (chains,), the iteration from which on the past represents the future."""
         m, n = self.first + 2 * self.made // 3, self.iterations[-1]
         return np.where(n >= np.maximum(tune, self.first) + ENOUGH, np.maximum(m, tune), m)
 
     def gradients_an_iteration(self, tune: int) -> np.ndarray:
-        """Of the same iterations (chains,); NaN of a chain without any."""
+        """Return the gradients per iteration since m, (chains,); NaN for a chain without iterations."""
         m, n = self.lately(tune), self.iterations[-1]
         made = np.where(n > m, n - m, np.nan)
         return (self.gradients[-1] - self.at(m)[1]) / made
 
 
 def seconds_left(looks: Looks, tune: int, total: int, workers: int, quiet: int = QUIET) -> float | None:
-    """Until all chains have made ``total`` iterations, ``tune`` of them warm-up; None where nothing can be said.
+    """Return the seconds until all chains have made `total` iterations, `tune` of them warm-up; None if unknown.
 
-    ``quiet``: for how many iterations nothing is said.
+    There is no estimate in the first `quiet` iterations.
     """
     n = looks.iterations[-1]
     over, drawing = n >= total, n >= np.maximum(tune, looks.first) + ENOUGH
@@ -123,14 +128,14 @@ def seconds_left(looks: Looks, tune: int, total: int, workers: int, quiet: int =
 
 
 def has_settled(looks: Looks, chains: np.ndarray) -> bool:
-    """Whether an iteration of these ``chains`` takes as long in the last third of their iterations as in the one before."""
+    """Return whether the last third of the iterations of these `chains` takes as long as the third before."""
     n, m = looks.iterations[-1], looks.first + 2 * looks.made // 3
     late, before = looks.cost(m, n)[chains].sum(), looks.cost(looks.first + looks.made // 3, m)[chains].sum()
     return bool(before <= ALIKE * late and late <= ALIKE * before)
 
 
 def last_end(running: np.ndarray, waiting: np.ndarray, workers: int) -> float:
-    """When the last chain ends, of those ``running``, which still take so long, and those ``waiting`` for a worker."""
+    """Return when the last chain ends, from the times of those `running` and of those `waiting` for a worker."""
     free = sorted(running.tolist()) + [0.0] * max(workers - len(running), 0)
     heapq.heapify(free)
     last = max(free, default=0.0)
@@ -142,8 +147,7 @@ def last_end(running: np.ndarray, waiting: np.ndarray, workers: int) -> float:
 
 
 def seconds_of_warmup(looks: Looks, tune: int, workers: int) -> float | None:
-    """What the whole of warm-up takes at the pace of the last iterations, whether or not it still falls; None before there are
-    any."""
+    """Return the time of all of warm-up at the pace of the last iterations; None before there are any."""
     n, now = looks.iterations[-1], looks.seconds[-1]
     begun = looks.made > 0
     if not begun.any():

@@ -1,4 +1,4 @@
-"""One transition of a kernel on recorded randomness: to replay it in another implementation and compare."""
+"""One transition of a kernel with recorded random numbers, to compare it with another implementation."""
 
 from __future__ import annotations
 
@@ -25,10 +25,22 @@ if TYPE_CHECKING:
 
 
 class Transition(NamedTuple):
-    """Where a transition went: ``q`` (d,), the momentum it began with, its statistics and outcome.
+    """Outcome of :func:`transition`.
 
-    ``uniforms_used`` counts how many of the recorded uniforms were consumed. ``probabilities`` (uniforms_used,): what each
-    was compared with to decide something; where it was not (a direction, a jitter), the uniform itself.
+    Parameters
+    ----------
+    q : ndarray of shape (d,)
+        Position after the transition.
+    momentum : ndarray of shape (d,)
+        Momentum at its start.
+    stats : dict of str to scalar
+        Statistics of the transition, such as ``energy_error``.
+    outcome : str
+        One of :data:`refhmc.diagnostics.OUTCOMES`, such as "accepted".
+    uniforms_used : int
+        Number of recorded uniforms that were used.
+    probabilities : ndarray of shape (uniforms_used,)
+        Probability that each uniform was compared with, or the uniform itself if it was not compared (a direction, a jitter).
     """
 
     q: np.ndarray
@@ -62,7 +74,7 @@ def run_transition(
     stats: Any,
     control: Any,
 ) -> int:
-    """The transition, called from Python, with its counts in ``stats``."""
+    """Run a transition from Python and write its counts into `stats`."""
     work = as_work(as_workspace(workspace).work)
     outcome = transition(dynamics, model, workspace, randomness, settings, stats, control)
     stats.outcome = outcome
@@ -80,25 +92,67 @@ def transition(
     uniforms: np.ndarray | None = None,
     rng: Any = None,
 ) -> Transition:
-    """One transition of ``kernel`` from ``q``, with its step size and metric as they are (nothing is adapted).
+    """Make one transition of a kernel, with given random numbers if you like.
 
-    The momentum is ``momentum``, or made from the standard ``normals``, or drawn from ``rng``; of SGD and SGLD it is zero
-    unless given. Further randomness is read from ``uniforms``, in the order of :mod:`refhmc.core.randomness` (a direction is
-    "forward" for u < 1/2), or drawn from ``rng`` when that is None.
+    Use this to replay a transition in another implementation and compare. Nothing is adapted. Random decisions use `uniforms`
+    in the order of :mod:`refhmc.core.randomness`: a direction is forward for u < 1/2, and a proposal is accepted for u below
+    its probability.
 
-    Raises ShapeError on shapes, ValueError when the kernel has no step size or there is no source of randomness,
-    IndexError when ``uniforms`` is too short.
+    Parameters
+    ----------
+    model : Model
+        The model.
+    kernel : kernel
+        A kernel with a step size, such as ``HMC(step_size=0.1, n_steps=10)``, but not ``Gibbs``.
+    q : array_like of shape (d,)
+        Position at which the transition starts.
+    momentum : array_like of shape (d,), optional
+        Momentum at the start. Defaults to a draw from its distribution, or to zero for SGD and SGLD.
+    normals : array_like of shape (d,), optional
+        Standard normal numbers from which the momentum is computed, if `momentum` is None.
+    uniforms : array_like, optional
+        Uniform numbers for the random decisions. By default they are drawn from `rng`.
+    rng : numpy.random.Generator, optional
+        Source of all numbers that are not given. It is required unless `uniforms` and the momentum are given.
+
+    Returns
+    -------
+    Transition
+        A named tuple of the new position ``q``, the initial ``momentum``, the statistics ``stats``, the ``outcome``, the number
+        ``uniforms_used``, and the ``probabilities`` with which the uniforms were compared.
+
+    Raises
+    ------
+    ValueError
+        If the kernel has no step size, or if random numbers are missing.
+    ShapeError
+        If `q`, `momentum` or `normals` has the wrong shape.
+    IndexError
+        If `uniforms` is too short.
+    TypeError
+        If the kernel has several blocks.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import refhmc
+    >>> model, kernel = refhmc.models.Funnel(2), refhmc.HMC(step_size=0.1, n_steps=5)
+    >>> made = refhmc.transition(model, kernel, [0.1, 0.2, 0.3], normals=[1.0, -1.0, 0.5], uniforms=[0.3])
+    >>> made.outcome, made.uniforms_used, made.q.shape
+    ('accepted', 1, (3,))
     """
     if ALL not in blocks_of(kernel):
-        raise TypeError("a single transition is of one kernel: replay a block's on refhmc.conditional(model, block, q)")
+        raise TypeError(
+            "kernel must not have several blocks. Make a block's transition on refhmc.conditional(model, block, q)."
+        )
     if kernel.step_size is None:
-        raise ValueError("a single transition needs the kernel's step_size")
+        raise ValueError("step_size of the kernel must be given for a single transition; got None.")
     if momentum is None and normals is None and getattr(kernel, "begins_at_rest", False):
         momentum = np.zeros(model.dim)
     if rng is None and (uniforms is None or (momentum is None and normals is None)):
-        raise ValueError("give rng, or both uniforms and one of momentum and normals")
+        raise ValueError("rng must be given unless both uniforms and one of momentum and normals are given.")
     if uniforms is not None and np.size(uniforms) == 0:
-        raise ValueError("uniforms must not be empty; leave it out to draw from rng")
+        raise ValueError("uniforms must not be empty. Omit it to draw from rng.")
     rng = np.random.default_rng(0) if rng is None else rng
     (block,) = make_plan(model, kernel, 0).blocks
     own = BlockState(block)
@@ -111,7 +165,7 @@ def transition(
     else:
         normals = rng.standard_normal(model.dim) if normals is None else _vector("normals", normals, model.dim)
         z[P] = H._draw(z[Q], normals)
-    begun_with = z[P].copy()
+    initial = z[P].copy()
     own.settings.keep_momentum = 1
     tape = np.zeros(0) if uniforms is None else np.array(uniforms, dtype=float, order="C").ravel()
     cursor, stats = np.zeros(1, np.int64), one(STATS)
@@ -126,11 +180,11 @@ def transition(
         control_record(None),
     )
     by_name = {name: value[()] for name, value in named(stats.view(float).reshape(N_STATS), kernel.statistics).items()}
-    return Transition(z[Q].copy(), begun_with, by_name, OUTCOMES[outcome], int(cursor[0]), tape[: cursor[0]])
+    return Transition(z[Q].copy(), initial, by_name, OUTCOMES[outcome], int(cursor[0]), tape[: cursor[0]])
 
 
 def _vector(name: str, value: np.ndarray, dim: int) -> np.ndarray:
     array = np.ascontiguousarray(value, dtype=float)
     if array.shape != (dim,):
-        raise ShapeError(f"{name}: expected ({dim},), got {array.shape}")
+        raise ShapeError(f"{name} must have shape ({dim},); got {array.shape}.")
     return array

@@ -1,4 +1,4 @@
-"""An argument that ``sample`` does not have: what it is called here, or what it belongs to."""
+"""Error messages for arguments that ``sample`` does not have, with the name in refhmc."""
 
 from __future__ import annotations
 
@@ -11,27 +11,30 @@ from refhmc.core.other_names import IN_OTHER_WAYS, OF_SAMPLE, our_name
 from refhmc.core.registry import options
 from refhmc.kernels import HMC, KERNELS, NUTS
 
-ALIKE = 0.75  # of difflib's ratio: "thin" and "chains" are at 0.6
+ALIKE = 0.75  # least ratio of difflib for a suggestion; "thin" and "chains" have 0.6
 
 
 def refuse_unknown(unknown: dict[str, Any], function: Callable) -> None:
-    """Raise TypeError for the first of them, if there is one."""
+    """Raise TypeError for the first unknown argument."""
     for name in unknown:
-        raise TypeError(f"sample() has no argument {name!r}{advice(name, function)}")
+        raise TypeError(f"sample() has no argument {name!r}. {advice(name, function)}")
 
 
 def advice(name: str, function: Callable) -> str:
-    """What to write instead, as far as it can be guessed."""
+    """Return a sentence about what to write instead."""
     if name.lower() in IN_OTHER_WAYS:
-        return f": {IN_OTHER_WAYS[name.lower()]}"
+        words = IN_OTHER_WAYS[name.lower()].rstrip(".")
+        return f"{words[0].upper()}{words[1:]}."
     ours = our_name(name)
     if ours in OF_SAMPLE and ours != name:
-        return f": it is called {ours}"
+        return f"Use {ours}."
     takers = [kind for kind in KERNELS.values() if ours in options(kind)]
     if takers:
         first = next((kind for kind in (NUTS, HMC) if kind in takers), takers[0])
         names = ", ".join(kind.__name__ for kind in takers)
-        return f": {ours} is the kernel's, as in sample(model, {first.__name__}({ours}=...)); {names} have it"
+        return (
+            f"Pass {ours} to the kernel, as in sample(model, {first.__name__}({ours}=...)). Kernels with it: {names}."
+        )
     ours_too = [each for each in inspect.signature(function).parameters if each != "unknown"]
     near = difflib.get_close_matches(name, ours_too, 1, ALIKE)
-    return f": did you mean {near[0]}?" if near else f". It has {', '.join(ours_too)}"
+    return f"Did you mean {near[0]}?" if near else f"It has {', '.join(ours_too)}."

@@ -1,7 +1,7 @@
-"""A user's functions before the first draw: what they return, and that they leave position and data alone.
+"""Checks of a user's functions before the first draw: their return values, and that they do not change position or data.
 
-The kernels give them copies of the position, so that one that writes to it cannot move a chain. What it then returns is
-seldom what was meant, though, and data are shared by all chains: such a function is refused.
+Kernels pass copies of the position, so that a function that writes to it cannot move a chain. But its value is then seldom what
+was intended, and data are shared by all chains. So such a function is rejected.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from refhmc.models.base import Model
 if TYPE_CHECKING:
     from refhmc.sampling.chain import Plan
 
-NEARBY = 1e-3  # how far the second position is from the start, relative to it
-SPREAD = 0.25  # how far those that ``constrain`` is tried at are
+NEARBY = 1e-3  # relative distance of the second position from the start
+SPREAD = 0.25  # relative distance of the positions for ``constrain``
 
 
 def check_functions(model: Model, plan: Plan, q: np.ndarray) -> None:
-    """Raise ModelError unless the functions that a run's ``plan`` reads return what they should, and change no argument.
+    """Raise ModelError unless the functions that a run's `plan` reads return valid values and change no argument.
 
-    At ``q`` (d,), and near it: a function that rounds or bounds its position may leave the start as it is.
+    They are called at `q` (d,) and near it, because a function that rounds or clips its position may not change the start.
     """
     parts = getattr(model, "parts", ())
     for part in parts[:1] if getattr(model, "made_alike", False) else parts:
@@ -43,7 +43,7 @@ def check_functions(model: Model, plan: Plan, q: np.ndarray) -> None:
         _check_in_place(model, {"gradient", *DERIVATIVES.keys() & calls.keys()}, q)
         for key, call in calls.items():
             _check_arguments_kept(model, key, call, q)
-        with contextlib.suppress(ArithmeticError):  # said again by the check of the start
+        with contextlib.suppress(ArithmeticError):  # the check of the start reports this
             log_density, gradient = model._functions["log_density"], model._functions["gradient"]
             as_float(log_density(q.copy(), model.data), "log_density")
             if argument_count(gradient) == 2:
@@ -54,7 +54,7 @@ def check_functions(model: Model, plan: Plan, q: np.ndarray) -> None:
 
 
 def _calls(model: Model, plan: Plan) -> Iterator[tuple[str, Any]]:
-    """Each function by its name, as ``call(q)`` with the position itself."""
+    """Yield the name of each function and a call of it with the position itself."""
     core, d, data = model.core, model.dim, model.core.data
     yield "log_density", lambda q: core.as_given("log_density")(q, data)
     both = model._functions["value_and_gradient"] is not None and core.why_python is None
@@ -72,21 +72,21 @@ def _calls(model: Model, plan: Plan) -> Iterator[tuple[str, Any]]:
 
 
 def _check_in_place(model: Model, keys: Iterable[str], q: np.ndarray) -> None:
-    """Raise ModelError for one of the derivatives ``keys`` that has room for ``out``, and returns its answer."""
+    """Raise ModelError if one of the derivatives `keys` has an argument ``out`` but returns its value."""
     for key in keys:
         (before_out, axes), function = DERIVATIVES[key], model._functions[key]
         if function is None or argument_count(function) <= before_out:
             continue
         out = np.zeros((model.dim,) * axes)
-        with contextlib.suppress(ArithmeticError):  # said again by the check of the start
+        with contextlib.suppress(ArithmeticError):  # the check of the start reports this
             returned = function(q.copy(), model.data, *([np.eye(model.dim)] * (before_out - 2)), out)
             if (
                 returned is not None and not out.any() and np.any(np.asarray(returned))
             ):  # zero may be the gradient there
                 raise ModelError(
-                    f"{key} takes one argument more than a function that returns its answer: the last is the array that it "
-                    f"writes it into, and it left that at zero and returned {type(returned).__name__}. Leave the argument out "
-                    "(log_density has data if another function has), or write to it: out[:] = ..."
+                    f"{key} must write its value into its last argument, out, which was not changed; it returned "
+                    f"{type(returned).__name__}. Write out[:] = ..., or remove the argument and return the value (log_density "
+                    "must take data if another function does)."
                 )
 
 
@@ -99,13 +99,13 @@ def _check_arguments_kept(model: Model, key: str, call: Callable, q: np.ndarray)
     argument, packed, given = q.copy(), model.core.data.tobytes(), _arrays_of(model.data)
     call(argument)
     if not np.array_equal(argument, q, equal_nan=True):
-        raise ModelError(f"{key} changed its argument q in place; work on a copy: q = q.copy()")
+        raise ModelError(f"{key} must not change its argument q in place. Work on a copy: q = q.copy().")
     if model.core.data.tobytes() != packed or any(a.tobytes() != before for a, before in given):
-        raise ModelError(f"{key} changed its data in place, which all chains share; work on a copy")
+        raise ModelError(f"{key} must not change its data in place, because all chains share them. Work on a copy.")
 
 
 def _arrays_of(data: Any) -> list[tuple[np.ndarray, bytes]]:
-    """The arrays in data that are one, or a tuple, list or dictionary of them, with what they hold."""
+    """Return the arrays in data (an array, or a tuple, list or dictionary of data) with their bytes."""
     if isinstance(data, np.ndarray):
         return [] if data.dtype.hasobject else [(data, data.tobytes())]
     parts = data.values() if isinstance(data, Mapping) else data if isinstance(data, tuple | list) else ()
@@ -113,9 +113,9 @@ def _arrays_of(data: Any) -> list[tuple[np.ndarray, bytes]]:
 
 
 def check_variables(model: Model, q: np.ndarray) -> None:
-    """Raise ModelError unless ``constrain`` gives named numbers of one shape for each of many positions, and keeps them.
+    """Raise ModelError unless ``constrain`` returns named numbers of one shape for each position and does not change them.
 
-    It is tried on a stack (2, 3, d): ``q`` and five positions around it where the density is positive, else ``q`` again.
+    It is called with a stack (2, 3, d) of `q` and five positions around it, or `q` itself if the density there is zero.
     """
     rng = np.random.default_rng(20261123)
     stack = np.tile(q, (2, 3, 1))
@@ -127,50 +127,53 @@ def check_variables(model: Model, q: np.ndarray) -> None:
         values = _constrained(model, stack)
     for name, value in values.items():
         if not isinstance(name, str):
-            raise ModelError(f"constrain: the names of variables must be strings, got {name!r}")
+            raise ModelError(f"constrain must return names of variables that are strings; got {name!r}.")
         check_storable("constrain", name)
         if name in SAMPLES:
-            raise ModelError(f"a variable cannot be called {name!r}: that is the name of an axis of the result")
+            raise ModelError(
+                f"A variable must not be called {name!r}, which is an axis of the result. Rename it in constrain."
+            )
         if value.dtype.kind not in "fiubc":
-            raise ModelError(f"constrain: {name!r} must be numbers, it is {value.dtype}")
+            raise ModelError(f"constrain must return numbers for {name!r}; got {value.dtype}.")
     check_axes("the posterior", {name: value.shape[2:] for name, value in values.items()}, model.dims, model.coords)
 
 
 def _value(model: Model, q: np.ndarray) -> float:
     try:
         return model.log_density(q)
-    except Exception:  # of the user's function, at a position that is ours
+    except Exception:  # the user did not choose this position
         return np.nan
 
 
 def _constrained(model: Model, stack: np.ndarray) -> dict[str, np.ndarray]:
-    """``model.constrain(stack)``, compared with the positions one by one."""
+    """Return ``model.constrain(stack)`` after a comparison with single positions."""
     rows = stack.reshape(-1, model.dim)
     if model._constrain is not None:
         argument = rows[0].copy()
         returned = _called(model, argument)
         if not isinstance(returned, Mapping):
-            raise ModelError(
-                f"constrain must return a dictionary of named values, it returned {type(returned).__name__}"
-            )
+            raise ModelError(f"constrain must return a dictionary of named values; got {type(returned).__name__}.")
         if not np.array_equal(argument, rows[0], equal_nan=True):
-            raise ModelError("constrain changed its argument q in place; work on a copy: q = q.copy()")
+            raise ModelError("constrain must not change its argument q in place. Work on a copy: q = q.copy().")
         singles = [{name: np.asarray(value) for name, value in _called(model, row.copy()).items()} for row in rows]
         for row, single in zip(rows, singles, strict=True):
             if single.keys() != singles[0].keys():
                 raise ModelError(
-                    f"constrain: other names at q = {row} than at {rows[0]}: {list(single)}, {list(singles[0])}"
+                    f"constrain must return the same names at each position; got {list(single)} at q = {row} and "
+                    f"{list(singles[0])} at q = {rows[0]}."
                 )
             for name, value in single.items():
                 if value.shape != singles[0][name].shape:
                     raise ModelError(
-                        f"constrain: {name!r} has the shape {value.shape} at q = {row}, {singles[0][name].shape} at {rows[0]}"
+                        f"constrain must return {name!r} with one shape; got {value.shape} at q = {row} and "
+                        f"{singles[0][name].shape} at q = {rows[0]}."
                     )
     try:
         return model.constrain(stack)
     except Exception as error:
         raise ModelError(
-            f"constrain raised {type(error).__name__} on an array {rows.shape} of positions: {error}"
+            f"constrain raised {type(error).__name__} for positions of shape {rows.shape}: {error}. Use q[..., i] for "
+            "coordinates."
         ) from error
 
 
@@ -179,4 +182,4 @@ def _called(model: Model, q: np.ndarray) -> Any:
     try:
         return model._constrain(q)
     except Exception as error:
-        raise ModelError(f"constrain raised {type(error).__name__} at q = {at}: {error}") from error
+        raise ModelError(f"constrain raised {type(error).__name__} at q = {at}: {error}.") from error

@@ -88,7 +88,7 @@ NAN, INF = float("nan"), float("inf")
         ),
         ({"adapt_delta": 0.9}, TypeError, "'adapt_delta'.*target_accept.*NUTS"),
         ({"n_steps": 3}, TypeError, r"sample\(model, (refhmc\.)?HMC\(n_steps=...\)\).*DHMC, HMC, "),
-        ({"metric": "dense"}, TypeError, "'metric'.*NUTS\(metric="),
+        ({"metric": "dense"}, TypeError, r"'metric'.*NUTS\(metric="),
         ({"checkpoint": ""}, ValueError, "checkpoint must.*got ''"),
         ({"store": ""}, ValueError, "store must.*got ''"),
         ({"thin": 2}, TypeError, "'thin'.*every k-th"),
@@ -219,10 +219,7 @@ def followed(q=(0.0, 0.0), p=(1.0, 0.0), step_size=0.1, n_steps=2):
         (of(NUTS, max_treedepth=NAN), ValueError, "max_treedepth .* got nan"),
         (of(NUTS, max_treedepth="10"), ValueError, "max_treedepth .* got '10'"),
         # numbers of kernels
-        *[
-            (of(kind, step_size=0.0), ValueError, "step_size must.*got 0.0")
-            for kind in (HMC, NUTS, DHMC)
-        ],
+        *[(of(kind, step_size=0.0), ValueError, "step_size must.*got 0.0") for kind in (HMC, NUTS, DHMC)],
         *each(NUTS, "step_size", (-0.1, NAN, INF, True, "0.1"), ValueError, "step_size must"),
         *each(NUTS, "target_accept", (0, 1.0, NAN, True, "0.9"), ValueError, "target_accept must"),
         (of(HMC, n_steps=2, trajectory_length=1.0), ValueError, "n_steps.*trajectory_length.* both"),
@@ -248,9 +245,7 @@ def followed(q=(0.0, 0.0), p=(1.0, 0.0), step_size=0.1, n_steps=2):
         (of(HMC, integrator=np.eye(2)), TypeError, "integrator must.*got ndarray"),
         (lambda: refhmc.Gibbs("a"), ValueError, "blocks must .*got 'a'"),
         # metrics and integrators
-        *each(
-            refhmc.metrics.SoftAbs, "alpha", (0, -1.0, NAN, "1", True), ValueError, "alpha must"
-        ),
+        *each(refhmc.metrics.SoftAbs, "alpha", (0, -1.0, NAN, "1", True), ValueError, "alpha must"),
         (of(refhmc.metrics.Dense, learn_from="gradients"), ValueError, "learn_from must.*got 'gradients'"),
         (of(refhmc.metrics.Diagonal, learn_from=3), ValueError, "learn_from must.*got 3"),
         *each(
@@ -524,7 +519,7 @@ def test_starts_where_the_density_is_not_finite(sample):
 
     few = {"in_python": FEW_CALLS}
     positive = refhmc.Model(1, log_density, gradient, name="positive", **few)
-    with pytest.raises(InitError, match=r"[Cc]hain 0.*log density.*\[-1.\].*nan"):
+    with pytest.raises(InitError, match=r"log density.*\[-1.\].*chain 0.*nan"):
         sample(positive, initvals=[-1.0])
     nowhere = refhmc.Model(1, lambda q, data: -np.inf, lambda q, data: -q, name="nowhere", **few)
     with pytest.raises(InitError, match=r"100 .*log density 100"):
@@ -585,9 +580,7 @@ def test_shapes_at_the_model(normal):
 
 def test_a_missing_derivative_is_named_when_it_is_needed(normal):
     for name in ("hessian", "third_derivative", "fisher", "fisher_derivative"):
-        with pytest.raises(
-            MissingDerivativeError, match=rf"'normal'.* {name}.* refhmc.Model\(..., {name}=...\)"
-        ):
+        with pytest.raises(MissingDerivativeError, match=rf"'normal'.* {name}.* refhmc.Model\(..., {name}=...\)"):
             getattr(normal, name)([0.0, 0.0])
     with pytest.raises(MissingDerivativeError, match="hessian_contraction"):
         normal.hessian_contraction([0.0, 0.0], np.eye(2))

@@ -96,7 +96,7 @@ def test_a_finished_run_can_be_given_more_draws(unbroken, tmp_path):
     refhmc.sample(model, KERNEL, **{**RUN, "draws": 300}, save_warmup=True, checkpoint=tmp_path)
     longer = refhmc.sample(model, KERNEL, **RUN, save_warmup=True, checkpoint=tmp_path)
     assert np.array_equal(longer.draws, unbroken.draws)
-    with pytest.raises(CheckpointError, match="700 draws.* 100"):
+    with pytest.raises(CheckpointError, match="draws must.* 700.* 100"):
         refhmc.sample(model, KERNEL, **{**RUN, "draws": 100}, save_warmup=True, checkpoint=tmp_path)
 
 
@@ -707,9 +707,7 @@ def test_a_second_writer_is_refused_and_removes_nothing(tmp_path):
     def second():
         if not refused:
             (tmp_path / "chain-0.npz.123.tmp").write_text("being written")
-            with pytest.raises(
-                CheckpointError, match=rf"process {os.getpid()} on .*writer.lock"
-            ):
+            with pytest.raises(CheckpointError, match=rf"process {os.getpid()} on .*writer.lock"):
                 refhmc.sample(script(), STEPS, **SLOW, checkpoint=tmp_path)
             refused.append((tmp_path / "chain-0.npz.123.tmp").exists())
 

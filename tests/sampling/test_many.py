@@ -269,7 +269,7 @@ def test_a_start_outside_the_support(sample):
     model = in_python(lambda q: squares(q) if q[0] < 2 else -np.inf)
     starts = np.zeros((4, 2))
     starts[2, 0] = 3.0
-    with pytest.raises(InitError, match=r"[Cc]hain 2.*log density.*-inf.*outside the support"):
+    with pytest.raises(InitError, match=r"log density.*chain 2.*-inf.*outside the support"):
         sample(model, FIXED, **{**SHORT, "chains": 4}, initvals=starts)
     starts[1, 1] = np.nan
     with pytest.raises(InitError, match=r"[Cc]hain 1.*q\[1\].*nan"):
@@ -384,9 +384,7 @@ def test_positions_that_cannot_be_evaluated(sample):
             raise EvaluationError("q[0] is too large")
         return squares(q)
 
-    with pytest.warns(
-        SamplingWarning, match=r"could not be evaluated at \d+ positions.*q = .*q\[0\] is too large"
-    ):
+    with pytest.warns(SamplingWarning, match=r"could not be evaluated at \d+ positions.*q = .*q\[0\] is too large"):
         run = sample(
             in_python(f), HMC(step_size=0.5, n_steps=3), **{**SHORT, "draws": 400, "tune": 0}, initvals=[0.0, 0.0]
         )

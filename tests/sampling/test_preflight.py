@@ -385,9 +385,7 @@ def test_every_entry_of_what_a_metric_reads(metric, names):
         for entry in zip(*np.nonzero(size), strict=True):
             off = scaled(RIGHT[name], entry)
             off = symmetric(off) if name == "hessian" else off
-            with pytest.raises(
-                GradientError, match=f"{name} .*derivative of the (gradient|hessian|fisher)"
-            ):
+            with pytest.raises(GradientError, match=f"{name} .*derivative of the (gradient|hessian|fisher)"):
                 preflight(metric, **{**functions, name: off})
 
 
@@ -426,9 +424,7 @@ def test_each_block_of_gibbs_sampling():
     right = refhmc.Model(3, log_density, gradient, hessian, third_derivative, in_python=PYTHON)
     check_derivatives(make_plan(right, blocks, 0), HERE)
     wrong = refhmc.Model(3, log_density, gradient, hessian, scaled(third_derivative, (0, 0, 0)), in_python=PYTHON)
-    with pytest.raises(
-        GradientError, match="coordinates'.*hessian_contraction .*derivative of the hessian"
-    ):
+    with pytest.raises(GradientError, match="coordinates'.*hessian_contraction .*derivative of the hessian"):
         check_derivatives(make_plan(wrong, blocks, 0), HERE)
 
 

@@ -25,27 +25,21 @@ def report(finished=False, seconds=2.0, done=(30, 80), left=12.3):
     return progress.ProgressReport(*counts, np.array([7.0, 15.0]), np.array([0.5, np.nan]), seconds, left, finished)
 
 
-def test_a_line_says_how_far_it_is():
-    assert report().line() == (
-        "sampling, 1 of 2 chains in warm-up: 2 chains, 110/160 iterations (69 %), divergences: 3 in draws, 7 in warm-up, "
-        "step size 0.5, 11 gradients a draw, 1e+03 gradients/s, 2.0 s, about 12 s left"
+def test_a_line_reports_draws_divergences_and_the_time_left():
+    assert report().line() == "Sampling 2 chains: 110/160 draws, 3 divergences, 12 s left"
+    assert (
+        report(done=(80, 80), finished=True).line() == "Sampled 2 chains: 160/160 draws, 3 divergences, 2.0 s elapsed"
     )
-    assert report(done=(80, 80), finished=True).line() == (
-        "sampling: 2 chains, 160/160 iterations (100 %), divergences: 3 in draws, 7 in warm-up, "
-        "step size 0.5, 11 gradients a draw, 1e+03 gradients/s, 2.0 s"
-    )
-    assert report(done=(5, 39), left=None).line() == (
-        "warm-up: 2 chains, 44/160 iterations (28 %), divergences: 7 in warm-up, "
-        "step size 0.5, 11 gradients a draw, 1e+03 gradients/s, 2.0 s"
-    )
-    assert "0 gradients/s" in report(seconds=0.0).line()
+    assert report(done=(5, 39), left=None).line() == "Warming up 2 chains: 44/160 draws, 7 divergences, 2.0 s elapsed"
+    long = report(done=(1200, 2000))._replace(draws_total=4000, divergences=np.array([0, 1]))
+    assert long.line() == "Sampling 2 chains: 3,200/8,000 draws, 1 divergence, 12 s left"
 
 
 def test_of_one_chain_and_before_the_first_iteration():
     begun = report()._replace(step_size=np.array([0.5, 0.25]), gradients_a_draw=np.full(2, np.nan))
     assert begun.pace() == "step sizes 0.25 to 0.5"
     assert begun.pace(1) == "step size 0.25"
-    assert report().pace(1) == "15 gradients a draw"
+    assert report().pace(1) == "15 gradients per draw"
     assert report().diverged(0) == "divergences: 1 in warm-up"
     assert report().diverged(1) == "divergences: 3 in draws, 6 in warm-up"
 
@@ -143,14 +137,14 @@ def test_a_notebook_shows_one_line_updated_in_place(sample, monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython.display", fake)
     monkeypatch.setattr(progress, "in_notebook", lambda: True)
     result = sample(refhmc.models.Funnel(2), refhmc.NUTS(), **RUN, progressbar=True)
-    assert "sampling: 2 chains, 160/160 iterations (100 %)" in shown[-1]
+    assert "2 chains: 160/160 draws" in shown[-1]
     monkeypatch.undo()
     assert np.array_equal(result.draws, sample(refhmc.models.Funnel(2), refhmc.NUTS(), **RUN).draws)
 
 
 @pytest.mark.sweep
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are not there on Windows")
-def test_a_terminal_has_a_live_bar_for_each_chain():
+def test_a_terminal_has_one_live_line():
     import pty
 
     parent, child = pty.openpty()
@@ -169,12 +163,10 @@ def test_a_terminal_has_a_live_bar_for_each_chain():
         pass
     text = shown.decode(errors="replace")
     assert process.wait(timeout=120) == 0, text
-    assert "chain 0" in text
-    assert "chain 1" in text
-    assert "80/80" in text
-    assert "160/160" in text
-    assert re.search(r"sampling, divergences: \d+ in draws, \d+ in warm-up, step size [\d.]+, [\d.]+ gradients", text)
+    assert re.search(r"Sampled 2 chains: 160/160 draws, \d+ divergences?, [\d.]+ s elapsed", text)
     assert "\x1b[" in text
+    lines = [re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", each).rstrip("\r") for each in text.split("\n")]
+    assert sum(each != "" for each in lines) <= 4  # compilation, and one line that is updated in place
 
 
 @pytest.mark.sweep

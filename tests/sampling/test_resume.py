@@ -64,7 +64,7 @@ def test_a_run_goes_on_from_its_folder_alone(whole, tmp_path, kind):
     same = refhmc.sample(refhmc.models.Funnel(), KERNEL, **{**RUN, "draws": 260}, save_warmup=True)
     assert_same(longer, same)
     assert refhmc.resume(tmp_path / "run", **QUIET).draws.shape[1] == 260
-    with pytest.raises(CheckpointError, match="260 draws.* 100"):
+    with pytest.raises(CheckpointError, match="draws must.* 260.* 100"):
         refhmc.resume(tmp_path / "run", draws=100, **QUIET)
     assert refhmc.resume(tmp_path / "run", **QUIET).draws.shape[1] == 260
 

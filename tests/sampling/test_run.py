@@ -474,7 +474,9 @@ def test_a_warm_up_that_only_diverges_ends_the_chain():
     starts = [[1.0, 0.0], [40.0, 0.0], [-1.0, 0.0]]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with pytest.raises(WarmupError, match="[Cc]hain 0.* 60 .*warm-up.*diverged|60 .*warm-up.*chain 0 diverged") as caught:
+        with pytest.raises(
+            WarmupError, match="[Cc]hain 0.* 60 .*warm-up.*diverged|60 .*warm-up.*chain 0 diverged"
+        ) as caught:
             refhmc.sample(model, refhmc.HMC(step_size=0.5, n_steps=3), initvals=starts, **options)
     assert caught.value.chain == 0
     assert caught.value.partial.attributes["failed_chains"] == [0, 2]

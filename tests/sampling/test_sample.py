@@ -178,9 +178,7 @@ def test_the_remaining_warnings(normal, sample):
 
 def test_a_density_that_is_flat_is_said_to_be(sample):
     flat = refhmc.Model(1, lambda q, data: 0.0, lambda q, data: 0.0 * q, name="flat", in_python=FEW_CALLS)
-    with pytest.warns(
-        SamplingWarning, match=r"step size.* 2 of 2 chains \(\[0, 1\]\)"
-    ):
+    with pytest.warns(SamplingWarning, match=r"step size.* 2 of 2 chains \(\[0, 1\]\)"):
         result = sample(flat, refhmc.HMC(n_steps=2), draws=10, tune=10, chains=2, random_seed=1)
     assert result.attributes["step_size_searches_failed"] == 2
 

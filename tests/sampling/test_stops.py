@@ -261,7 +261,8 @@ def test_a_script_without_a_guard_is_told_what_to_write(tmp_path):
     )
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert f"WorkerDied: " in last and str(script) in last
+    assert "WorkerDied: " in last
+    assert str(script) in last
     assert 'if __name__ == "__main__":' in last
 
 

@@ -161,7 +161,8 @@ def test_a_long_run_is_reviewed_in_part(model, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("there", "words"), [("file", "is no store"), ("other", "is no store"), ("zarr", "has no checkpoint/run.json")]
+    ("there", "words"),
+    [("file", "is not a store"), ("other", "is not a store"), ("zarr", "has no checkpoint/run.json")],
 )
 def test_something_else_is_not_written_over(model, tmp_path, there, words):
     path = tmp_path / "run"
