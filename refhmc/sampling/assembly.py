@@ -349,7 +349,7 @@ def cut_short(result: Result, progress: Progress | None) -> list[str]:
     if not any(lengths) and attributes["draws"]:
         reached = some([f"chain {k}: {n}" for k, n in enumerate(done)])
         return [
-            f"There are no draws, because {by} stopped the run in warm-up{pace_of_warmup(progress)} (iterations of {tune}: "
+            f"The run has no draws, because {by} stopped the run in warm-up{pace_of_warmup(progress)} (iterations of {tune}: "
             f"{reached}).{what_to_do(result, progress)} {_see('review-interrupted')}"
         ]
     kept = set(chosen)
