@@ -133,7 +133,7 @@ def shortened_block(block: Any, tune: int) -> Any:
 def error_text(symptom: Symptom, done: int, tried: str, suggest: bool) -> str:
     """Return the error message, without the chain.
 
-    `tried` is a clause about the search for a better start; `suggest` tells whether init="pathfinder" may help.
+    `tried` is a clause about the search for a better start; `suggest` is whether init="pathfinder" may help.
     """
     more = ", or try init='pathfinder'" if suggest else ""
     return f"After {done} iterations of warm-up {symptom.text}{tried}. {WHAT_TO_DO.rstrip('.')}{more}."

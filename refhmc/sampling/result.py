@@ -31,7 +31,7 @@ class Result:
     - ``sample_stats``: statistics of each transition, such as ``diverging``, ``energy`` and ``n_steps``.
     - ``unconstrained_posterior``: the positions ``q``.
     - with ``save_warmup=True``, the same three groups of warm-up with the prefix ``warmup_``.
-    - groups of the model's ``generated`` (:class:`refhmc.GeneratedQuantities`). Of these, ``observed_data`` and
+    - groups of the model's ``generated`` (:class:`refhmc.GeneratedQuantities`). ``observed_data`` and
       ``constant_data`` have no chains and draws, and ``prior`` and ``prior_predictive`` have one chain.
     - ``predictions`` and ``posterior_predictive``, which :func:`refhmc.predict` adds.
 
@@ -42,7 +42,7 @@ class Result:
     attributes : dict
         Description of the run: versions, kernel, seed, counts of evaluations, and how it ended.
     warnings : list of str, optional
-        Texts of the warnings about the draws.
+        Warnings about the draws, as text.
     ragged : dict of int to ndarray, optional
         Draws (n_k, d) of each chain, if the run ended early with chains of different lengths. The groups then hold the largest
         rectangle of chains and draws.

@@ -80,7 +80,8 @@ def sample(
         random numbers are added. Defaults to the model's own start, else to uniform draws on (-2, 2).
     init : {"uniform", "pathfinder"}, default "uniform"
         Initialization. With "uniform", chains start at `initvals` or their default. With "pathfinder", each chain moves from
-        there by an optimizer and starts with a draw from the best normal approximation on this path (see Notes).
+        there by an optimizer and starts with a draw from the best normal approximation on this path (see Notes). This needs
+        backend "numba" and a model without discontinuous coordinates.
     progressbar : bool or callable, default True
         Show progress, or call a function with a :class:`refhmc.ProgressReport` several times per second.
     save_warmup : bool, default False
@@ -107,8 +108,9 @@ def sample(
         Check the gradient, and each derivative that the metric uses, against finite differences before sampling.
     warmup : {"stan"} or Result, InferenceData or DataTree, optional
         With "stan", adapt a diagonal or dense metric as Stan does (diagonal if the kernel has none). With an earlier result by
-        HMC, NUTS or DHMC, start from the step sizes, metrics and trajectory lengths that its chains adapted, and from its last
-        draws if there are no `initvals`; with ``tune=0`` they are used unchanged.
+        HMC, NUTS or DHMC with backend "numba", start from the step sizes, metrics and trajectory lengths that its chains
+        adapted, and from its last draws if there are no `initvals`; with ``tune=0`` they are used unchanged. Chain k uses chain
+        k modulo the number of chains of that result. The kernel must have the same kind of metric.
     generate : bool, str or sequence of str, optional
         Groups to generate after sampling, such as "log_likelihood", among those that the model defines. True selects all and
         False none. By default all groups that fit into 1 GiB are generated. :func:`refhmc.generate` adds groups later.
@@ -155,6 +157,9 @@ def sample(
     Pathfinder finds no start begins as with "uniform", with a warning. With "uniform" and no `initvals`, a chain that makes no
     progress from its start restarts where Pathfinder would have started it, with a warning. The attribute ``starts`` of the
     result names the origin of each start, and ``began_again_after`` the iteration of a restart (0 if there was none).
+
+    The arguments `cores`, `executor`, `checkpoint`, `store`, and `warmup` with a result, need backend "numba". With "arrays"
+    and "cupy", the statistics have no numbers of evaluations per draw.
 
     With a `store`, warnings about divergences consider the last draws only, and R-hat and effective sample sizes a thinned
     selection of all draws. `generate` must be None or False.
