@@ -123,7 +123,7 @@ def own(**parts):
         (own(statistics=(3,)), ValueError, "Mine.* statistic.* 3.*energy"),
     ],
 )
-def test_kernels_of_one_s_own_that_cannot_be(normal, sample, kernel, error, words):
+def test_invalid_user_kernels_are_rejected(normal, sample, kernel, error, words):
     with pytest.raises(error, match=words):
         sample(normal, kernel)
     with pytest.raises(error, match=rf"'a'.*{words}" if words.startswith("kernel") else words):
@@ -131,7 +131,7 @@ def test_kernels_of_one_s_own_that_cannot_be(normal, sample, kernel, error, word
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="then none is compiled")
-def test_a_transition_that_is_not_compiled_is_refused(normal, sample):
+def test_a_transition_that_is_not_compiled_is_rejected(normal, sample):
     def plain(dynamics, model, workspace, randomness, settings, stats, control):
         return 0
 
@@ -399,7 +399,7 @@ def masked(values, where):
         ),
     ],
 )
-def test_masked_entries_are_refused_where_they_stand(make, error, where):
+def test_masked_entries_are_rejected_with_their_index(make, error, where):
     with pytest.raises(error, match=f"{where}.* mask"):
         make()
 
@@ -422,7 +422,7 @@ def test_an_array_that_masks_nothing_is_taken():
         (lambda: refhmc.sample(Model(2, density, slope), initvals=np.ones(2) + 1j), ShapeError, "initvals"),
     ],
 )
-def test_complex_numbers_are_refused(make, error, what):
+def test_complex_numbers_are_rejected(make, error, what):
     with pytest.raises(error, match=f"{what} must.*got (?s:.)*complex"):
         make()
 

@@ -61,7 +61,7 @@ def test_a_run_in_chunks_is_the_unbroken_run(kernel, seed, cuts):
     assert chain.to_bytes() == whole.to_bytes()
 
 
-def test_a_saved_state_of_another_model_is_refused():
+def test_a_saved_state_of_another_model_is_rejected():
     chain = new_chain(KERNELS["nuts-diagonal"], 1)
     other = refhmc.models.Funnel(5)
     foreign = Chain(other, make_plan(other, KERNELS["nuts-diagonal"], TUNE), np.random.default_rng(1)).to_bytes()
@@ -70,7 +70,7 @@ def test_a_saved_state_of_another_model_is_refused():
 
 
 @pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b"not an archive" + b])
-def test_a_damaged_state_is_refused(damage):
+def test_a_damaged_state_is_rejected(damage):
     chain = new_chain(KERNELS["nuts-diagonal"], 1)
     saved = damage(chain.to_bytes())
     with pytest.raises(CheckpointError):

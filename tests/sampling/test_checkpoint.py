@@ -113,7 +113,7 @@ KERNELS = {
 
 
 @pytest.mark.parametrize("which", representatives(KERNELS, ["softabs", "dhmc"]))
-def test_every_kind_of_chain_goes_on_as_if_unbroken(which, tmp_path, monkeypatch):
+def test_every_kind_of_chain_is_resumed_bit_for_bit(which, tmp_path, monkeypatch):
     """Every draw, statistic and count; in pieces that end in warm-up, at its end, and after it, with pauses in each."""
     monkeypatch.setattr(chain_run, "PAUSE_EVERY", 0.001)
     model, kernel = (make() for make in KERNELS[which])
@@ -124,7 +124,7 @@ def test_every_kind_of_chain_goes_on_as_if_unbroken(which, tmp_path, monkeypatch
     assert_same(refhmc.sample(model, kernel, **{**options, "draws": 60}, checkpoint=tmp_path), unbroken)
 
 
-def test_warm_up_that_is_written_over_goes_on_as_if_unbroken(tmp_path, monkeypatch):
+def test_warm_up_without_saved_rows_is_resumed_bit_for_bit(tmp_path, monkeypatch):
     """Stopped in it, at its end and after it; nothing of it is kept but where it ended."""
     monkeypatch.setattr(chain_run, "PAUSE_EVERY", 0.001)
     model, control = refhmc.models.Funnel(3), np.zeros(16, np.int64)
@@ -420,7 +420,7 @@ def test_the_checkpoint_of_another_run_is_refused(tmp_path, change, words):
         refhmc.sample(**arguments, checkpoint=tmp_path)
 
 
-def test_other_starts_are_refused(tmp_path):
+def test_other_starts_are_rejected(tmp_path):
     model, starts = refhmc.models.Funnel(3), np.arange(8.0).reshape(2, 4) / 10
     refhmc.sample(model, KERNEL, **FEW, checkpoint=tmp_path, initvals=starts)
     refhmc.sample(model, KERNEL, **FEW, checkpoint=tmp_path, initvals=starts.tolist())
@@ -461,7 +461,7 @@ def script(text=SCRIPT, **options):
         ("import numpy as np", "# nothing but a comment\nimport numpy as np", None),
     ],
 )
-def test_a_script_that_was_changed_is_refused_and_the_same_one_goes_on(old, new, words, tmp_path):
+def test_a_changed_script_is_rejected_and_an_unchanged_one_is_resumed(old, new, words, tmp_path):
     few = {**SLOW, "draws": 30, "preflight": False}
     refhmc.sample(script(), STEPS, **{**few, "draws": 10}, checkpoint=tmp_path)
     changed = script(textwrap.dedent(SCRIPT).replace(old, new))
@@ -483,7 +483,7 @@ def test_a_model_that_ran_as_python_is_not_gone_on_with_as_compiled_code(tmp_pat
         refhmc.sample(refhmc.Model(2, *functions, in_python="a test"), STEPS, **SLOW, checkpoint=tmp_path)
 
 
-def test_data_of_another_shape_are_refused(tmp_path):
+def test_data_of_another_shape_are_rejected(tmp_path):
     few = {**SLOW, "draws": 10}
     refhmc.sample(script(data=(1.0, np.zeros(4))), STEPS, **few, checkpoint=tmp_path)
     with pytest.raises(CheckpointError, match=r"data\[1\].* float64 array of shape \(2, 2\)"):
@@ -504,7 +504,7 @@ class CachingNormal:
         return -q / self.scale**2
 
 
-def test_a_cache_does_not_make_a_run_another_and_what_cannot_be_compared_is_said(tmp_path):
+def test_a_cache_is_no_difference_and_parts_that_cannot_be_compared_are_reported(tmp_path):
     few = {**SLOW, "draws": 10}
     with open(os.devnull) as file:
         normal = CachingNormal(1.0, file)
@@ -548,7 +548,7 @@ def test_a_run_of_other_versions_is_refused(edit, words, tmp_path):
         refhmc.sample(script(), STEPS, **SLOW, checkpoint=tmp_path)
 
 
-def test_a_checkpoint_of_the_first_format_is_refused(tmp_path):
+def test_a_checkpoint_of_the_first_format_is_rejected(tmp_path):
     """As refhmc wrote it before formats were counted."""
     run = {"refhmc_version": "0.1.0", "model": "a script", "model_fingerprint": "0" * 64, "kernel": "{}", "tune": 0}
     (tmp_path / "run.json").write_text(json.dumps({**run, "chains": 1, "entropy": "3", "save_warmup": False}))
@@ -593,7 +593,7 @@ def block(first, n):
         return path.read_bytes()
 
 
-def test_blocks_of_which_one_cannot_be_written_leave_what_was_there(tmp_path):
+def test_a_failed_write_of_blocks_keeps_earlier_rows(tmp_path):
     """The first of two is on the disk, behind the length that counts; the next that are added are in its place."""
     path, rng = tmp_path / "rows", np.random.default_rng(1)
     q, stats = rng.normal(size=(9, 4)), rng.normal(size=(9, N_STATS))
@@ -667,7 +667,7 @@ def test_several_threads_read_at_once():
 
 
 @pytest.mark.parametrize("damage", every(4, DAMAGES))
-def test_a_damaged_checkpoint_is_refused_by_name(damage, tmp_path):
+def test_a_damaged_checkpoint_is_rejected_with_the_name_of_the_file(damage, tmp_path):
     model, folder = refhmc.models.Funnel(3), tmp_path / "run"
     refhmc.sample(model, KERNEL, **FEW, checkpoint=folder)
     make, words = DAMAGES[damage]
@@ -691,7 +691,7 @@ def test_left_over_temporary_files_are_removed_and_others_are_not(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {*made, *others}
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(CheckpointError, match="file.* cannot be written"):
         refhmc.sample(script(), STEPS, **SLOW, checkpoint=tmp_path / "file" / "folder")
@@ -701,7 +701,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
 
 
 @pytest.mark.sweep
-def test_a_second_writer_is_refused_and_removes_nothing(tmp_path):
+def test_a_second_writer_is_rejected_and_removes_nothing(tmp_path):
     refused = []
 
     def second():

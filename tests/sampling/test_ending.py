@@ -185,7 +185,7 @@ def test_an_exception_that_takes_no_attribute_is_the_cause_of_one_that_does(cons
     assert np.array_equal(caught.value.partial.draws, expected.draws)
 
 
-def test_a_model_that_raised_is_told_of_even_where_warnings_are_errors(sample):
+def test_an_exception_of_the_model_is_raised_even_if_warnings_are_errors(sample):
     def log_density(q, data):
         if q[0] > 3.0:
             raise RuntimeError("my own bug")
@@ -301,7 +301,7 @@ def test_a_callback_that_raises_leaves_no_chain_running(normal, sample):
     assert not [t for t in threading.enumerate() if t.name.startswith("refhmc-chain") and t.is_alive()]
 
 
-def test_a_display_that_cannot_be_closed(normal, sample, expected, monkeypatch):
+def test_a_display_that_raises_when_it_is_closed(normal, sample, expected, monkeypatch):
     display = refhmc.sampling.progress.make_display(False)
     monkeypatch.setattr(display, "close", raising(Injected()), raising=False)
     monkeypatch.setattr(refhmc.sampling.begin, "make_display", lambda progressbar: display)
@@ -647,7 +647,7 @@ def test_of_a_run_stopped_in_warm_up_its_iterations_are_kept(sample, backend):
     result.to_arviz()
 
 
-def test_what_is_said_of_a_run_whose_time_ran_out_in_warm_up():
+def test_the_warning_of_a_run_that_was_stopped_in_warm_up():
     """Two chains of 10 ms and 20 ms an iteration, after 3 s."""
     progress = Progress(2, tune=1000, total=2000, workers=2)
     for t in np.arange(0.02, 3.001, 0.02):
@@ -774,7 +774,7 @@ def test_the_command_writes_the_draws_of_a_run_that_failed(tmp_path, monkeypatch
     assert out.stat().st_size > 0
 
 
-def test_what_is_left_of_a_run_can_be_described_as_json(constrained, sample):
+def test_attributes_of_a_partial_result_are_json(constrained, sample):
     with pytest.raises(Injected) as caught:
         sample(constrained(Injected()), **RUN)
     assert json.loads(json.dumps(caught.value.partial.attributes))["draws_per_chain"] == [120] * 4

@@ -84,7 +84,7 @@ def test_a_worker_that_takes_its_task_with_it_loses_that_segment_only(simulated,
 
 @pytest.mark.parametrize("n", representatives([2, 3, 5], [2, 3]))
 @pytest.mark.parametrize("at", representatives([0.0, 12.0, 20.0, 40.0], [20.0]))
-def test_a_worker_that_is_dead_and_goes_on_being_given_tasks_loses_nothing(simulated, expected, n, at):
+def test_a_dead_worker_that_still_receives_tasks_loses_nothing(simulated, expected, n, at):
     """Each n-th segment is said to be lost, and in the order in which they are sent two of one chain may follow each other."""
     workers = Workers(n, LASTS, own_queues=True, gone_at={1: at}, says_so=True)
     result = simulated(workers)
@@ -168,7 +168,7 @@ def test_a_segment_that_was_only_late_changes_nothing(monkeypatch, short_segment
     assert np.array_equal(result.draws, refhmc.sample(SCHOOLS, **{**RUN, "chains": 3, "draws": 300}).draws)
 
 
-def test_an_iteration_that_takes_longer_than_it_may_begins_anew_and_is_given_more(monkeypatch, short_segments):
+def test_an_iteration_that_exceeds_its_time_is_repeated_with_more_time(monkeypatch, short_segments):
     """So that a worker answers within a time that does not depend on the model."""
     monkeypatch.setattr(executors, "LONGEST_ITERATION", 0.0005)
     workers, times = concurrent.futures.ThreadPoolExecutor(1), []

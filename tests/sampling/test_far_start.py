@@ -72,7 +72,7 @@ def test_chains_decide_alone(proper, begun_again):
     assert sent.attributes["began_again_after"] == [250] * 2
 
 
-def test_a_second_attempt_begins_where_init_pathfinder_does(proper):
+def test_a_restart_uses_the_start_of_init_pathfinder(proper):
     """The two runs have one start; the first transition from there has other random numbers."""
     task = ChainTask(proper, refhmc.NUTS(), 0, 1, None, 10, 400, keep_warmup=True, free_start=True)
     live = begin(task)
@@ -242,7 +242,7 @@ def test_when_chains_are_looked_at():
     assert [look_after(tune) for tune in (0, 399, 400, 600, 1000, 100_000)] == [0, 0, 100, 150, 250, 250]
 
 
-def test_a_chain_whose_other_coordinates_move_ends_early_only_if_a_better_point_is_known():
+def test_a_chain_with_one_frozen_coordinate_ends_early_only_if_a_better_point_is_known():
     still, moving = np.array([2.0**-60, 2.0**-60]), np.array([2.0**-60, 1.0])
     for step, early in ((still, True), (moving, False)):
         symptom = symptoms.frozen(["a", "b"], np.array([1.0, 1.0]), step)

@@ -149,7 +149,7 @@ def test_many_chains_at_once(model, result):
     assert same_groups(many, result, ["prior", "prior_predictive"])
 
 
-def test_a_function_of_one_draw_gives_what_one_of_many_gives(model, result):
+def test_functions_of_one_draw_and_of_many_draws_give_the_same(model, result):
     """Called for many draws, and for each alone: one that breaks on many, one that mixes them, one with random numbers."""
 
     def alone(values, rng):
@@ -206,7 +206,7 @@ class Stops:
         return log_likelihood(values)
 
 
-def test_ctrl_c_leaves_out_what_is_not_finished(result):
+def test_ctrl_c_leaves_out_unfinished_groups(result):
     stopped = model_with({**GENERATED, "log_likelihood": Stops(KeyboardInterrupt(), 30)})
     with pytest.warns(SamplingWarning, match=r"log_likelihood, posterior_predictive, .*refhmc.generate"):
         raw = refhmc.sample(stopped, raw=True, **RUN)
@@ -217,7 +217,7 @@ def test_ctrl_c_leaves_out_what_is_not_finished(result):
 
 
 @pytest.mark.parametrize("backend", ["numba", swept("arrays")])
-def test_what_is_large_is_left_out_and_said(model, result, backend, monkeypatch):
+def test_large_groups_are_left_out_with_a_warning(model, result, backend, monkeypatch):
     """Of 120 draws of 3 numbers of 8 bytes, and 60 of the prior's: one group fits, and all the others that are small."""
     monkeypatch.setattr(generation, "ROOM", 120 * 3 * 8 + 60 * 4 * 8)
     with pytest.warns(SamplingWarning, match="posterior_predictive, prior_predictive .* GiB"):
@@ -349,14 +349,14 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", sorted(BAD))
-def test_what_cannot_be_is_refused_at_once(case):
+def test_invalid_generated_quantities_are_rejected(case):
     options, words = BAD[case]
     with pytest.raises(ModelError, match=words):
         refhmc.Model(4, log_density, gradient, **options)
 
 
 @pytest.mark.parametrize("name", ["a/b", "", "."])
-def test_a_name_that_no_file_holds_is_refused_before_sampling(name):
+def test_a_name_that_is_invalid_in_files_is_rejected_before_sampling(name):
     with pytest.raises(ShapeError, match=f"names.*{name!r}.*netCDF"):
         refhmc.Model(1, lambda q: -q @ q / 2, lambda q: -q, names=[name])
     model = refhmc.Model(1, lambda q: -q @ q / 2, lambda q: -q, constrain=lambda q: {name: q[..., 0]}, in_python="few")
@@ -444,7 +444,7 @@ LATER = {
 
 @pytest.mark.parametrize("case", sorted(LATER))
 @pytest.mark.parametrize("backend", ["numba", "arrays"])
-def test_what_does_not_fit_is_refused_before_the_first_draw(case, backend):
+def test_invalid_groups_are_rejected_before_the_first_draw(case, backend):
     """``generate=True`` where the memory is concerned: unasked, what is large is left out."""
     options, error, words = LATER[case]
     options = {"generated": None, "dims": None, "coords": None, **options}
@@ -460,7 +460,7 @@ def test_one_likelihood_of_several_observations():
     assert made.groups["log_likelihood"]["y"].shape == (2, 60, 1)
 
 
-def test_what_cannot_be_generated(model, result):
+def test_invalid_groups_are_rejected(model, result):
     with pytest.raises(ValueError, match="generate.*log_likelihood.*'loglik'"):
         refhmc.generate(model, result, "loglik")
     with pytest.raises(ValueError, match="generate.*'prior'"):
@@ -475,7 +475,7 @@ def test_what_cannot_be_generated(model, result):
 
 
 @pytest.mark.parametrize("raw", [True, False])
-def test_a_result_of_another_model_is_told_of(model, result, raw, recwarn):
+def test_generate_warns_of_a_result_of_another_model(model, result, raw, recwarn):
     given = result if raw else result.to_arviz()
     refhmc.generate(model, given, "log_likelihood", progressbar=False)
     assert not [each for each in recwarn if each.category is ModelWarning]

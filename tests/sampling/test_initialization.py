@@ -100,7 +100,7 @@ def test_draws_are_the_same_in_other_processes():
 
 
 @pytest.mark.sweep
-def test_paths_begin_at_initvals():
+def test_paths_start_at_initvals():
     """Of two modes that no chain leaves, each finds the nearer one, whatever its number."""
     model = two_modes()
     q = np.array([[40.0], [-40.0], [-45.0]])
@@ -128,7 +128,7 @@ def two_modes() -> refhmc.Model:
     ],
     ids=["position-dependent", "gibbs", "dense"],
 )
-def test_every_kind_of_chain_begins_there(make, kernel):
+def test_every_kind_of_chain_starts_at_pathfinders_draw(make, kernel):
     result = refhmc.sample(make(), kernel, init="pathfinder", **{**RUN, "chains": 2})
     assert result.attributes["starts"] == ["pathfinder"] * 2
     assert np.all(np.isfinite(result.draws))
@@ -165,7 +165,7 @@ def leaving(what: str) -> refhmc.Model:
         swept("gradient on a line", "none of 100 draws"),
     ],
 )
-def test_where_it_fails_chains_begin_as_without_it_and_the_result_says_so(what, words):
+def test_chains_start_without_pathfinder_if_it_fails_and_the_result_warns(what, words):
     model, kernel = leaving(what), refhmc.HMC(step_size=1e-3, n_steps=1)
     options = {"chains": 2, "initvals": np.array([1.0, -1.0]), "preflight": False, **FIRST}
     plain = refhmc.sample(model, kernel, **options)
@@ -186,12 +186,12 @@ def test_a_chain_without_a_path_draws_as_if_pathfinder_had_not_been_asked_for():
 
 
 @pytest.mark.parametrize("init", ["jitter", None, 3, np.zeros(2)])
-def test_another_word_is_refused_with_those_there_are(init):
+def test_an_unknown_init_is_rejected(init):
     with pytest.raises(ValueError, match="init must be 'uniform' or 'pathfinder'.*got .*initvals"):
         refhmc.sample(refhmc.models.Funnel(2), init=init, **FIRST)
 
 
-def test_where_it_does_not_go_is_said():
+def test_pathfinder_is_rejected_for_discontinuous_models_and_other_backends():
     with pytest.raises(ValueError, match="init='pathfinder'.*discontinuous.*initvals"):
         refhmc.sample(refhmc.models.ChangePoint(), init="pathfinder", **FIRST)
     with pytest.raises(ValueError, match="init='pathfinder'.*backend='numba'.*'arrays'"):

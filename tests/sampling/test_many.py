@@ -214,7 +214,7 @@ def test_a_progress_callback_that_raises(sample):
     assert raised.value.partial.posterior.keys() == {"x"}
 
 
-def test_a_progress_callback_is_told():
+def test_a_progress_callback_receives_reports():
     reports = []
     refhmc.sample(GAUSSIAN, FIXED, **SHORT, raw=True, progressbar=reports.append)
     assert reports[-1].finished
@@ -311,7 +311,7 @@ def test_starts_of_the_model(sample):
 # --------------------------------------------------------------------------------------------- refusals
 
 
-def test_what_it_does_not_have_is_refused_by_name(sample):
+def test_missing_array_implementations_are_rejected_by_name(sample):
     others = {"dhmc": DHMC(), "sgld": refhmc.SGLD(step_size=0.1) if hasattr(refhmc, "SGLD") else None}
     for name, kernel in others.items():
         if kernel is not None and name not in TRANSITIONS:
@@ -332,7 +332,7 @@ def test_what_it_does_not_have_is_refused_by_name(sample):
         sample(GAUSSIAN, FIXED, **SHORT, shared_step_size="no")
 
 
-def test_memory_is_refused_before_it_is_taken(sample, monkeypatch):
+def test_memory_is_checked_before_it_is_allocated(sample, monkeypatch):
     for options in ({"draws": 10**12}, {"chains": 10**13, "draws": 0}, {"tune": 10**12, "save_warmup": True}):
         with pytest.raises(MemoryError, match="bytes"):
             sample(GAUSSIAN, NUTS(), **{**SHORT, **options})
@@ -375,7 +375,7 @@ def test_a_function_that_raises_in_mid_run(kernel, sample):
 
 
 @pytest.mark.sweep
-def test_positions_that_cannot_be_evaluated(sample):
+def test_failed_evaluations_are_reported(sample):
     """As positions of density zero: the rest of the normal, E q[0] = -0.138 for q[0] < 1.5, and the model's words. False
     alarm: 3 in 10 millions, at 5 standard errors."""
 

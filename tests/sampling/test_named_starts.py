@@ -61,7 +61,7 @@ def test_values_of_any_size_are_reached(sigma, p):
         ([{"mu": 0.0}] * 3, ShapeError, "initvals.*2 chains.*got 3"),
     ],
 )
-def test_what_cannot_be_is_named(values, error, words):
+def test_invalid_named_starts_are_rejected(values, error, words):
     with pytest.raises(error, match=words):
         given_starts(scales(), values, 2)
 

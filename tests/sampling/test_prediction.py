@@ -49,7 +49,7 @@ def result_of(model, chains: int = 2, draws: int = 5) -> refhmc.Result:
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
-def test_the_log_density_is_that_of_what_is_predicted(name):
+def test_the_log_density_agrees_with_the_predictions(name):
     """sum_n log p(y_n | predicted) differs from the model's log density by the prior and a constant: the same at all draws
     once -lambda/2 |q|^2, known beforehand, is taken away."""
     make, X, y = MODELS[name]
@@ -226,7 +226,7 @@ def test_a_model_of_ones_own():
         ("softmax", X3, {"batch": 2.5}, ValueError, "batch must .*got 2.5"),
     ],
 )
-def test_what_cannot_be_is_refused(name, X, options, error, words):
+def test_invalid_arguments_are_rejected(name, X, options, error, words):
     model = MODELS[name][0]()
     with pytest.raises(error, match=words):
         refhmc.predict(model, result_of(model), X, **options)

@@ -371,7 +371,7 @@ def symmetric(function):
         (FISHER, ("fisher", "fisher_derivative")),
     ],
 )
-def test_every_entry_of_what_a_metric_reads(metric, names):
+def test_an_error_in_any_entry_that_a_metric_reads_is_found(metric, names):
     functions = {name: RIGHT[name] for name in names}
     preflight(metric, **functions)
     preflight(metric, np.zeros(3), **functions)  # where much vanishes
@@ -447,7 +447,7 @@ def test_the_value_and_the_gradient_that_the_core_calls_are_those_checked():
         check_gradient(model, np.array([0.5, 1.0]))
 
 
-def test_what_a_missing_trace_can_be_taken_from_is_named():
+def test_a_missing_contraction_names_its_alternatives():
     with pytest.raises(
         MissingDerivativeError,
         match=r"hessian_contraction.*hessian_contraction=\.\.\..*third_derivative=\.\.\.",
@@ -529,7 +529,7 @@ def data_written(q, data):
 )
 @pytest.mark.parametrize("initvals", [None, swept([0.0, 0.0])])
 @pytest.mark.parametrize("in_python", ["", PYTHON])
-def test_a_function_that_writes_to_its_position_is_refused(sample, name, functions, initvals, in_python):
+def test_a_function_that_writes_to_its_position_is_rejected(sample, name, functions, initvals, in_python):
     """Compiled, these gave draws of standard deviation 0, 0.76 and 2.00. At zero they leave the start as it is."""
     model = refhmc.Model(2, *functions, in_python=in_python)
     with pytest.raises(ModelError, match=rf"^{name} .*in place"):
@@ -547,7 +547,7 @@ def spoiling(function):
 
 
 @pytest.mark.parametrize("name", ["hessian", "third_derivative"])
-def test_what_a_metric_reads_may_not_write_to_its_position_either(sample, name):
+def test_derivatives_that_write_to_their_position_are_rejected(sample, name):
     functions = {**{k: RIGHT[k] for k in ("hessian", "third_derivative")}, name: spoiling(RIGHT[name])}
     model = refhmc.Model(3, log_density, gradient, **functions, in_python=PYTHON)
     kernel = refhmc.HMC(step_size=0.2, n_steps=2, metric=SOFTABS)
@@ -563,7 +563,7 @@ def test_what_a_metric_reads_may_not_write_to_its_position_either(sample, name):
         swept({"y": [np.ones(2)]}, lambda q, data: data_written(q, data["y"][0])),
     ],
 )
-def test_a_function_that_writes_to_its_data_is_refused(sample, data, density):
+def test_a_function_that_writes_to_its_data_is_rejected(sample, data, density):
     density = data_written if isinstance(data, np.ndarray) else density
     model = refhmc.Model(
         2, density, normal_gradient, data=data, in_python="" if isinstance(data, np.ndarray) else PYTHON
@@ -607,7 +607,7 @@ def far_out_spoiled_gradient(q, data, out):
 
 
 @pytest.mark.parametrize("in_python", [swept(""), PYTHON])
-def test_a_position_cannot_be_spoiled_where_the_check_did_not_look(sample, in_python):
+def test_functions_cannot_change_positions_that_were_not_checked(sample, in_python):
     """The kernels hand out copies: the draws are those of the functions that write nowhere. ``out`` holds zeros."""
     options = {"draws": 60, "tune": 20, "chains": 1, "random_seed": 3, "initvals": [-1.0, -1.0]}
     kernel = refhmc.HMC(step_size=0.5, n_steps=4)
@@ -628,7 +628,7 @@ def test_the_callers_own_position_is_kept():
 
 
 @pytest.mark.sweep
-def test_a_matrix_written_in_place_begins_as_zeros():
+def test_a_matrix_written_in_place_is_initialized_with_zeros():
     """A Hessian that writes its diagonal alone: what is beside it was whatever had been there before."""
 
     def diagonal(q, data, out):
@@ -646,18 +646,18 @@ def test_a_matrix_written_in_place_begins_as_zeros():
 
 
 @pytest.mark.parametrize("names", [["x", "x[1]"], ["x[0]", "x"], ["x", "x"], ["x[0][1]", "x[0]"]])
-def test_names_that_collide_are_refused(names):
+def test_names_that_collide_are_rejected(names):
     with pytest.raises(ShapeError, match="names"):
         refhmc.Model(2, normal, normal_gradient, names=names)
 
 
 @pytest.mark.parametrize("name", ["chain", "draw"])
-def test_names_of_every_results_axes_are_refused(name):
+def test_names_of_axes_of_every_result_are_rejected(name):
     with pytest.raises(ShapeError, match=f"coordinate.*'{name}'"):
         refhmc.Model(2, normal, normal_gradient, names=[name, "b"])
 
 
-def test_names_of_the_results_axes_are_refused(sample):
+def test_names_of_axes_of_a_result_are_rejected(sample):
     names = ["x_dim_0", "x[0]"]
     model = refhmc.Model(2, normal, normal_gradient, names=names, in_python=PYTHON)
     with pytest.raises(ModelError, match=f"variable.*{names[0]!r}"):
@@ -689,7 +689,7 @@ def spoiling_constrain(q):
         (lambda q: {"s": q, "s_dim_0": q[..., 0]}, "variable.*'s_dim_0'"),
     ],
 )
-def test_a_constrain_that_cannot_be_used_is_refused(sample, constrain, words):
+def test_an_invalid_constrain_is_rejected(sample, constrain, words):
     """Before sampling, and with ``preflight=False`` too: the draws would be lost at the end."""
     model = refhmc.Model(2, normal, normal_gradient, constrain=constrain, in_python=PYTHON)
     with pytest.raises(ModelError, match=words):
@@ -717,7 +717,7 @@ def positive_only(q):
     return {"root": np.sqrt(q[0])}
 
 
-def test_constrain_is_tried_where_the_density_is_positive():
+def test_constrain_is_checked_at_positions_with_positive_density():
     model = refhmc.Model(
         1,
         lambda q, data: -q[0] if q[0] > 0 else -np.inf,

@@ -82,7 +82,7 @@ def test_divergences_of_warm_up_and_of_draws_are_counted_apart(sample, name):
         assert last.gradients_a_draw.min() > 1
 
 
-def test_what_came_from_a_checkpoint_is_counted_once(sample, tmp_path):
+def test_iterations_from_a_checkpoint_are_counted_once(sample, tmp_path):
     model, run = refhmc.models.Funnel(4), {**RUN, "draws": 300, "tune": 60, "chains": 1}
     whole = sample(model, refhmc.NUTS(), **run, checkpoint=tmp_path / "whole")
     reports = []

@@ -192,7 +192,7 @@ def test_a_worker_that_is_killed_costs_no_draw(library, tmp_path, monkeypatch, r
     assert np.array_equal(result.draws, whole.draws)
 
 
-def test_a_cluster_that_is_closed_ends_the_run_with_what_was_drawn(expected):
+def test_a_closed_cluster_ends_the_run_and_keeps_its_draws(expected):
     distributed = pytest.importorskip("distributed", reason="needs distributed, Dask's cluster")
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": logging.CRITICAL}
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
@@ -271,7 +271,7 @@ def test_mpi(expected, tmp_path, what):
     assert np.array_equal(draws[:, :n], expected.draws[: len(draws), :n])
 
 
-def test_a_process_of_mpi_that_is_killed_ends_the_job_and_a_checkpoint_goes_on(tmp_path):
+def test_a_killed_mpi_process_ends_the_job_and_the_checkpoint_can_be_resumed(tmp_path):
     """MPI ends all processes where one is lost: what goes on is the next job."""
     done = by_mpi(SCRIPT, tmp_path, "killed", str(tmp_path))
     assert done.returncode != 0

@@ -67,7 +67,7 @@ def test_a_funnel_of_few_is_sampled_rightly_by_default(n):
 
 @pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
-def test_the_command_says_which_and_why(capsys, tmp_path):
+def test_the_command_reports_the_kernel_and_the_reason(capsys, tmp_path):
     few = ["--draws", "5", "--tune", "20", "--chains", "1", "--seed", "1", "--quiet"]
     assert main(["sample", "banana", *few]) == 0
     assert "kernel: hmc on fisher, since its ridge is curved" in capsys.readouterr().out

@@ -89,7 +89,7 @@ def test_net_cdf_round_trip(raw, kind, tmp_path):
 
 
 @pytest.mark.parametrize("draws", [120, 3, 0])
-def test_what_is_left_of_a_run_can_be_converted(raw, kind, draws):
+def test_a_partial_result_can_be_converted(raw, kind, draws):
     """A result whose ``constrain`` raised, and one that was stopped early."""
     cut = {name: {k: v[:, :draws] for k, v in group.items()} for name, group in raw.groups.items()}
     for left in (cut, {**cut, "posterior": {}, "warmup_posterior": {}}):
@@ -124,7 +124,7 @@ def test_every_axis_has_labels_so_that_a_table_can_be_made(raw):
         assert len(made.to_dataframe()) == raw.draws.shape[0] * raw.draws.shape[1]
 
 
-def test_one_chain_is_not_said_in_the_plural(raw):
+def test_one_chain_is_reported_in_the_singular(raw):
     assert ": 2 chains of 120 draws in 4 dimensions" in repr(raw)
     groups = {"unconstrained_posterior": {"q": np.zeros((1, 1, 1))}}
     assert ": 1 chain of 1 draw in 1 dimension" in repr(refhmc.Result(groups, {}))
@@ -136,7 +136,7 @@ def test_results_are_equal_to_themselves_alone(raw):
     assert len({raw, raw}) == 1
 
 
-def test_what_a_run_imports():
+def test_a_run_imports_few_modules():
     """With raw=True nothing of ArviZ, xarray, pandas, matplotlib, scipy.stats or scipy.special; for a ``DataTree`` xarray with
     its pandas. (And with Dask's arrays where there are such, which import scipy.special.)"""
     program = """
@@ -156,7 +156,7 @@ print(sorted(heavy & set(sys.modules)))
     assert done.stdout.splitlines() == ["[]", "['pandas', 'xarray']"]
 
 
-def test_without_arviz_the_error_says_what_to_install(raw, monkeypatch):
+def test_without_arviz_the_error_names_the_package_to_install(raw, monkeypatch):
     def refuse(name, *arguments):
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 

@@ -54,7 +54,7 @@ def assert_same(result, whole):
 
 
 @pytest.mark.parametrize("kind", ["checkpoint", swept("store")])
-def test_a_run_goes_on_from_its_folder_alone(whole, tmp_path, kind):
+def test_a_run_is_resumed_from_its_folder(whole, tmp_path, kind):
     if kind == "store":
         pytest.importorskip("zarr")
     options = {**RUN, "progressbar": stop_after(150), kind: tmp_path / "run"}
@@ -102,7 +102,7 @@ class Mine(refhmc.NUTS):
     """A kernel of the user's."""
 
 
-def test_what_a_folder_does_not_hold_is_asked_for(tmp_path):
+def test_resume_asks_for_a_model_or_kernel_that_the_folder_lacks(tmp_path):
     model = refhmc.Model(2, lambda q, data: -0.5 * float(q @ q), lambda q, data: -q, in_python="a test", name="mine")
     refhmc.sample(model, refhmc.HMC(n_steps=3), **RUN, checkpoint=tmp_path / "one")
     with pytest.raises(CheckpointError, match="'mine'.* model="):
@@ -295,7 +295,7 @@ def test_a_damaged_chunk_that_is_written_to_is_drawn_again(saved, whole, tmp_pat
     assert zarr.open_group(path, mode="r")["unconstrained_posterior/q"].shape[1] == 200
 
 
-def test_a_damaged_chunk_is_written_anew_or_named(tmp_path):
+def test_a_damaged_chunk_is_rewritten_or_reported(tmp_path):
     """Rows that begin it are all that it has to hold: no state counts what was in it."""
     pytest.importorskip("zarr")
     model, tune, n = refhmc.models.Funnel(), 120, 20

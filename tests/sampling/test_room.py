@@ -79,7 +79,7 @@ def test_with_a_store_they_do(there, tmp_path):
         refhmc.sample(model, kernel, draws=10, tune=10**6, chains=2, save_warmup=True, **QUIET)
 
 
-def test_what_the_model_makes_of_a_position_counts(there):
+def test_memory_of_constrained_values_counts(there):
     """A covariance matrix of each draw: known when the first start is."""
 
     def constrain(q):
@@ -144,7 +144,7 @@ def test_a_chain_has_the_arrays_that_are_counted(name):
         swept(300, refhmc.HMC(n_steps=1, step_size=0.1, metric=Dense()), 500),
     ],
 )
-def test_the_peak_is_what_was_counted(d, kernel, draws):
+def test_the_peak_memory_is_as_estimated(d, kernel, draws):
     """Of what NumPy takes."""
     model = refhmc.models.Funnel(d - 1)
     options = {**QUIET, "chains": 2, "tune": 100, "initvals": np.zeros(d)}

@@ -48,7 +48,7 @@ def short_segments(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
-def test_a_run_in_the_background_gives_what_sample_gives(normal, expected):
+def test_start_gives_the_same_result_as_sample(normal, expected):
     run = refhmc.start(normal, progressbar=False, raw=True, **RUN)
     result = run.wait()
     assert np.array_equal(result.draws, expected.draws)
@@ -88,7 +88,7 @@ def wait_for(run, iterations):
         time.sleep(0.002)
 
 
-def test_what_is_peeked_at_is_the_beginning_of_the_result_and_a_copy(normal):
+def test_peek_returns_a_copy_of_the_first_draws(normal):
     run = refhmc.start(normal, progressbar=False, raw=True, cores=3, **LONG)
     wait_for(run, 160)
     peeked = run.peek()
@@ -394,7 +394,7 @@ def test_a_model_that_cannot_be_sent_is_named():
 
 @pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
-def test_a_checkpoint_is_written_where_the_run_is_not_where_its_chains_are(normal, expected, short_segments, tmp_path):
+def test_a_checkpoint_is_written_by_the_run_and_not_by_its_workers(normal, expected, short_segments, tmp_path):
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         options = {**RUN, "progressbar": False, "raw": True, "checkpoint": tmp_path, "executor": pool}
         refhmc.sample(normal, **{**options, "draws": 77})

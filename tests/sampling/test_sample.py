@@ -143,7 +143,7 @@ def test_a_healthy_run_warns_of_nothing(normal, sample):
     assert result.warnings == []
 
 
-def test_warnings_say_what_where_and_what_to_do(sample):
+def test_warnings_report_counts_place_and_advice(sample):
     model = refhmc.models.Funnel(10)
     with pytest.warns(SamplingWarning) as caught:
         result = sample(model, refhmc.NUTS(), warmup="stan", random_seed=3)
@@ -176,7 +176,7 @@ def test_the_remaining_warnings(normal, sample):
         assert words in texts
 
 
-def test_a_density_that_is_flat_is_said_to_be(sample):
+def test_a_flat_density_is_reported(sample):
     flat = refhmc.Model(1, lambda q, data: 0.0, lambda q, data: 0.0 * q, name="flat", in_python=FEW_CALLS)
     with pytest.warns(SamplingWarning, match=r"step size.* 2 of 2 chains \(\[0, 1\]\)"):
         result = sample(flat, refhmc.HMC(n_steps=2), draws=10, tune=10, chains=2, random_seed=1)

@@ -264,7 +264,7 @@ def test_compilation_is_reported_in_two_lines_at_most():
     assert shown == ["Compiling the model (first run only)", "Compiling refhmc (about 20 s, first run only)"]
 
 
-def test_the_report_of_what_was_compiled_names_each_once(monkeypatch):
+def test_the_compilation_report_names_each_part_once(monkeypatch):
     from refhmc.cli.main import compilation_report
     from refhmc.core.compiled import Compilation
 
@@ -286,7 +286,7 @@ def test_a_healthy_short_run_is_not_called_stuck(normal, sample):
 
 
 @pytest.mark.sweep
-def test_trajectories_cut_at_the_most_steps_are_told_with_what_softabs_can_do():
+def test_trajectories_at_the_step_limit_are_reported_with_advice_on_alpha():
     """The banana's Hessian has an eigenvalue that passes 0: warm-up finds no step at which the solver never fails."""
     kernel = refhmc.HMC(metric=refhmc.metrics.SoftAbs(), trajectory_length=3.0)
     with pytest.warns(SamplingWarning, match="1024 steps"):

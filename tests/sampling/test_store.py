@@ -64,7 +64,7 @@ def assert_same(result, expected):
             assert np.array_equal(there, values, equal_nan=values.dtype.kind == "f"), (group, name)
 
 
-def test_what_is_in_a_store_is_what_would_be_in_memory(model, expected, tmp_path):
+def test_a_store_holds_the_same_as_memory(model, expected, tmp_path):
     kernel, whole = expected
     result = refhmc.sample(model, kernel, **RUN, save_warmup=True, store=tmp_path / "run")
     assert isinstance(result.groups["posterior"], store.StoredGroup)
@@ -179,7 +179,7 @@ def test_something_else_is_not_written_over(model, tmp_path, there, words):
         refhmc.sample(model, KERNELS["nuts"], **RUN, store=path, checkpoint=tmp_path / "other")
 
 
-def test_a_store_is_no_checkpoint(model, tmp_path):
+def test_a_store_is_rejected_as_checkpoint(model, tmp_path):
     refhmc.sample(model, KERNELS["nuts"], **RUN, store=tmp_path / "run")
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(CheckpointError, match="run .*store="):
@@ -189,12 +189,12 @@ def test_a_store_is_no_checkpoint(model, tmp_path):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_groups_that_would_be_made_in_memory_are_refused(model, tmp_path):
+def test_generated_groups_are_rejected_with_a_store(model, tmp_path):
     with pytest.raises(ValueError, match=r"generate.*store.*refhmc.generate\(model, result\)"):
         refhmc.sample(model, **{**RUN, "generate": True}, store=tmp_path / "run")
 
 
-def test_another_run_is_refused(model, tmp_path):
+def test_a_store_of_another_run_is_rejected(model, tmp_path):
     refhmc.sample(model, KERNELS["nuts"], **RUN, store=tmp_path / "run")
     with pytest.raises(CheckpointError, match="entropy: .*'6'.*'5'"):
         refhmc.sample(model, KERNELS["nuts"], **{**RUN, "random_seed": 6}, store=tmp_path / "run")
@@ -250,7 +250,7 @@ def test_a_disk_that_stays_full_is_said_and_the_draws_are_attached(
 
 
 @pytest.mark.sweep
-def test_a_constrain_that_raises_keeps_what_was_stored(tmp_path):
+def test_a_constrain_that_raises_keeps_the_stored_draws(tmp_path):
     """A chain ends where its values cannot be made; positions and statistics are there."""
 
     def constrain(q):

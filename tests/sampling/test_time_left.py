@@ -85,7 +85,7 @@ def said_of(table, seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_where_the_pace_rises_nothing_is_said_until_it_has_settled(seed):
+def test_there_is_no_estimate_until_the_pace_has_settled(seed):
     """Four fifths of the time go to a fifth of the iterations; as many again at the pace so far would be ten times too long."""
     said = said_of(FALLING, seed)
     assert all(each is None for share, each in said if share < 0.7)
@@ -105,7 +105,7 @@ def test_an_even_pace_is_known_from_an_eighth_of_the_run_on(seed):
     assert min(told) > 2 / 3
 
 
-def test_nothing_is_said_of_the_first_iterations():
+def test_there_is_no_estimate_in_the_first_iterations():
     costs = [np.full(TOTAL, 0.01)]
     looks, _ = played(costs, 1, [0.01 * (QUIET - 1) + 0.005])
     assert seconds_left(looks, TUNE, TOTAL, 1) is None
@@ -123,7 +123,7 @@ def test_of_fifty_draws_on_warm_up_does_not_count():
     assert looks.gradients_an_iteration(TUNE) == pytest.approx(7, rel=0.1)
 
 
-def test_where_warm_up_says_nothing_of_the_draws_nothing_is_said_in_it():
+def test_there_is_no_estimate_in_warm_up_if_it_adapts_the_length():
     costs = [np.repeat([0.02, 0.01], 1000)]
     looks, _ = played(costs, 1, np.arange(0.1, 20.4, 0.1))
     assert seconds_left(looks, TUNE, TOTAL, 1, quiet=TUNE + 50) is None
@@ -186,7 +186,7 @@ def test_iterations_from_a_checkpoint_took_no_time():
     assert looks.gradients_an_iteration(TUNE) == pytest.approx(7, rel=0.05)
 
 
-def test_how_long_warm_up_takes_is_said_at_any_pace():
+def test_the_time_of_warm_up_is_estimated_at_any_pace():
     costs = [np.full(TOTAL, 0.01), np.full(TOTAL, 0.03), np.full(TOTAL, 0.01)]
     looks, _ = played(costs, 3, [0.5, 1.0, 1.5, 2.005])
     assert seconds_of_warmup(looks, TUNE, 3) == pytest.approx(30.0, rel=0.02)
