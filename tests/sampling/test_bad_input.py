@@ -1,4 +1,4 @@
-"""Everything that cannot be is refused before sampling begins, with its name and its value."""
+"""Invalid arguments are rejected before sampling, with their names and values."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_arguments_of_sample(normal, sample, arguments, error, words):
 
 
 def own(**parts):
-    """A kernel of one's own, HMC but for some of its parts."""
+    """A user-defined kernel: HMC with some parts replaced."""
     return type("Mine", (refhmc.HMC,), {name: property(lambda self, part=part: part) for name, part in parts.items()})()
 
 
@@ -162,7 +162,7 @@ def of(make, **options):
 
 
 def each(make, name, values, error, words):
-    """A case for each of the values of one argument."""
+    """Return one test case for each value of an argument."""
     return [(functools.partial(make, **{name: x}), error, f"{words}.* got {re.escape(repr(x))}") for x in values]
 
 
@@ -366,7 +366,7 @@ def test_data_that_are_not_finite_are_named(sample, y, where, initvals):
 
 
 def masked(values, where):
-    """An array whose entries ``where`` are masked."""
+    """Return an array whose entries ``where`` are masked."""
     array = np.ma.array(values, mask=False)
     array[where] = np.ma.masked
     return array

@@ -1,4 +1,4 @@
-"""Chunks: a run cut anywhere, saved, restored in a new object and continued is bit for bit the unbroken run."""
+"""Chunks: a run that is cut anywhere, saved, restored and continued equals the uninterrupted run bit for bit."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_damaged_state_is_rejected(damage):
 
 
 def test_a_chain_in_use_takes_on_a_saved_state():
-    """What it knew of its own last position must not be taken for the saved one's."""
+    """Values cached for its own last position must not be used for the saved position."""
     kernel = refhmc.HMC(step_size=0.2, n_steps=5, metric=refhmc.metrics.DiagonalSoftAbs())
     chains = [new_chain(kernel, seed) for seed in (1, 2)]
     for k, chain in enumerate(chains):

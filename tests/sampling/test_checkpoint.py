@@ -1,4 +1,4 @@
-"""A run stopped anywhere and taken up again from its folder is bit for bit the unbroken run; any other is refused."""
+"""A run that is stopped anywhere and resumed equals the uninterrupted run; another run is rejected."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def done_there(folder, chain: int) -> int:
 
 
 def write_run(folder, run: dict) -> None:
-    """As an adversary would who knows how the checksum is made."""
+    """Write a file with a valid checksum, as an adversary would."""
     run = {**run, "checksum": checkpoint.checksum_of_run(run)}
     (folder / "run.json").write_text(json.dumps(run))
 
@@ -114,7 +114,7 @@ KERNELS = {
 
 @pytest.mark.parametrize("which", representatives(KERNELS, ["softabs", "dhmc"]))
 def test_every_kind_of_chain_is_resumed_bit_for_bit(which, tmp_path, monkeypatch):
-    """Every draw, statistic and count; in pieces that end in warm-up, at its end, and after it, with pauses in each."""
+    """All draws, statistics and counts agree, for pieces that end in warm-up, at its end, and after it."""
     monkeypatch.setattr(chain_run, "PAUSE_EVERY", 0.001)
     model, kernel = (make() for make in KERNELS[which])
     options = {**RUN, "tune": 60, "chains": 1, "save_warmup": True}
@@ -125,7 +125,7 @@ def test_every_kind_of_chain_is_resumed_bit_for_bit(which, tmp_path, monkeypatch
 
 
 def test_warm_up_without_saved_rows_is_resumed_bit_for_bit(tmp_path, monkeypatch):
-    """Stopped in it, at its end and after it; nothing of it is kept but where it ended."""
+    """The run stops in warm-up, at its end and after it; only the last position of warm-up is kept."""
     monkeypatch.setattr(chain_run, "PAUSE_EVERY", 0.001)
     model, control = refhmc.models.Funnel(3), np.zeros(16, np.int64)
 
@@ -153,7 +153,7 @@ def test_warm_up_without_saved_rows_is_resumed_bit_for_bit(tmp_path, monkeypatch
 
 
 def stop_at(control, iterations):
-    """Ask a chain to stop when it has come so far, or has ended."""
+    """Ask a chain to stop after some iterations, or when it has ended."""
     while control[DRAWS_DONE] < min(iterations, 1300):
         time.sleep(0.0005)
     control[STOP] = 1
@@ -188,7 +188,7 @@ def python_model(before=lambda: None, **options):
 
 @pytest.mark.sweep
 def test_a_slow_chain_is_saved_by_time_not_by_the_number_of_its_draws(tmp_path, monkeypatch):
-    """Each evaluation waits until a file with draws is there: if none came before the last draw, the test would end without."""
+    """Each evaluation waits until a file with draws exists."""
     monkeypatch.setattr(chain_run, "PAUSE_EVERY", 0.05)
     monkeypatch.setattr(checkpoint, "SAVE_EVERY", 0.1)
     seen = []
@@ -212,7 +212,7 @@ counts = pytest.mark.filterwarnings("ignore::refhmc.errors.CheckpointWarning")
 
 
 def fails_where(where):
-    """Raises where ``where(q, count)``, count that of the evaluations, while the environment says so."""
+    """Raise if ``where(q, count)``, where count is the number of evaluations, and if an environment variable is set."""
     count = 0
 
     def log_density(q, data):
@@ -241,7 +241,7 @@ def test_an_exception_of_the_model_leaves_every_whole_draw_saved(where, tmp_path
 
 @counts
 def test_a_model_that_fails_for_good_leaves_an_earlier_state_and_all_draws(tmp_path, monkeypatch):
-    """The state after the last draw is made anew from one less than a second older, which takes evaluations."""
+    """The state after the last draw is recomputed from an earlier one, which needs evaluations."""
     monkeypatch.setenv("REFHMC_TEST_FAILS", "yes")
     with pytest.raises(SamplingError, match="licence server") as caught:
         refhmc.sample(fails_where(lambda q, count: count >= 100), STEPS, **SLOW, checkpoint=tmp_path)
@@ -254,7 +254,7 @@ def test_a_model_that_fails_for_good_leaves_an_earlier_state_and_all_draws(tmp_p
 
 
 def test_a_time_limit_leaves_every_whole_draw_saved(tmp_path):
-    """Of evaluations that take 5 ms, of which a stop finds one in the middle."""
+    """Evaluations take 5 ms, so that a stop interrupts one."""
     model = python_model(lambda: time.sleep(0.005))
     stopped = refhmc.sample(model, STEPS, **SLOW, checkpoint=tmp_path, max_seconds=0.3)
     assert stopped.attributes["stopped_by"] == "time"
@@ -316,7 +316,7 @@ np.save(sys.argv[2], np.concatenate([warm, result.draws], axis=1))
 
 @pytest.mark.sweep
 def test_killed_at_any_evaluation_and_run_again_is_unbroken(tmp_path):
-    """``os._exit`` in the middle of a draw: no handler runs, nothing is written any more, as at kill -9."""
+    """``os._exit`` in the middle of a draw runs no handlers and writes nothing, like kill -9."""
     script = tmp_path / "script.py"
     script.write_text(CHILD)
 
@@ -474,7 +474,7 @@ def test_a_changed_script_is_rejected_and_an_unchanged_one_is_resumed(old, new, 
 
 
 def test_a_model_that_ran_as_python_is_not_gone_on_with_as_compiled_code(tmp_path):
-    """The last bits may differ."""
+    """Draws may differ in their last bits."""
     namespace = {}
     exec("import numpy as np\ndef f(q, data): return -0.5 * np.sum(q * q)\ndef g(q, data): return -q", namespace)
     functions = (namespace["f"], namespace["g"])
@@ -491,7 +491,7 @@ def test_data_of_another_shape_are_rejected(tmp_path):
 
 
 class CachingNormal:
-    """Keeps what it has evaluated, and an open file."""
+    """A model with a cache of its values, and an open file."""
 
     def __init__(self, scale, file):
         self.scale, self.file, self.values = scale, file, {}
@@ -549,7 +549,7 @@ def test_a_run_of_other_versions_is_refused(edit, words, tmp_path):
 
 
 def test_a_checkpoint_of_the_first_format_is_rejected(tmp_path):
-    """As refhmc wrote it before formats were counted."""
+    """Folders of the first format have no format number."""
     run = {"refhmc_version": "0.1.0", "model": "a script", "model_fingerprint": "0" * 64, "kernel": "{}", "tune": 0}
     (tmp_path / "run.json").write_text(json.dumps({**run, "chains": 1, "entropy": "3", "save_warmup": False}))
     for seed in (3, None):
@@ -561,7 +561,7 @@ def test_a_checkpoint_of_the_first_format_is_rejected(tmp_path):
 
 
 def edited(path, **changes):
-    """The file with other arrays in it, all else as it was."""
+    """Replace arrays in the file and keep the others."""
     with np.load(path) as archive:
         arrays = {name: archive[name] for name in archive.files}
     buffer = io.BytesIO()
@@ -586,7 +586,7 @@ def flipped(path):
 
 
 def block(first, n):
-    """A whole block of rows of the same length, of other iterations."""
+    """Return a complete block of rows of other iterations, with the same length."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "rows"
         journal.append(path, 0, [Rows(first, np.zeros((n, 4)), np.zeros((n, N_STATS)))])
@@ -594,7 +594,7 @@ def block(first, n):
 
 
 def test_a_failed_write_of_blocks_keeps_earlier_rows(tmp_path):
-    """The first of two is on the disk, behind the length that counts; the next that are added are in its place."""
+    """The first of two blocks is on disk behind the valid length, and is overwritten by the next one."""
     path, rng = tmp_path / "rows", np.random.default_rng(1)
     q, stats = rng.normal(size=(9, 4)), rng.normal(size=(9, N_STATS))
     first, second, third = (Rows(3 * k, q[3 * k : 3 * k + 3], stats[3 * k : 3 * k + 3]) for k in range(3))
@@ -645,7 +645,7 @@ DAMAGES = {
 
 
 def test_several_threads_read_at_once():
-    """CPython before 3.11.8 raised SystemError where the garbage collector let another thread run amid the reading."""
+    """CPython before 3.11.8 raised SystemError if the garbage collector let another thread run during parsing."""
     buffer, threshold = io.BytesIO(), gc.get_threshold()
     np.savez(buffer, **{f"array {k}": np.full((3, 2), k) for k in range(10)})
 

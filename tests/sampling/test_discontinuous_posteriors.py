@@ -1,7 +1,7 @@
 """Posteriors by discontinuous HMC: change points and classifier against exact sums, Jolly-Seber against long chains.
 
 The seeds are fixed in advance. With m z-values in a test the bound is the normal quantile of alpha / (2 m), where the tests of
-this file together have alpha = 1e-4 (:mod:`test_posteriors`). Where a quantile of those is compared, so is the
+this file together have alpha = 1e-4 (:mod:`test_posteriors`). If a quantile of the reference is compared, so is the
 share of our draws below it: its standard error comes from the effective sample size of that indicator, and from theirs.
 """
 
@@ -23,12 +23,12 @@ COUNTS = [3, 5, 2, 4, 6, 1, 0, 1, 2, 0, 0, 1]
 
 
 def bound(comparisons: int) -> float:
-    """|z| that all of a test's comparisons keep below, but for its share of the false alarms."""
+    """Return the bound on |z| for all comparisons of a test, given its share of false alarms."""
     return scipy.stats.norm.isf(1e-4 / TESTS / comparisons / 2)
 
 
 def z_of_shares(indicators: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """z of the means of (chain, draw, k) indicators whose chances are ``levels``, if these are so."""
+    """Return z of the means of (chain, draw, k) indicators with expected probabilities ``levels``."""
     size = np.minimum(plain_ess(indicators.astype(float)), indicators[..., 0].size)
     return (indicators.mean(axis=(0, 1)) - levels) / np.sqrt(levels * (1 - levels) / size)
 
@@ -69,7 +69,7 @@ def test_classifier_in_two_dimensions(sample):
 
 @pytest.mark.sweep
 def test_classifier_of_heart_disease(sample):
-    """|beta|^2 is chi-square with 14 degrees of freedom, whatever the data say about the direction."""
+    """|beta|^2 is chi-square with 14 degrees of freedom, for any data about the direction."""
     model = refhmc.models.PACBayesClassifier()
     result = sample(model, refhmc.DHMC(n_steps=20), draws=2000, random_seed=SEED)
     square = np.sum(result.draws**2, axis=2, keepdims=True)

@@ -1,4 +1,4 @@
-"""Nothing drawn is lost: whatever ends a run, what was drawn is in the result, or in the exception's ``partial``."""
+"""No draws are lost: however a run ends, its draws are in the result or in the exception's ``partial``."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def expected(normal):
 
 @pytest.fixture
 def constrained(normal, monkeypatch):
-    """The model ``normal`` with a ``constrain`` that works on one position, and raises once it is given the run's draws."""
+    """The model ``normal`` with a ``constrain`` that works for one position and raises for the draws of a run."""
 
     def made(error):
         ended = []
@@ -216,9 +216,9 @@ ASSEMBLY = {
 
 
 def interrupted_at(line, run):
-    """``run(callback)`` with KeyboardInterrupt at the ``line``-th line of :data:`ASSEMBLY` after the last report.
+    """Call ``run(callback)`` with KeyboardInterrupt at the ``line``-th line of :data:`ASSEMBLY` after the last report.
 
-    Returns what it returned or what was attached to what it raised, and whether there were so many lines.
+    Return its result, or the one attached to its exception, and whether that line was reached.
     """
     passed = itertools.count(1)
     after = threading.Event()
@@ -253,7 +253,7 @@ def interrupted_at(line, run):
 @pytest.mark.sweep
 @pytest.mark.parametrize("every", [17, 1])
 def test_ctrl_c_at_any_line_after_the_last_draw(normal, sample, expected, every):
-    """Lines of the end of ``sample`` are interrupted: in one run of it after the other, ``every`` lines further on."""
+    """Each run is interrupted at one line of the end of ``sample``, ``every`` lines after that of the run before."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         lines, more = 0, True
@@ -375,7 +375,7 @@ def test_a_full_disk_in_the_last_save(normal, sample, expected, tmp_path, monkey
 
 
 def test_a_disk_that_is_full_for_a_while_does_not_stop_the_run(sample, tmp_path, monkeypatch):
-    """Evaluations wait, a minute in all at most, until there was a third try to write."""
+    """Evaluations wait, for at most a minute in total, until writing has been tried three times."""
     real, tries = checkpoint.write_atomically, []
 
     def full_at_first(path, content):
@@ -425,7 +425,7 @@ def test_another_error_in_a_save_has_the_draws(normal, sample, expected, tmp_pat
 
 
 class Inline(concurrent.futures.Executor):
-    """Runs tasks where they are submitted; the one named ``bad`` ends by an exception of the executor's."""
+    """An executor that runs tasks at once; the task ``bad`` ends with an exception of the executor."""
 
     def __init__(self, bad, error):
         self.bad, self.error = bad, error
@@ -461,7 +461,7 @@ def test_an_executor_that_takes_no_tasks(normal, sample):
 
 
 def test_ctrl_c_stops_chains_in_an_executor_of_threads(normal, sample):
-    """While the first chain is under way."""
+    """The executor is closed during the first chain."""
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         result = sample(normal, **LONG, executor=pool, progressbar=stop_after(200))
     assert result.attributes["stopped_by"] == "interrupt"
@@ -477,7 +477,7 @@ def test_ctrl_c_stops_chains_in_an_executor_of_threads(normal, sample):
 
 
 def stop_by(number, after=200):
-    """A callback that sends this process a signal once."""
+    """Return a callback that sends this process a signal once."""
     told = []
 
     def callback(report):
@@ -632,7 +632,7 @@ def test_a_run_stopped_before_its_first_draw_says_so(sample, stop):
 
 @pytest.mark.parametrize("backend", ["numba", swept("arrays")])
 def test_of_a_run_stopped_in_warm_up_its_iterations_are_kept(sample, backend):
-    """Chains one after another: those that have not begun do not take the others' iterations with them."""
+    """Chains run one after another; those that have not started do not remove the iterations of the others."""
     more = {"cores": 1} if backend == "numba" else {"backend": backend}
     run = {**RUN, **more, "tune": 100_000, "save_warmup": True}
     with pytest.warns(SamplingWarning, match="no draws.*Ctrl-C"):
@@ -648,7 +648,7 @@ def test_of_a_run_stopped_in_warm_up_its_iterations_are_kept(sample, backend):
 
 
 def test_the_warning_of_a_run_that_was_stopped_in_warm_up():
-    """Two chains of 10 ms and 20 ms an iteration, after 3 s."""
+    """Two chains take 10 ms and 20 ms per iteration and are stopped after 3 s."""
     progress = Progress(2, tune=1000, total=2000, workers=2)
     for t in np.arange(0.02, 3.001, 0.02):
         progress.looks.add(round(t, 9), [round(t / 0.01), round(t / 0.02)], [0, 0])
@@ -708,7 +708,7 @@ SLOW = ["sample", "funnel", "--kernel", "hmc", "--n-steps", "100000", "--draws",
 @posix
 @pytest.mark.sweep
 def test_sigterm_makes_the_command_write_what_there_is(tmp_path):
-    """As Ctrl-C does (``tests/cli``); how ``sample`` takes SIGTERM is tested above."""
+    """SIGTERM acts like Ctrl-C (``tests/cli``)."""
     out = tmp_path / "partial.nc"
     process = subprocess.Popen(
         [*COMMAND, *SLOW, "--out", str(out)],

@@ -1,4 +1,4 @@
-"""Executors that lose segments, are silent, or have long queues; what is sent to them, and that they are left alone."""
+"""Executors that lose segments, are silent or have long queues; what is sent to them; they are not closed."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def expected():
 
 @pytest.fixture
 def short_segments(monkeypatch):
-    """So that a chain of milliseconds has several."""
+    """Make segments so short that a chain of milliseconds has several."""
     monkeypatch.setattr(executors, "LEAST", 0.001)
     monkeypatch.setattr(executors, "SHARE", 1e9)
 
 
 @pytest.fixture
 def simulated(monkeypatch, short_segments):
-    """``sample`` by simulated workers, in simulated time."""
+    """Run ``sample`` with simulated workers in simulated time."""
 
     def sample(workers, model=SCHOOLS, **options):
         monkeypatch.setattr(executors, "time", workers.time())
@@ -54,7 +54,7 @@ LASTS = 9.0  # seconds of a task: as long as a segment may take where an iterati
 
 @pytest.mark.parametrize(("own_queues", "tells"), one_in(4, [False, True], [False, True]))
 def test_to_wait_behind_the_run_s_own_segments_is_not_loss(simulated, expected, own_queues, tells):
-    """Twelve chains on one or two workers wait for minutes: longer than what a lost segment is given."""
+    """Twelve chains on one or two workers wait for minutes, longer than the timeout of a lost segment."""
     for n in (1, 2):
         workers = Workers(n, LASTS, own_queues=own_queues, tells=tells)
         result = simulated(workers)
@@ -66,7 +66,7 @@ def test_to_wait_behind_the_run_s_own_segments_is_not_loss(simulated, expected, 
 @pytest.mark.parametrize("own_queues", [False, swept(True)])
 @pytest.mark.parametrize("at", representatives([1.0, 20.0, 40.0], [20.0]))
 def test_a_worker_that_takes_its_task_with_it_loses_that_segment_only(simulated, expected, own_queues, at):
-    """One of three says nothing any more. Tasks in a queue of its own are lost, too, some of them twice."""
+    """One of three workers becomes silent. The tasks in its queue are also lost, some of them twice."""
     workers = Workers(3, LASTS, own_queues=own_queues, gone_at={1: at})
     try:
         result = simulated(workers)
@@ -85,7 +85,7 @@ def test_a_worker_that_takes_its_task_with_it_loses_that_segment_only(simulated,
 @pytest.mark.parametrize("n", representatives([2, 3, 5], [2, 3]))
 @pytest.mark.parametrize("at", representatives([0.0, 12.0, 20.0, 40.0], [20.0]))
 def test_a_dead_worker_that_still_receives_tasks_loses_nothing(simulated, expected, n, at):
-    """Each n-th segment is said to be lost, and in the order in which they are sent two of one chain may follow each other."""
+    """Every n-th segment is reported as lost; two of them in a row may belong to one chain."""
     workers = Workers(n, LASTS, own_queues=True, gone_at={1: at}, says_so=True)
     result = simulated(workers)
     assert np.array_equal(result.draws, expected.draws)
@@ -94,7 +94,7 @@ def test_a_dead_worker_that_still_receives_tasks_loses_nothing(simulated, expect
 
 @pytest.mark.parametrize("n", [2, swept(3), swept(12)])
 def test_a_chain_that_ends_its_worker_ends_alone(simulated, expected, n):
-    """All that were under way are lost with it, those that were sent again, too; alone, they come to their end."""
+    """All segments in flight are lost with it, also those sent again; alone, these chains complete."""
     workers = Workers(n, LASTS, deadly=3)
     with pytest.raises(WorkerDied, match="the worker is dead") as caught:
         simulated(workers)
@@ -110,7 +110,7 @@ def test_a_chain_that_ends_its_worker_ends_alone(simulated, expected, n):
 @pytest.mark.parametrize("chains", [1, swept(4)])
 @pytest.mark.parametrize("at", [0.0, 25.0])
 def test_an_executor_that_goes_silent_is_not_waited_for_without_end(simulated, expected, chains, at):
-    """As a cluster that is closed, or one that has no workers: each chain is sent again once, and then ends with its draws."""
+    """As in a closed cluster or one without workers, each chain is sent again once and then ends with its draws."""
     workers = Workers(4, LASTS, gone_at=dict.fromkeys(range(4), at))
     with pytest.raises(WorkerDied, match="lost 2 times.* TimeoutError: .* 3") as caught:
         simulated(workers, chains=chains, draws=200_000)
@@ -122,7 +122,7 @@ def test_an_executor_that_goes_silent_is_not_waited_for_without_end(simulated, e
 
 @pytest.mark.sweep
 def test_to_wait_behind_the_tasks_of_others_is_not_loss(simulated, expected):
-    """For five minutes, where nothing is said; for any time, once futures have been seen to say when they begin."""
+    """The run waits five minutes for silent futures, and without limit for futures that report when they start."""
     workers = Workers(2, LASTS, busy=(0.0, 250.0))
     assert np.array_equal(simulated(workers, chains=4).draws, expected.draws[:4])
     assert workers.copies() == 0
@@ -134,14 +134,14 @@ def test_to_wait_behind_the_tasks_of_others_is_not_loss(simulated, expected):
 
 @pytest.mark.parametrize("copy_first", [False, swept(True)])
 def test_a_segment_that_was_only_late_changes_nothing(monkeypatch, short_segments, expected, copy_first):
-    """It comes back after, or before, the copy that was sent in its place; the other is thrown away."""
+    """It returns before or after its copy; the later answer is discarded."""
     monkeypatch.setattr(executors, "HEARTBEAT", 0.05)
     monkeypatch.setattr(executors, "SILENCE", 0.05)
     monkeypatch.setattr(executors, "LONGEST_ITERATION", 0.0)
     monkeypatch.setattr(executors, "CLOCKS_EVERY", 0.01)
 
     class Late(Workers):
-        """Gives all at once; the fourth task after the copy of it, or with the copy held back until it was given."""
+        """An executor that runs tasks at once, but returns the fourth one after or before its copy."""
 
         def __init__(self):
             super().__init__(1, 0.0)
@@ -169,7 +169,7 @@ def test_a_segment_that_was_only_late_changes_nothing(monkeypatch, short_segment
 
 
 def test_an_iteration_that_exceeds_its_time_is_repeated_with_more_time(monkeypatch, short_segments):
-    """So that a worker answers within a time that does not depend on the model."""
+    """A worker answers within a time that does not depend on the model."""
     monkeypatch.setattr(executors, "LONGEST_ITERATION", 0.0005)
     workers, times = concurrent.futures.ThreadPoolExecutor(1), []
 
@@ -206,7 +206,7 @@ def test_the_model_is_sent_once_to_each_worker(simulated, n, chains, own_queues)
 
 
 def test_a_worker_that_forgets_the_run_is_sent_the_model_again(simulated, expected):
-    """It keeps those of four runs; here it has forgotten it whenever it is not sent with the task."""
+    """A worker keeps the models of four runs; here it forgets a model that is not sent with the task."""
 
     class Forgetful(Workers):
         def submit(self, function, job, *shared):
@@ -240,7 +240,7 @@ def test_threads_of_this_process_are_sent_nothing(short_segments, expected):
 
 @pytest.mark.sweep
 def test_an_executor_that_was_given_is_neither_closed_nor_entered_nor_made_again(short_segments, expected):
-    """Of an executor nothing but ``submit`` is used, or ``apply_async``, and it is usable afterwards."""
+    """Only ``submit`` or ``apply_async`` of an executor is used, and it can be used afterwards."""
     used = set()
 
     class Watched:
@@ -275,7 +275,7 @@ def test_an_executor_that_was_given_is_neither_closed_nor_entered_nor_made_again
 @pytest.mark.sweep
 @pytest.mark.parametrize("threads", [1, 2])
 def test_workers_have_one_thread_of_linear_algebra(threads):
-    """Also where the environment asks for two; the model looks, in its worker."""
+    """This holds even if the environment requests two threads; the model counts them in its worker."""
     options = {**RUN, "chains": 2, "kernel": refhmc.HMC(n_steps=3), "draws": 20, "tune": 20}
     model = OneThread().model()
     context = multiprocessing.get_context("spawn")

@@ -1,4 +1,4 @@
-"""Starts far from where the probability is: chains begin again or end with one sentence, and healthy chains are left alone."""
+"""Starts far from the posterior: chains restart or end with an error, and healthy chains are not affected."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def begun_again(proper):
 
 
 def normal(mean, sd):
-    """N(mean, diag(sd^2))."""
+    """Return N(mean, diag(sd^2))."""
     mean, sd = np.array(mean, dtype=float), np.array(sd, dtype=float)
     return refhmc.Model(len(mean), lambda q: -0.5 * np.sum(((q - mean) / sd) ** 2), lambda q: -(q - mean) / sd**2)
 
@@ -62,7 +62,7 @@ def test_chains_in_units_far_from_one_arrive(begun_again):
 
 
 def test_chains_decide_alone(proper, begun_again):
-    """Whatever the number of chains, their threads, or the executor."""
+    """Draws do not depend on the number of chains, threads, or the executor."""
     with pytest.warns(SamplingWarning):
         two = refhmc.sample(proper, chains=2, cores=2, **RUN)
         with concurrent.futures.ThreadPoolExecutor(2) as executor:
@@ -73,7 +73,7 @@ def test_chains_decide_alone(proper, begun_again):
 
 
 def test_a_restart_uses_the_start_of_init_pathfinder(proper):
-    """The two runs have one start; the first transition from there has other random numbers."""
+    """The two runs have the same start, but their first transitions use different random numbers."""
     task = ChainTask(proper, refhmc.NUTS(), 0, 1, None, 10, 400, keep_warmup=True, free_start=True)
     live = begin(task)
     advance(live, 100)
@@ -156,7 +156,7 @@ def test_given_starts_are_not_replaced(proper):
 
 
 def test_a_given_start_that_is_only_far_is_warned_of():
-    """A gradient hundreds of standard deviations off at the look; chains of other seeds may have come out by then."""
+    """The gradient is hundreds of standard deviations off at the check; with other seeds it may not be."""
     with pytest.warns(SamplingWarning, match="start .*initvals"):
         result = refhmc.sample(decay(10.0, unit=1e5), initvals=[2.0, 1.0, -1.0], **FEW)
     assert result.attributes["began_again_after"] == [0, 0]
@@ -173,7 +173,7 @@ def test_a_short_warmup_ends_with_the_sentence(proper):
 
 
 def test_an_improper_posterior_ends_in_warmup():
-    """The failing input of the audit: from its default starts the data say nothing of k, even to Pathfinder."""
+    """At the default starts the data do not inform k, so that Pathfinder also fails."""
     with pytest.raises(WarmupError, match="log density does not change.* 250"):
         refhmc.sample(decay(np.inf), **RUN)
 

@@ -1,4 +1,4 @@
-"""A checkpoint or store may come from a stranger: nothing outside its folder changes, and no state crashes compiled code."""
+"""Checkpoints and stores from untrusted sources cannot change other files or crash compiled code."""
 
 from __future__ import annotations
 
@@ -292,7 +292,7 @@ def check_all_states(model, kernel, tune, total, **options):
     "name", representatives(MORE, ("NUTS", "HMC, learned length", "HMC, given", "DHMC, all coordinates"))
 )
 def test_every_state_of_a_run_is_accepted(name):
-    """The other side of the rejections: no state that a chain passes through is one of those."""
+    """States that occur in a run are never rejected."""
     check_all_states(*MORE[name], tune=100, total=120)
 
 

@@ -1,4 +1,4 @@
-"""Groups that follow from draws: the same whatever way a run is made; nothing drawn is lost by them; ArviZ takes them."""
+"""Generated groups: they do not depend on how a run is executed, never cost draws, and work in ArviZ."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_the_groups(result):
 
 
 def test_the_laws(result):
-    """Residuals of what is drawn are independent standard normals; two checks at ALPHA each."""
+    """Residuals of predictive draws are independent standard normals; two checks at ALPHA each."""
     groups = result.groups
     for there, drawn in (("posterior", "posterior_predictive"), ("prior", "prior_predictive")):
         residuals = groups[drawn]["y"] - groups[there]["yields"]
@@ -150,7 +150,7 @@ def test_many_chains_at_once(model, result):
 
 
 def test_functions_of_one_draw_and_of_many_draws_give_the_same(model, result):
-    """Called for many draws, and for each alone: one that breaks on many, one that mixes them, one with random numbers."""
+    """Functions that fail for many draws, that mix draws, and that use random numbers give the values of single calls."""
 
     def alone(values, rng):
         assert values["tau"].shape == ()
@@ -173,7 +173,7 @@ def test_functions_of_one_draw_and_of_many_draws_give_the_same(model, result):
 
 
 def test_a_chain_that_does_not_move_does_not_hide_that_a_function_mixes_draws(result):
-    """Of its first two draws, which are equal, the mean over both is that of each."""
+    """The first two draws are equal, so that their mean equals each of them."""
     values = {"x": np.array([1.0, 1.0, 1.0, 2.0, 5.0])}
     found = generation.over_draws("g", lambda v: {"m": v["x"] * 0 + np.mean(v["x"])}, values, 5, lambda i, n: None)
     assert found["m"].tolist() == [1.0, 1.0, 1.0, 2.0, 5.0]
@@ -186,14 +186,14 @@ def test_how_many_draws_a_call_takes_does_not_show(model, result, batch, monkeyp
 
 
 def test_types_that_grow():
-    """A number that is whole at the first draws is not cut where it is not."""
+    """Values that are integers only at the first draws are not truncated later."""
     values = {"x": np.array([1.0, 2.0, 2.5])}
     found = generation.over_draws("g", lambda v: {"n": int(v["x"]) if v["x"] % 1 == 0 else v["x"]}, values, 3, print)
     assert found["n"].tolist() == [1.0, 2.0, 2.5]
 
 
 class Stops:
-    """log_likelihood that raises at a call."""
+    """A log likelihood that raises at one call."""
 
     def __init__(self, error: BaseException, at: int) -> None:
         self.error, self.left = error, at
@@ -218,7 +218,7 @@ def test_ctrl_c_leaves_out_unfinished_groups(result):
 
 @pytest.mark.parametrize("backend", ["numba", swept("arrays")])
 def test_large_groups_are_left_out_with_a_warning(model, result, backend, monkeypatch):
-    """Of 120 draws of 3 numbers of 8 bytes, and 60 of the prior's: one group fits, and all the others that are small."""
+    """With 120 draws of 3 numbers and 60 prior draws, one large group fits and so do all small ones."""
     monkeypatch.setattr(generation, "ROOM", 120 * 3 * 8 + 60 * 4 * 8)
     with pytest.warns(SamplingWarning, match="posterior_predictive, prior_predictive .* GiB"):
         raw = refhmc.sample(model, raw=True, backend=backend, **RUN)
@@ -301,7 +301,7 @@ def test_predictions_have_the_names_of_the_model():
 
 @pytest.mark.sweep
 def test_functions_of_arviz(model, result):
-    """loo and compare of two models, the predictive check, traces by labels, names in the summary."""
+    """LOO and model comparison, predictive checks, traces by labels and names in the summary work."""
     az = pytest.importorskip("arviz")
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
@@ -445,7 +445,7 @@ LATER = {
 @pytest.mark.parametrize("case", sorted(LATER))
 @pytest.mark.parametrize("backend", ["numba", "arrays"])
 def test_invalid_groups_are_rejected_before_the_first_draw(case, backend):
-    """``generate=True`` where the memory is concerned: unasked, what is large is left out."""
+    """Memory is only checked with ``generate=True``; by default large groups are left out."""
     options, error, words = LATER[case]
     options = {"generated": None, "dims": None, "coords": None, **options}
     with pytest.raises(error, match=words) as caught:
@@ -454,7 +454,7 @@ def test_invalid_groups_are_rejected_before_the_first_draw(case, backend):
 
 
 def test_one_likelihood_of_several_observations():
-    """Of a vector's: ArviZ takes a log likelihood that is short of its observations' last axes."""
+    """ArviZ accepts a log likelihood without the last axes of its observations."""
     of_vectors = {"log_likelihood": lambda v: {"y": np.sum(v["yields"])[None]}, "observed_data": {"y": Y[None]}}
     made = refhmc.sample(model_with(of_vectors, dims=None), raw=True, **RUN)
     assert made.groups["log_likelihood"]["y"].shape == (2, 60, 1)
@@ -528,7 +528,7 @@ def of_draws(function, values, rng=None):
 
 @pytest.mark.parametrize("random", [False, True])
 def test_a_function_that_sees_all_draws_at_once_is_called_for_each(random):
-    """A guard over all that it is given: one draw in a thousand is guarded, and not the others; or one of them raises."""
+    """A guard over all draws of a call must not change the others when it applies to one in a thousand, or raises."""
     values = {"x": np.random.default_rng(5).standard_normal((4000, 3))}
     values["x"][::1000, 1] = -9.0
 
@@ -556,7 +556,7 @@ def test_a_function_that_sees_all_draws_at_once_is_called_for_each(random):
 
 
 def test_some_chains_of_a_result(model, result):
-    """Each has the numbers of its own stream, also in another order."""
+    """Each group uses its own random stream, in any order of generation."""
     whole = refhmc.generate(model, result.to_arviz(), "posterior_predictive", random_seed=3)
     some = refhmc.generate(model, result.to_arviz().sel(chain=[1, 0]), "posterior_predictive", random_seed=3)
     last = refhmc.generate(model, result.to_arviz().sel(chain=[1]), "posterior_predictive", random_seed=3)

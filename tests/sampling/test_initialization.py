@@ -1,4 +1,4 @@
-"""Where chains begin: exactly at what the user gives, by Pathfinder where it is asked for, and as without it where it fails."""
+"""Starts of chains: exactly at given values, by Pathfinder on request, and without it if it fails."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_constrained_values_are_met_without_jitter():
 
 @pytest.mark.sweep
 def test_starts_of_a_far_density_are_draws_of_it(far):
-    """On this one the normal is the density, so that (q - mean)^2/sd^2 summed is chi-squared; a false alarm in 1e-6."""
+    """Pathfinder's normal is exact here, so that the sum of (q - mean)^2/sd^2 is chi-squared; false alarms 1e-6."""
     result = refhmc.sample(far, STILL, chains=4, init="pathfinder", **FIRST)
     assert result.attributes["starts"] == ["pathfinder"] * 4
     sums = np.sum(((result.draws[:, 0] - 1000) / 0.1) ** 2, axis=1)
@@ -101,7 +101,7 @@ def test_draws_are_the_same_in_other_processes():
 
 @pytest.mark.sweep
 def test_paths_start_at_initvals():
-    """Of two modes that no chain leaves, each finds the nearer one, whatever its number."""
+    """Chains find the nearer one of two modes, whatever their number."""
     model = two_modes()
     q = np.array([[40.0], [-40.0], [-45.0]])
     result = refhmc.sample(model, STILL, chains=3, initvals=q, init="pathfinder", **FIRST)
@@ -135,7 +135,7 @@ def test_every_kind_of_chain_starts_at_pathfinders_draw(make, kernel):
 
 
 def leaving(what: str) -> refhmc.Model:
-    """A normal that raises farther than 3 from zero, or has a gradient at the start alone, or on the line to zero alone."""
+    """Return a normal that raises beyond a distance of 3, or whose gradient is finite only at the start or on a line."""
 
     def log_density(q, start):
         if what == "raises" and abs(q[0]) > 3:
@@ -177,7 +177,7 @@ def test_chains_start_without_pathfinder_if_it_fails_and_the_result_warns(what, 
 
 
 def test_a_chain_without_a_path_draws_as_if_pathfinder_had_not_been_asked_for():
-    """Its stream is a child's, so that the chain's own stands where it stands without it."""
+    """Pathfinder uses a child stream, so that the chain's own stream is unchanged."""
     model = refhmc.models.Gaussian(np.zeros(3), np.eye(3))
     plain = refhmc.sample(model, initvals=np.zeros(3), **RUN)  # at the mode nothing climbs
     result = refhmc.sample(model, initvals=np.zeros(3), init="pathfinder", **RUN)
@@ -215,7 +215,7 @@ def test_a_run_from_a_checkpoint_keeps_how_its_chains_began(tmp_path):
 
 @pytest.mark.sweep
 def test_a_time_limit_ends_the_path():
-    """Of hundreds of iterates with 26 evaluations each; the first are evaluated when the time is over."""
+    """The path has hundreds of iterates with 26 evaluations each, and the time ends at the first ones."""
     covariance = np.diag(np.geomspace(1e-2, 1e2, 20))
 
     def log_density(q, data):

@@ -1,4 +1,4 @@
-"""``refhmc.sample`` with ``backend="arrays"``: what it promises for the compiled core it promises for many chains too."""
+"""``refhmc.sample`` with ``backend="arrays"`` has the guarantees of the compiled core."""
 
 import signal
 import threading
@@ -45,12 +45,12 @@ def gradient(q, data):
 
 
 def squares(q):
-    """-q'q / 2 of a list, which Numba does not compile with data that it does not know."""
+    """Return -q'q / 2 by a list, which Numba does not compile for unknown data."""
     return -0.5 * sum(float(x) ** 2 for x in q)
 
 
 def in_python(f, **options):
-    """A standard normal in two dimensions whose log density is the function f(q), run as Python."""
+    """Return a two-dimensional model with the log density f(q) and the gradient of a standard normal, run as Python."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = refhmc.Model(2, lambda q, data: f(q), lambda q, data: -q, data={"not": object()}, **options)
@@ -112,7 +112,7 @@ def test_the_same_seed_makes_the_same_draws(name, sample):
 
 @pytest.mark.parametrize("kernel", [HMC(step_size=0.3, n_steps=4, length_jitter=0.8), swept(NUTS(step_size=0.4))])
 def test_a_chain_does_not_depend_on_the_others(kernel, sample):
-    """Without warm-up nothing is shared: bit for bit, random starts too."""
+    """Without warm-up chains share nothing, so that they are equal bit for bit, random starts included."""
     runs = [sample(FUNNEL, kernel, draws=8, tune=0, chains=n, **MANY) for n in (1, 3, 17)]
     for run in runs[:2]:
         n = len(run.draws)
@@ -130,7 +130,7 @@ def test_step_sizes_shared_and_ones_own(sample):
 
 
 def test_without_warm_up_a_first_step_size_is_searched(sample):
-    """As by the compiled core: from 1 by factors of 2, until the acceptance of one step crosses 0.8."""
+    """The search multiplies or divides by 2, starting from 1, until the acceptance of one step crosses 0.8."""
     run = sample(
         refhmc.models.Gaussian(np.zeros(3), 1e-4 * np.eye(3)), HMC(n_steps=3), draws=4, tune=0, chains=5, **MANY
     )
@@ -152,7 +152,7 @@ def test_no_draws_and_no_warm_up(kernel, sample):
 
 
 def test_ctrl_c_after_warm_up(sample):
-    """Chains are of different lengths then: the largest rectangle in the groups, every draw in ``ragged``."""
+    """Chains have different lengths, so that groups hold the largest rectangle and ``ragged`` every draw."""
     kernel, many = NUTS(step_size=0.3), {**MANY, "draws": 4000, "tune": 0, "chains": 40}
     with pytest.warns(SamplingWarning):
         run = sample(FUNNEL, kernel, **many, progressbar=stop_after(1))
@@ -285,7 +285,7 @@ def test_a_start_without_a_metric(sample):
 
 
 def test_random_starts_are_tried_again(sample):
-    """A density on a quarter of the square: 40 chains need several tries, and all begin in it."""
+    """The density is positive on a quarter of the square, so that 40 chains need several tries."""
     model = in_python(lambda q: squares(q) if min(q) > 0 else -np.inf)
     run = sample(model, HMC(step_size=1e-3, n_steps=1), draws=1, tune=0, chains=40, **MANY, preflight=False)
     assert np.all(run.draws > -0.02)
@@ -295,7 +295,7 @@ def test_random_starts_are_tried_again(sample):
 
 
 def test_starts_of_the_model(sample):
-    """Each chain draws from its own generator, again where the density is zero."""
+    """Each chain draws starts from its own generator until the density is positive."""
 
     def initial(rng):
         return rng.uniform(-1, 1, 2)
@@ -311,7 +311,7 @@ def test_starts_of_the_model(sample):
 # --------------------------------------------------------------------------------------------- refusals
 
 
-def test_missing_array_implementations_are_rejected_by_name(sample):
+def test_kernels_and_options_without_array_implementation_are_rejected(sample):
     others = {"dhmc": DHMC(), "sgld": refhmc.SGLD(step_size=0.1) if hasattr(refhmc, "SGLD") else None}
     for name, kernel in others.items():
         if kernel is not None and name not in TRANSITIONS:
@@ -347,7 +347,7 @@ def test_memory_is_checked_before_it_is_allocated(sample, monkeypatch):
 
 
 def test_users_functions(sample):
-    """Compiled by Numba or run as Python, they make the same draws; and, of a normal, what its own text makes."""
+    """Functions compiled by Numba or run as Python give the same draws, and for a normal those of its array implementation."""
     compiled = refhmc.Model(2, log_density, gradient)
     kernel = HMC(step_size=0.4, n_steps=3)
     runs = [sample(model, kernel, **{**SHORT, "tune": 0}).draws for model in (compiled, in_python(squares))]
@@ -376,8 +376,9 @@ def test_a_function_that_raises_in_mid_run(kernel, sample):
 
 @pytest.mark.sweep
 def test_failed_evaluations_are_reported(sample):
-    """As positions of density zero: the rest of the normal, E q[0] = -0.138 for q[0] < 1.5, and the model's words. False
-    alarm: 3 in 10 millions, at 5 standard errors."""
+    """Failed evaluations count as density zero: the mean is that of a truncated normal, E q[0] = -0.138 for q[0] < 1.5.
+
+    The bound of 5 standard errors has a false-alarm rate of 3e-7."""
 
     def f(q):
         if q[0] > 1.5:
@@ -431,7 +432,7 @@ def test_five_thousand_chains(sample):
 
 
 class Text(refhmc.array_api.TextOnArrays):
-    """Of a standard normal in two dimensions."""
+    """Array implementation of a standard normal in two dimensions."""
 
     dim = 2
 
@@ -459,7 +460,7 @@ def in_place(self, q):
 
 
 def of_all(self, q):
-    """A sum over the chains"""
+    """Return a log density that is summed over chains."""
     return -0.5 * (q**2).sum() + 0 * q[:, 0], -q
 
 
@@ -467,7 +468,7 @@ KEPT = np.zeros((3, 2))
 
 
 def in_one_buffer(self, q):
-    """The gradient in an array that the text keeps and fills anew"""
+    """Return the gradient in an array that is kept and reused."""
     out = KEPT if q.shape == KEPT.shape else np.empty_like(q)
     np.negative(q, out=out)
     return -0.5 * (q**2).sum(axis=-1), out
@@ -514,7 +515,7 @@ def far_down_on_arrays(q):
 
 
 def test_a_constant_hides_no_wrong_log_density(sample):
-    """Of 2e5, of which a part in a million is larger than the difference."""
+    """The constant is 2e5; one millionth of it is larger than the difference."""
     wrong = broken(value_and_gradient=lambda self, q: (-0.51 * (q**2).sum(axis=-1) - 2e5, -q))
     for text, raises in ((broken(value_and_gradient=lambda self, q: far_down_on_arrays(q)), False), (wrong, True)):
         model = refhmc.Model(2, far_down, gradient, on_arrays=lambda xp, text=text: text())
@@ -553,7 +554,7 @@ def test_a_matrix_of_a_text_that_is_wrong(sample):
 
 
 def test_a_text_may_use_one_buffer(sample):
-    """What it returns is copied before the chains write into it."""
+    """Its return values are copied before chains write into them."""
     texts = [broken(value_and_gradient=f) for f in (in_one_buffer, Text.value_and_gradient)]
     a, b = (sample(with_text(text), FIXED, **{**SHORT, "tune": 0}) for text in texts)
     assert np.array_equal(a.draws, b.draws)
@@ -564,7 +565,7 @@ def test_a_text_may_use_one_buffer(sample):
 
 @pytest.mark.parametrize("kernel", [HMC(length_jitter=0.5), swept(NUTS(max_treedepth=4))])
 def test_means_of_a_gaussian(kernel, sample):
-    """Within 5 standard errors, means and second moments: false alarm 5e-6 a kernel (5 normals, Bonferroni)."""
+    """Means and second moments agree within 5 standard errors: false-alarm rate 5e-6 per kernel."""
     run = sample(GAUSSIAN, kernel, draws=60, tune=60, chains=60, **MANY)
     x = run.draws
     both = np.concatenate([x, x**2, x[..., :1] * x[..., 1:]], axis=2)
@@ -576,7 +577,7 @@ def test_means_of_a_gaussian(kernel, sample):
 @pytest.mark.sweep
 @pytest.mark.parametrize("shared", [True, swept(False)])
 def test_means_of_eight_schools(shared, sample):
-    """10 means against posteriordb's draws, whose own error is counted, within 5 standard errors: false alarm 6e-6."""
+    """Ten means agree with posteriordb's draws within 5 standard errors, theirs included: false-alarm rate 6e-6."""
     model, kernel = refhmc.models.EightSchools(), NUTS(max_treedepth=5, target_accept=0.9)
     run = sample(model, kernel, draws=50, tune=100, chains=50, **MANY, shared_step_size=shared)
     of_theta, *others = (run.posterior[name] for name in ("theta", "mu", "tau"))

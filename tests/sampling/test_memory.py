@@ -1,4 +1,4 @@
-"""A run without a store takes little more than its result, and windows of rows change nothing in it."""
+"""A run without a store needs little more memory than its result, which does not depend on windows of rows."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def assert_same(result, expected):
 
 @pytest.mark.parametrize("bytes_of_window", [1, swept(8 * 2 * N_STATS * 7), swept(8 * 2 * N_STATS * 130)])
 def test_the_size_of_windows_and_blocks_is_in_no_result(model, expected, monkeypatch, bytes_of_window):
-    """Windows of one row, of seven, and across the end of warm-up; values of a few draws, or chains, at a time."""
+    """Results agree for windows of one row, of seven, and across the end of warm-up, and for small blocks of draws."""
     monkeypatch.setattr(memory, "WINDOW", bytes_of_window)
     monkeypatch.setattr(memory, "BLOCK", bytes_of_window)
     monkeypatch.setattr(moves, "BLOCK", bytes_of_window)
@@ -68,7 +68,7 @@ def test_a_checkpoint_has_the_rows_of_windows_that_are_gone(model, expected, mon
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 def test_rows_are_made_of_statistics(kernel):
-    """What `statistics` makes of them again is the same, whatever the numbers."""
+    """Rows made from columns give the same columns again, for any numbers."""
     rng = np.random.default_rng(3)
     blocks = len(getattr(kernel, "blocks", [0]))
     rows = rng.normal(size=(50, blocks, N_STATS))
@@ -84,7 +84,7 @@ def test_rows_are_made_of_statistics(kernel):
 
 @pytest.mark.sweep
 def test_the_peak_is_at_most_one_and_a_half_results(monkeypatch):
-    """Of what NumPy takes, with windows as small beside this result as they are beside a large one."""
+    """NumPy's memory is compared with windows as small, relative to the result, as in a large run."""
     monkeypatch.setattr(memory, "WINDOW", 2**14)
     monkeypatch.setattr(memory, "BLOCK", 2**17)
     model, kernel = refhmc.models.EightSchools(), refhmc.HMC(step_size=0.2, n_steps=1)

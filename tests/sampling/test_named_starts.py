@@ -1,4 +1,4 @@
-"""Starts by name and in constrained values: the position is the one that gives them; what cannot be is named."""
+"""Starts given by name in constrained values: the position yields them, and invalid values are rejected by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a result says of new inputs: against the model's own log density, for both kinds of ArviZ, in bounded memory."""
+"""Predictions at new inputs: they agree with the log density, work in both versions of ArviZ, and need bounded memory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MODELS = {
 
 
 def result_of(model, chains: int = 2, draws: int = 5) -> refhmc.Result:
-    """A run that was not made: positions about zero."""
+    """Return a result of random positions about zero, without a run."""
     q = numbers(chains, draws, model.dim, seed=3) * 0.3
     posterior = {key: value for key, value in model.constrain(q).items()}
     stats = {"lp": np.zeros((chains, draws)), "energy": np.zeros((chains, draws))}
@@ -97,8 +97,8 @@ def test_split_models_batches_and_thinning(name):
 
 @pytest.mark.sweep
 def test_drawn_observations_have_the_predicted_law():
-    """4,000 of each. A chi-square of that size sees a probability that is off by 0.06, a Kolmogorov test a mean off by 0.1 sd,
-    nearly always, at the false-alarm rate stated."""
+    """With 4,000 values each, a chi-square test detects an error of 0.06 in a probability, and a Kolmogorov test one of 0.1 sd in
+    a mean, nearly always, at the given false-alarm rate."""
     beta, sigma = np.array([0.7, -1.2]), 0.4
     linear = refhmc.models.LinearRegression(numbers(9, 2), numbers(9, seed=1))
     result = result_of(linear, 1, 4000)
@@ -170,8 +170,7 @@ def test_arviz_objects_come_back_with_the_groups(kind, monkeypatch):
 
 @pytest.mark.sweep
 def test_memory_beside_the_result_is_that_of_a_batch():
-    """By NumPy's own account: what is used beyond the arrays returned stays at 16 times the rows and 4 times the draws, and
-    grows with the batch. (Batches are large enough for Python's own lists of freed tuples, 100 kB at most, to be small.)"""
+    """NumPy's additional memory does not grow with 16 times the rows or 4 times the draws, but grows with the batch. (Batches are large enough for Python's own lists of freed tuples, 100 kB at most, to be small.)"""
     model = refhmc.models.CNN(IMAGES, Y3, channels=[4], dense=[], side=3)
 
     def beside(n: int, draws: int, batch: int) -> int:

@@ -1,4 +1,4 @@
-"""What is checked before the first draw: every derivative that is read, what the functions return, what they leave alone.
+"""Checks before the first draw: derivatives, return values, and that arguments are not changed.
 
 Nothing here is random from run to run: the checks draw their directions from a fixed seed.
 """
@@ -29,7 +29,7 @@ PRIOR = np.array([1e4, 1.0, 9.0])  # variances of intercept, slope and log sigma
 
 
 def years(seed):
-    """log density, likelihood's gradient, prior's gradient, and the posterior's mean (but for terms of order 1/n)."""
+    """Return log density, gradients of likelihood and prior, and the posterior's mean up to terms of order 1/n."""
     noise = np.random.default_rng(seed).standard_normal(len(YEARS))
     y = 3 + 0.01 * (YEARS - 1985) + 0.3 * noise
 
@@ -80,7 +80,7 @@ def wide(seed, d=60):
 
 
 def test_a_right_gradient_of_a_stiff_density_passes():
-    """40 of 40 were refused. Along the direction that was tried the curvature is 1e9."""
+    """The curvature along the direction of an earlier check is 1e9, which led to false rejections."""
     for seed in range(40):
         log_density, likelihood, prior, mean, y = years(seed)
         model = refhmc.Model(3, log_density, total(likelihood, prior), in_python=PYTHON)
@@ -110,7 +110,7 @@ def _in_mpmath(y, q, j, t):
 
 
 def test_of_a_split_model_one_part_is_looked_at():
-    """At ReLU's kinks the check takes some hundred gradients: not of all the data."""
+    """At kinks of ReLU the check takes about a hundred gradients, but not of all data."""
     looked_at = []
 
     def part(rows, share, wrong=0.0):
@@ -176,7 +176,7 @@ def test_the_coordinate_that_is_wrong_is_named():
 
 
 def test_few_evaluations():
-    """Seven densities and 13 + d gradients, d up to 16: the same number for a thousand coordinates as for 17."""
+    """The check takes seven densities and 13 + min(d, 16) gradients."""
     for d in (1, 3, 16, 17, 1000):
         calls = {"log_density": 0, "gradient": 0}
 
@@ -252,7 +252,7 @@ def test_a_density_of_single_precision_is_a_warning(sample):
 @pytest.mark.parametrize("offset", [0.0, 3e3])
 @pytest.mark.parametrize("seed", range(10))
 def test_single_precision_inside_is_seen_by_its_noise(offset, seed):
-    """float32 in the likelihood, a prior in float64 beside it."""
+    """The likelihood is in float32, the prior in float64."""
 
     def log_density(q, data):
         return float(np.float32(single(q, data) - offset)) - 0.005 * float(q @ q)
@@ -405,7 +405,7 @@ def wrong_third_derivative(q, data):
 
 @pytest.mark.parametrize("in_python", [PYTHON, swept("")])
 def test_sample_refuses_a_wrong_third_derivative(sample, in_python):
-    """Through ``sample``. It gave biased draws without a word."""
+    """An error in a derivative of the metric is rejected by ``sample``."""
     kernel = refhmc.HMC(step_size=0.2, n_steps=2, metric=SOFTABS)
     options = {"draws": 5, "tune": 0, "chains": 1, "random_seed": 1}
     functions = (log_density, gradient, hessian)
@@ -530,7 +530,7 @@ def data_written(q, data):
 @pytest.mark.parametrize("initvals", [None, swept([0.0, 0.0])])
 @pytest.mark.parametrize("in_python", ["", PYTHON])
 def test_a_function_that_writes_to_its_position_is_rejected(sample, name, functions, initvals, in_python):
-    """Compiled, these gave draws of standard deviation 0, 0.76 and 2.00. At zero they leave the start as it is."""
+    """Compiled, these functions gave draws with wrong standard deviations. They do not change a position of zeros."""
     model = refhmc.Model(2, *functions, in_python=in_python)
     with pytest.raises(ModelError, match=rf"^{name} .*in place"):
         sample(model, initvals=initvals, draws=5, tune=0, chains=1, random_seed=1, preflight=False)
@@ -582,7 +582,7 @@ def test_a_function_that_writes_to_its_data_is_rejected(sample, data, density):
     ],
 )
 def test_the_functions_of_a_part_are_checked_as_those_of_a_model(sample, functions, words, in_python):
-    """The first part's are right. A whole of parts that run as Python runs so, too."""
+    """Functions of the first part are right. A model of parts that run as Python also runs as Python."""
     parts = [
         refhmc.Model(2, *each, data=np.ones(2), in_python=in_python) for each in ((normal, normal_gradient), functions)
     ]
@@ -608,7 +608,7 @@ def far_out_spoiled_gradient(q, data, out):
 
 @pytest.mark.parametrize("in_python", [swept(""), PYTHON])
 def test_functions_cannot_change_positions_that_were_not_checked(sample, in_python):
-    """The kernels hand out copies: the draws are those of the functions that write nowhere. ``out`` holds zeros."""
+    """Kernels pass copies, so that draws equal those of functions that write nowhere. ``out`` holds zeros."""
     options = {"draws": 60, "tune": 20, "chains": 1, "random_seed": 3, "initvals": [-1.0, -1.0]}
     kernel = refhmc.HMC(step_size=0.5, n_steps=4)
     spoiled = sample(refhmc.Model(2, far_out_spoiled, far_out_spoiled_gradient, in_python=in_python), kernel, **options)
@@ -629,7 +629,7 @@ def test_the_callers_own_position_is_kept():
 
 @pytest.mark.sweep
 def test_a_matrix_written_in_place_is_initialized_with_zeros():
-    """A Hessian that writes its diagonal alone: what is beside it was whatever had been there before."""
+    """A Hessian that only writes its diagonal leaves zeros elsewhere."""
 
     def diagonal(q, data, out):
         for i in range(2):

@@ -1,4 +1,4 @@
-"""Progress: a terminal, a notebook, a log, a function; none of them can change or stop a run."""
+"""Progress in a terminal, a notebook, a log and a callback; none of them can change or stop a run."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ KERNELS = {
 
 @pytest.mark.parametrize("name", representatives(KERNELS, ["numba", "gibbs"]))
 def test_divergences_of_warm_up_and_of_draws_are_counted_apart(sample, name):
-    """Against the statistics of each iteration; also what the draws cost, and the step size."""
+    """Counts agree with the statistics of each iteration, and so do step size and gradients per draw."""
     reports, backend = [], "arrays" if name == "arrays" else "numba"
     model, run = refhmc.models.Funnel(4), {**RUN, "draws": 300, "tune": 60, "save_warmup": True, "backend": backend}
     result = sample(model, KERNELS[name], **run, progressbar=reports.append)

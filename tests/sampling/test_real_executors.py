@@ -1,4 +1,4 @@
-"""Chains by loky, processes, pools, Dask, Ray and MPI as they are: the same draws, progress, stops, and workers killed."""
+"""Chains in loky, process pools, Dask, Ray and MPI: the same draws, progress, stops, and killed workers."""
 
 from __future__ import annotations
 
@@ -175,9 +175,9 @@ def test_it_stops(library, expected, how):
 
 
 def test_a_worker_that_is_killed_costs_no_draw(library, tmp_path, monkeypatch, request):
-    """It ends by SIGKILL amid a segment. Some libraries say so, some run the task again themselves, one says nothing.
+    """The worker ends by SIGKILL in a segment. Some libraries report this, some repeat the task, and one is silent.
 
-    Ray's pool goes on giving each second task to the actor that is dead.
+    Ray's pool keeps giving every second task to the dead actor.
     """
     if sys.platform == "win32":
         pytest.skip("there is no SIGKILL on Windows")
@@ -272,7 +272,7 @@ def test_mpi(expected, tmp_path, what):
 
 
 def test_a_killed_mpi_process_ends_the_job_and_the_checkpoint_can_be_resumed(tmp_path):
-    """MPI ends all processes where one is lost: what goes on is the next job."""
+    """MPI ends all processes if one is lost, so that the next job resumes the run."""
     done = by_mpi(SCRIPT, tmp_path, "killed", str(tmp_path))
     assert done.returncode != 0
     assert (tmp_path / "killed").exists()

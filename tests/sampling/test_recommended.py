@@ -1,4 +1,4 @@
-"""The kernel that a model is meant for is taken where none is given, by ``sample`` and on the command line."""
+"""``sample`` and the command line use the model's recommended kernel by default."""
 
 from __future__ import annotations
 

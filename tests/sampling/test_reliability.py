@@ -1,4 +1,4 @@
-"""``docs/reliability.md``: the tests that it names are there; and those of its rows that belong nowhere else."""
+"""``docs/reliability.md``: the tests that it names exist, and tests of rows that belong nowhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run goes on from its folder alone; damage is an error that names file and remedy, or is drawn again."""
+"""A run is resumed from its folder; damage raises an error with file and remedy, or is drawn again."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_starts_that_were_given_are_kept(tmp_path):
 
 
 class Mine(refhmc.NUTS):
-    """A kernel of the user's."""
+    """A user-defined kernel."""
 
 
 def test_resume_asks_for_a_model_or_kernel_that_the_folder_lacks(tmp_path):
@@ -186,7 +186,7 @@ def test_a_damaged_checkpoint_of_format_2_is_left_as_it_is(tmp_path):
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A run of each kind, stopped in the middle, that damage is done to copies of."""
+    """Return stopped runs of each kind, whose copies are damaged by tests."""
     made = {}
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")
@@ -201,7 +201,7 @@ def saved(tmp_path_factory):
 
 
 def damaged(path, choose, how, at):
-    """One file of a folder with a byte changed, cut, emptied, or gone; the file."""
+    """Damage one file of a folder (a byte changed, cut, emptied or removed) and return it."""
     files = sorted(each for each in path.rglob("*") if each.is_file() and each.stat().st_size)
     file = files[choose % len(files)]
     content = bytearray(file.read_bytes())
@@ -230,8 +230,8 @@ damages = {
 @cases(15)
 @given(**damages)
 def test_damage_is_an_error_or_nothing(kind, choose, how, at, saved, whole, tmp_path_factory):
-    """Whatever is done to one file of the folder: what is gone on with is right, or the error names the folder's file; with
-    ``recover`` the chains are what they were, unless it is the file that says which run it is, or an array's description."""
+    """For any damage to one file, the resumed run is right or an error names the file. With ``recover`` chains are restored,
+    unless the file identifies the run or describes an array."""
     for recover in (False, True):
         path = tmp_path_factory.mktemp("damaged") / "run"
         shutil.copytree(saved[kind], path)
@@ -277,7 +277,7 @@ def test_without_run_json_nothing_is_recovered(kind, saved, tmp_path):
 
 
 def test_a_damaged_chunk_that_is_written_to_is_drawn_again(saved, whole, tmp_path):
-    """One that is not full: Zarr reads it before it writes to it. And what is refused does not make the store longer."""
+    """Zarr reads a partial chunk before it writes to it. A rejected resume does not make the store longer."""
     zarr = pytest.importorskip("zarr")
     path = tmp_path / "run"
     shutil.copytree(saved["store"], path)
@@ -296,7 +296,7 @@ def test_a_damaged_chunk_that_is_written_to_is_drawn_again(saved, whole, tmp_pat
 
 
 def test_a_damaged_chunk_is_rewritten_or_reported(tmp_path):
-    """Rows that begin it are all that it has to hold: no state counts what was in it."""
+    """Rows that start a chunk replace its content, because no state counts it."""
     pytest.importorskip("zarr")
     model, tune, n = refhmc.models.Funnel(), 120, 20
     there = store.Store(tmp_path / "run", model, KERNEL, np.zeros(model.dim), N_STATS, 1, 300, tune, 0)
@@ -316,7 +316,7 @@ def test_a_damaged_chunk_is_rewritten_or_reported(tmp_path):
 
 
 def test_code_in_a_folder_is_never_run(saved, tmp_path):
-    """Objects that would run code when they are unpickled, in the place of arrays."""
+    """Files hold objects that would run code if they were unpickled."""
     path, ran = tmp_path / "run", tmp_path / "ran"
     shutil.copytree(saved["checkpoint"], path)
 
@@ -397,7 +397,7 @@ def test_a_recipe_that_refhmc_does_not_write_is_rejected(tmp_path, recipe):
 
 
 def test_a_run_without_a_recipe_is_resumed_by_the_name_of_its_model(tmp_path):
-    """As runs before recipes were saved."""
+    """Older runs have no recipe."""
     refhmc.sample(refhmc.models.Banana(), KERNEL, **{**RUN, "draws": 5, "tune": 5}, checkpoint=tmp_path)
     run = json.loads((tmp_path / "run.json").read_text())
     del run["recipe"]

@@ -1,4 +1,4 @@
-"""What a run takes is counted before it is taken; what cannot fit is refused with both numbers and what to do."""
+"""Memory is estimated before it is allocated; runs that do not fit are rejected with numbers and advice."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def plain(d):
 
 @pytest.fixture
 def there(monkeypatch):
-    """A function that says what is available."""
+    """Return a function that sets the available memory."""
     return lambda size: monkeypatch.setattr(room, "available", lambda: size)
 
 
 @pytest.mark.sweep
 def test_a_dense_metric_of_a_million_coordinates_is_refused_at_once():
-    """Before any array of that size is made, whatever this machine has."""
+    """The run is rejected before any array of that size is allocated, on every machine."""
     model = plain(10**6)
     tracemalloc.start()
     try:
@@ -45,7 +45,7 @@ def test_a_dense_metric_of_a_million_coordinates_is_refused_at_once():
 
 
 def numbers(text):
-    """Bytes needed and available, of the message."""
+    """Return the bytes needed and available from a message."""
     needed, there = re.search(r"about ([\d,]+) bytes.*? ([\d,]+) (?:bytes )?are available", text).groups()
     return int(needed.replace(",", "")), int(there.replace(",", ""))
 
@@ -66,7 +66,7 @@ def test_draws_that_do_not_fit_are_refused(there, monkeypatch, backend):
 
 
 def test_with_a_store_they_do(there, tmp_path):
-    """A run whose draws do not fit goes to a disk; and what is kept of warm-up counts where it is kept."""
+    """Draws that do not fit go to disk, and warm-up only counts if it is kept."""
     pytest.importorskip("zarr")
     there(10**9)
     model, kernel = plain(100), refhmc.HMC(n_steps=2)
@@ -80,7 +80,7 @@ def test_with_a_store_they_do(there, tmp_path):
 
 
 def test_memory_of_constrained_values_counts(there):
-    """A covariance matrix of each draw: known when the first start is."""
+    """Each draw has a covariance matrix, whose size is known at the first start."""
 
     def constrain(q):
         q = np.asarray(q)
@@ -96,7 +96,7 @@ def test_memory_of_constrained_values_counts(there):
 
 
 def test_groups_that_are_generated_count(there):
-    """Of eight schools: 16 numbers a draw, and 18 a draw of one chain for the prior and what it predicts."""
+    """Eight schools generates 16 numbers per draw, and 18 per draw of one chain for prior and predictions."""
     there(150 * 10**6)
     model, options = refhmc.models.EightSchools(), {"chains": 4, "draws": 100_000, "tune": 0, "progressbar": False}
     with pytest.raises(MemoryError, match="generate=False") as caught:

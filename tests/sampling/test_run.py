@@ -1,4 +1,4 @@
-"""A run in the background: how far it is, what it has drawn, how it ends; and chains by executors, segment by segment."""
+"""Runs in the background: progress, draws so far and stops; chains in executors by segments."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def expected(normal):
 
 @pytest.fixture
 def short_segments(monkeypatch):
-    """So that a run of a tenth of a second has many."""
+    """Make segments so short that a run of a tenth of a second has many."""
     monkeypatch.setattr(executors, "LEAST", 0.0002)
     monkeypatch.setattr(executors, "SHARE", 10.0)
 
@@ -199,7 +199,7 @@ except KeyboardInterrupt as stopped:
 @pytest.mark.sweep
 @pytest.mark.parametrize(("grace", "signals"), [("0.5", 1), ("1000", 2)])
 def test_a_model_that_hangs_in_a_call_loses_nothing_and_keeps_nothing_alive(grace, signals):
-    """One Ctrl-C gives what was drawn after the time of grace; a second one raises at once. The process ends by itself."""
+    """One Ctrl-C returns the draws after the grace period; a second one raises at once. The process ends by itself."""
     process = in_a_process(HANGING, grace)
     assert process.stdout.readline() == "hangs\n"
     for _ in range(signals):
@@ -225,7 +225,7 @@ def test_a_run_that_nobody_waits_for_does_not_keep_the_process(tmp_path):
 
 
 def test_a_hanging_model_is_left_behind_with_copies_of_its_draws(monkeypatch):
-    """What a thread does later, when the model comes back, is not in the result."""
+    """Iterations of a thread after its model returns late are not in the result."""
     monkeypatch.setattr(drawing, "GRACE", 0.2)
     hangs, release, calls = threading.Event(), threading.Event(), []
 
@@ -255,7 +255,7 @@ def test_a_hanging_model_is_left_behind_with_copies_of_its_draws(monkeypatch):
 
 
 class Dying(concurrent.futures.Executor):
-    """Runs tasks where they are submitted; of those numbered in ``lost``, and of those of ``chain``, the worker is lost."""
+    """An executor that runs tasks at once and loses the tasks numbered in ``lost`` and those of ``chain``."""
 
     def __init__(self, lost=(), chain=-1):
         self.lost, self.chain, self.sent = lost, chain, 0
@@ -295,7 +295,7 @@ def test_a_worker_lost_again_and_again_ends_its_chain_and_keeps_the_rest(normal,
 
 @pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
 def test_a_stop_ends_a_chain_that_waits_to_go_on_alone(normal, short_segments):
-    """It was lost twice, and the others would take for ever."""
+    """The segment is lost twice while the other chains run without end."""
     run = {**RUN, "draws": 10**7, "tune": 0, "kernel": refhmc.HMC(step_size=0.5, n_steps=3), "max_seconds": 1.0}
     result = refhmc.sample(normal, executor=Dying(chain=0), progressbar=False, raw=True, **run)
     assert result.attributes["stopped_by"] == "time"
@@ -308,7 +308,7 @@ def test_a_stop_ends_a_chain_that_waits_to_go_on_alone(normal, short_segments):
 @pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore")
 def test_a_pool_that_breaks_is_replaced_by_the_function_that_made_it(tmp_path, short_segments):
-    """A process of it ends as by ``kill -9``: the pool is broken, and the function is asked for another."""
+    """A process ends as by ``kill -9``, which breaks the pool, and the function is called again."""
     context = multiprocessing.get_context("fork")
     made = []
 
@@ -328,7 +328,7 @@ def test_a_pool_that_breaks_is_replaced_by_the_function_that_made_it(tmp_path, s
 
 
 class Picklable:
-    """A density as a callable object, so that it goes to other processes."""
+    """A density as a callable object, which can be sent to other processes."""
 
     def __init__(self, pid_file):
         self.pid_file, self.calls = pid_file, 0
@@ -407,8 +407,8 @@ def test_a_checkpoint_is_written_by_the_run_and_not_by_its_workers(normal, expec
 
 @pytest.mark.sweep
 def test_stop_and_interrupt_work_in_jupyter():
-    """In a real kernel: the button that interrupts a cell gives what was drawn, and a run in the background goes on while
-    other cells run, one of which stops it."""
+    """In a Jupyter kernel, interrupting a cell returns the draws so far, and a run in the background continues while other
+    cells run, one of which stops it."""
     client = pytest.importorskip("jupyter_client", reason="needs jupyter_client and ipykernel")
     pytest.importorskip("ipykernel", reason="needs ipykernel")
     manager, kernel = client.manager.start_new_kernel(
@@ -464,7 +464,7 @@ def test_stop_and_interrupt_work_in_jupyter():
 
 
 def test_a_warm_up_that_only_diverges_ends_the_chain():
-    """As with a density that is not finite but at the starts of two of three chains."""
+    """The density is finite only at the starts of two of three chains."""
 
     def log_density(q, data):
         return -0.5 * float(q @ q) if abs(q[0]) > 5.0 or abs(q[0]) == 1.0 else -np.inf

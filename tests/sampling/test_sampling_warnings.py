@@ -1,4 +1,4 @@
-"""What a result warns of: the advice fits the kernel, percentages keep their sense, a chain that stands still is stuck."""
+"""Warnings of a result: advice fits the kernel, percentages are exact, and a chain that stands still is stuck."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHAINS, N = 2, 400
 
 
 def statistics(n=N, **changes):
-    """Statistics of a healthy run of HMC, (chain, draw), with changes."""
+    """Return statistics of a healthy run of HMC, (chain, draw), with changes."""
     shape = (CHAINS, n)
     healthy = {
         "diverging": np.zeros(shape, bool),
@@ -52,7 +52,7 @@ def advice_against_divergences(kernel, tune=100, **changes):
 
 
 def kernels(make, **options):
-    """A kernel of a kind with each metric that it takes."""
+    """Return kernels of a kind with each metric that it accepts."""
     metrics = [None, SoftAbs(), DiagonalSoftAbs(), OuterProductSoftAbs(), Fisher(), Dense()]
     return [make(metric=metric, **options) for metric in (metrics if make is not DHMC else [None])]
 
@@ -203,7 +203,7 @@ def test_a_chain_of_accepted_moves_that_change_nothing_is_stuck():
     ],
 )
 def test_moves_that_are_turned_back_are_not_too_small(rate, tune, words):
-    """Of coordinates that jump alone: a trajectory of such moves is accepted where it began, as one of tiny steps is."""
+    """If all coordinates are discontinuous, a trajectory of rejected moves ends at its start and is accepted."""
     still = np.full((CHAINS, N, 2), 9.0)
     found = reviewed(DHMC(step_size=None if tune else 1e3), tune, still, no_flip_rate=np.full((CHAINS, N), rate))
     stuck = [text for text in found if "stood still" in text]
@@ -287,7 +287,7 @@ def test_a_healthy_short_run_is_not_called_stuck(normal, sample):
 
 @pytest.mark.sweep
 def test_trajectories_at_the_step_limit_are_reported_with_advice_on_alpha():
-    """The banana's Hessian has an eigenvalue that passes 0: warm-up finds no step at which the solver never fails."""
+    """An eigenvalue of the banana's Hessian passes 0, so that the solver sometimes fails at every step size."""
     kernel = refhmc.HMC(metric=refhmc.metrics.SoftAbs(), trajectory_length=3.0)
     with pytest.warns(SamplingWarning, match="1024 steps"):
         result = refhmc.sample(

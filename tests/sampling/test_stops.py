@@ -1,4 +1,4 @@
-"""Stops at any time: what is saved is a state between two iterations, and nothing is left locked."""
+"""Stops at any time: the saved state lies between two iterations, and no lock stays held."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def model(value=log_density):
 
 @pytest.mark.parametrize("which", representatives(KERNELS, ["nuts", "hmc"]))
 def test_no_evaluation_is_begun_after_a_stop(which):
-    """Wherever the chain is: at its start, in a search for a step size, on a trajectory, at the end of a window."""
+    """Stops at the start, in the search for a step size, on a trajectory, and at the end of a window."""
     for at in [*range(1, 12), *range(30, 500, 31)]:
         counting = Counting(at)
         counting.sample(KERNELS[which]())
@@ -94,7 +94,7 @@ def test_a_run_that_is_stopped_in_any_evaluation_goes_on_as_if_unbroken(which, t
 
 
 def test_the_state_of_a_stop_is_made_with_one_thread_of_linear_algebra(tmp_path):
-    """Two Ctrl-C leave the call at once. The state after the last draw is then still made, and must round as before."""
+    """A second Ctrl-C leaves the call at once. The state after the last draw is then recomputed with the same rounding."""
     seen, late, raised = set(), threading.Event(), []
 
     def gradient(q):
@@ -149,7 +149,7 @@ def test_ctrl_c_when_the_chains_are_begun_leaves_the_folder_to_the_next_call(at,
 
 @posix
 def test_ctrl_c_does_not_interrupt_zarr():
-    """A call that is interrupted can leave a lock of Zarr's own thread taken, for which the next call waits forever."""
+    """An interrupted call could leave a lock of Zarr held, so that the next call would wait forever."""
     whole = []
 
     class Array:
@@ -194,7 +194,7 @@ def spend_all(budget, evaluate):
 
 
 def test_the_review_takes_at_most_a_twentieth_of_the_runs_time(monkeypatch):
-    """By a clock of its own, which an evaluation moves on by two seconds."""
+    """An evaluation advances the clock of the test by two seconds."""
     now = [0.0]
     monkeypatch.setattr(discontinuity.time, "monotonic", lambda: now[0])
     budget = discontinuity.Budget(seconds=200.0, cost=2.0)
@@ -215,7 +215,7 @@ def test_the_review_takes_at_most_a_twentieth_of_the_runs_time(monkeypatch):
 
 
 def test_a_model_that_hangs_after_a_stop_is_reported_with_its_position(monkeypatch):
-    """Before the chain is left behind, in a warning that everybody sees who waits for the run."""
+    """The warning comes while the run is being waited for, before the chain is left behind."""
     monkeypatch.setattr(drawing, "SILENT", 0.1)
     monkeypatch.setattr(drawing, "GRACE", 3.0)
     release, where, counting = threading.Event(), [], Counting()
@@ -283,7 +283,7 @@ def test_a_guard_is_found_in_the_script(text, guarded, tmp_path):
 
 
 def test_a_pool_that_breaks_later_is_not_blamed_on_the_script(monkeypatch):
-    """A worker has answered before, so that its process had begun."""
+    """A worker that has answered before had started its process."""
     import concurrent.futures
 
     from refhmc.sampling import executors
@@ -345,7 +345,7 @@ def test_ctrl_c_in_any_evaluation_of_many_chains_gives_a_result(tune):
 
 @pytest.mark.parametrize("tune", [0, 40])
 def test_a_time_limit_ends_many_chains_within_an_evaluation(tune, monkeypatch):
-    """By a clock of the test, which each evaluation moves on by a second."""
+    """Each evaluation advances the clock of the test by a second."""
     from refhmc.batch import draw
     from refhmc.sampling import progress
 

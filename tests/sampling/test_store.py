@@ -1,4 +1,4 @@
-"""Draws that go to a store are those of a run in memory; it can be read while it is written, and gone on with."""
+"""Draws in a store equal those in memory; a store can be read while it is written, and resumed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KERNELS = {
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    """Of 64 rows or less, so that a run has several; and saved at every occasion."""
+    """Use chunks of at most 64 rows and save as often as possible."""
     monkeypatch.setattr(store, "CHUNK", 2**14)
     monkeypatch.setattr(chain_run, "PAUSE_EVERY", 0.001)
     monkeypatch.setattr(checkpoint, "SAVE_EVERY", 0.0)
@@ -106,7 +106,7 @@ def test_by_an_executor_it_is_the_same(model, expected, tmp_path, monkeypatch):
 
 @pytest.mark.sweep
 def test_xarray_reads_it_while_it_is_written(model, tmp_path, monkeypatch):
-    """The draws that ``draws_done`` counts are there, in chunks that are whole; no warning is given."""
+    """The draws that ``draws_done`` counts can be read, without warnings."""
     monkeypatch.setattr(keeper, "STORE_EVERY", 0.05)
     path = tmp_path / "run"
     options = {**RUN, "draws": 10**6, "chains": 1}
@@ -152,7 +152,7 @@ def test_a_stop_leaves_a_rectangle(model, tmp_path):
 
 @pytest.mark.sweep
 def test_a_long_run_is_reviewed_in_part(model, tmp_path, monkeypatch):
-    """The last draws of each chain, and for R-hat every so many; what is wrong is still said."""
+    """Only the last draws are reviewed, with a thinned selection for R-hat; problems are still reported."""
     from refhmc.sampling import assembly
 
     monkeypatch.setattr(assembly, "LOOKED_AT", 1)
@@ -251,7 +251,7 @@ def test_a_disk_that_stays_full_is_said_and_the_draws_are_attached(
 
 @pytest.mark.sweep
 def test_a_constrain_that_raises_keeps_the_stored_draws(tmp_path):
-    """A chain ends where its values cannot be made; positions and statistics are there."""
+    """A chain ends if its values cannot be computed; positions and statistics are kept."""
 
     def constrain(q):
         if np.any(np.abs(q) > 2.5):
@@ -287,7 +287,7 @@ CUTS, RUNS = 50, 20
 
 
 def run_for(script, kind, folder, seconds=None):
-    """What the script prints, nothing if it was killed after so many seconds (SIGKILL; on Windows TerminateProcess)."""
+    """Return the output of the script, which is empty if it was killed after some seconds."""
     command = [sys.executable, "-W", "ignore", str(script), kind, str(folder)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -304,8 +304,8 @@ def run_for(script, kind, folder, seconds=None):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["checkpoint", "store"])
 def test_killed_at_any_time_and_run_again_it_is_unbroken(kind, tmp_path):
-    """Runs that are killed three to five times, at shares of the time that the whole one takes: in start-up, in warm-up, amid
-    writing, while the result is put together; in all at least 50 kills of each kind of folder."""
+    """Runs are killed three to five times: at the start, in warm-up, during writing, and while the result is assembled. In total
+    there are at least 50 kills for each kind of folder."""
     script = tmp_path / "script.py"
     script.write_text(KILLED)
     run_for(script, kind, tmp_path / "warm")
@@ -333,7 +333,7 @@ def test_killed_at_any_time_and_run_again_it_is_unbroken(kind, tmp_path):
 
 
 def kill_when(monkeypatch, name, call):
-    """Fail at the ``call``-th call of a method of Zarr's local store, once, with the files as if the process ended there."""
+    """Fail once, at the ``call``-th call of a method of Zarr's local store, and leave files as after a crash."""
     from zarr.storage import LocalStore
 
     real, calls = getattr(LocalStore, name), []

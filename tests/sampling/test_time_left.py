@@ -1,4 +1,4 @@
-"""What is said of the time that is left, on recorded times: chains of known cost, played without a clock."""
+"""Estimates of the time left for simulated chains with known costs per iteration."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ LEVEL = [(0, 20), (15, 63), (33, 60), (109, 69), (244, 66), (549, 63), (750, 58)
 
 
 def cost(table, n=TOTAL):
-    """Seconds (n,) of each iteration, at 1 ms a step."""
+    """Return the seconds (n,) of each iteration, at 1 ms per step."""
     starts, steps = zip(*table, strict=True)
     return 1e-3 * np.repeat(steps, np.diff([*starts, n]))
 
 
 def played(costs, workers, at, looks=None):
-    """Looks at the times ``at`` of chains with the given seconds an iteration, and when the last chain ends.
+    """Return looks at the times ``at`` of chains with given seconds per iteration, and the end of the last chain.
 
-    ``workers`` chains at a time, in their order, each of which waits for the one that ends first.
+    ``workers`` chains run at a time, in their order; each waits for the first free worker.
     """
     ends = [np.cumsum(each) for each in costs]
     free, begins = [0.0] * workers, []
@@ -72,7 +72,7 @@ def test_a_chain_that_stands_still_has_been_there_until_it_moves():
 
 
 def said_of(table, seed):
-    """(share of the time, what is said over what is left) of four chains of that cost, each longer or shorter by chance."""
+    """Return (share of the time, estimate / time left) for four chains of that cost with random variation."""
     rng = np.random.default_rng(seed)
     costs = [cost(table) * rng.gamma(4.0, 0.25, TOTAL) for _ in range(4)]
     end = max(each.sum() for each in costs)
@@ -86,7 +86,7 @@ def said_of(table, seed):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_there_is_no_estimate_until_the_pace_has_settled(seed):
-    """Four fifths of the time go to a fifth of the iterations; as many again at the pace so far would be ten times too long."""
+    """A fifth of the iterations take four fifths of the time; the mean pace would overestimate the rest tenfold."""
     said = said_of(FALLING, seed)
     assert all(each is None for share, each in said if share < 0.7)
     told = [each for _, each in said if each is not None]
@@ -150,7 +150,7 @@ def test_chains_that_wait_for_a_worker_take_as_long_as_the_others(workers, chain
 
 
 def test_the_last_end_of_chains_that_wait_for_a_worker():
-    """By moving a clock from one end to the next."""
+    """Simulate the ends of chains one after another."""
     rng = np.random.default_rng(3)
     for _ in range(50):
         workers, n = int(rng.integers(1, 5)), int(rng.integers(0, 6))
