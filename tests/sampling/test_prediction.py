@@ -97,8 +97,11 @@ def test_split_models_batches_and_thinning(name):
 
 @pytest.mark.sweep
 def test_drawn_observations_have_the_predicted_law():
-    """With 4,000 values each, a chi-square test detects an error of 0.06 in a probability, and a Kolmogorov test one of 0.1 sd in
-    a mean, nearly always, at the given false-alarm rate."""
+    """Draws of y have the predicted distribution.
+
+    With 4,000 values each, a chi-square test nearly always detects an error of 0.06 in a probability, and a Kolmogorov test
+    one of 0.1 sd in a mean, at the given false-alarm rate.
+    """
     beta, sigma = np.array([0.7, -1.2]), 0.4
     linear = refhmc.models.LinearRegression(numbers(9, 2), numbers(9, seed=1))
     result = result_of(linear, 1, 4000)
@@ -170,7 +173,10 @@ def test_arviz_objects_come_back_with_the_groups(kind, monkeypatch):
 
 @pytest.mark.sweep
 def test_memory_beside_the_result_is_that_of_a_batch():
-    """NumPy's additional memory does not grow with 16 times the rows or 4 times the draws, but grows with the batch. (Batches are large enough for Python's own lists of freed tuples, 100 kB at most, to be small.)"""
+    """NumPy's additional memory grows with the batch, but not with 16 times the rows or 4 times the draws.
+
+    (Batches are so large that Python's own lists of freed tuples, 100 kB at most, do not matter.)
+    """
     model = refhmc.models.CNN(IMAGES, Y3, channels=[4], dense=[], side=3)
 
     def beside(n: int, draws: int, batch: int) -> int:

@@ -53,8 +53,10 @@ def test_sample_takes_it_and_a_kernel_that_is_given_comes_first():
 
 @pytest.mark.parametrize("n", [swept(1), 2, swept(3), swept(5)])
 def test_a_funnel_of_few_is_sampled_rightly_by_default(n):
-    """Where an eigenvalue of the Hessian changes its sign in the midst of the draws. z of v and v^2 below the normal quantile
-    of 1e-5 / 4, in each case."""
+    """An eigenvalue of the Hessian changes its sign among the draws.
+
+    The bound on z of v and v^2 is the normal quantile of 1e-5 / 4.
+    """
     model = refhmc.models.Funnel(n)
     assert recommended_kernel(model).metric.alpha == 10
     result = refhmc.sample(model, random_seed=4, progressbar=False, raw=True)
@@ -92,10 +94,13 @@ def test_the_command_reports_the_kernel_and_the_reason(capsys, tmp_path):
 @pytest.mark.sweep
 @pytest.mark.parametrize("name", sorted(refhmc.models.by_name()))
 def test_by_default_a_built_in_model_is_sampled_rightly_and_without_a_warning(name):
-    """Or the model says why not, and there is one. The means and variances of the reference, z below the normal quantile of
-    1e-5 / 2m for m of them: false alarm 2e-4 in all. R-hat passes 1.01 by chance in 3 of 1,000 coordinates with 1,100 effective
-    draws, in 2 of 10,000 with 1,500 (simulated, 20,000 autoregressions each; few coordinates of Jolly-Seber and the PAC-Bayes
-    classifier have so few). How often a draw diverges by chance was counted for eight schools and GARCH: in none of 30 runs."""
+    """A model without this property states why in its recommendation, and its run warns.
+
+    The bound on z of means and variances is the normal quantile of 1e-5 / 2m for m of them: false-alarm rate 2e-4 in total.
+    R-hat exceeds 1.01 by chance in 3 of 1,000 coordinates with 1,100 effective draws, and in 2 of 10,000 with 1,500 (simulated,
+    20,000 autoregressions each; few coordinates of Jolly-Seber and the PAC-Bayes classifier have so few). Divergences by chance
+    were counted for eight schools and GARCH: there were none in 30 runs.
+    """
     model = refhmc.models.by_name()[name]()
     advice = model.recommended
     result = refhmc.sample(model, random_seed=2, progressbar=False, raw=True)

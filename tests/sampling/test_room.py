@@ -119,8 +119,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_chain_has_the_arrays_that_are_counted(name):
-    """All arrays of its blocks, seen from outside. (Directions of a metric of low rank are rows that stay zero where none is
-    found.)"""
+    """The arrays of the blocks take as many bytes as estimated. (Unused directions of a low-rank metric are rows of zeros.)"""
     kernel, tune = CASES[name]
     model = refhmc.models.Funnel(90)
     plan = make_plan(model, kernel, tune)
@@ -145,7 +144,7 @@ def test_a_chain_has_the_arrays_that_are_counted(name):
     ],
 )
 def test_the_peak_memory_is_as_estimated(d, kernel, draws):
-    """Of what NumPy takes."""
+    """The peak of NumPy's memory is as estimated."""
     model = refhmc.models.Funnel(d - 1)
     options = {**QUIET, "chains": 2, "tune": 100, "initvals": np.zeros(d)}
     refhmc.sample(model, kernel, draws=10, **options)

@@ -304,8 +304,10 @@ def run_for(script, kind, folder, seconds=None):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["checkpoint", "store"])
 def test_killed_at_any_time_and_run_again_it_is_unbroken(kind, tmp_path):
-    """Runs are killed three to five times: at the start, in warm-up, during writing, and while the result is assembled. In total
-    there are at least 50 kills for each kind of folder."""
+    """Runs are killed three to five times: at the start, in warm-up, during writing, and while the result is assembled.
+
+    In total there are at least 50 kills for each kind of folder.
+    """
     script = tmp_path / "script.py"
     script.write_text(KILLED)
     run_for(script, kind, tmp_path / "warm")
