@@ -170,7 +170,7 @@ def test_the_remaining_warnings(normal, sample):
         "300 of 300 trajectories (chain 0: 150, chain 1: 150) reached max_treedepth",
         "Only 2 chains",
         "effective sample size is below 100 per chain",
-        "Chain 0 stood still for 150 draws in a row",
+        "Chain 0 is stuck: it stood still for all of its 150 draws",
         "Only 20 draws per chain",
     ):
         assert words in texts
