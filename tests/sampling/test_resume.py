@@ -115,7 +115,7 @@ def test_resume_asks_for_a_model_or_kernel_that_the_folder_lacks(tmp_path):
     with pytest.raises(CheckpointError, match="dim"):
         refhmc.resume(tmp_path / "other", refhmc.models.Funnel(6), mine, **QUIET)
     assert refhmc.resume(tmp_path / "other", kernel=mine, **QUIET).draws.shape[2] == 8
-    with pytest.raises(CheckpointError, match="nowhere .*run.json"):
+    with pytest.raises(CheckpointError, match="nowhere.*run.json"):
         refhmc.resume(tmp_path / "nowhere", **QUIET)
 
 

@@ -182,7 +182,7 @@ def test_something_else_is_not_written_over(model, tmp_path, there, words):
 def test_a_store_is_rejected_as_checkpoint(model, tmp_path):
     refhmc.sample(model, KERNELS["nuts"], **RUN, store=tmp_path / "run")
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(CheckpointError, match="run .*store="):
+    with pytest.raises(CheckpointError, match="checkpoint .*run.*store="):
         refhmc.sample(model, KERNELS["nuts"], **{**RUN, "random_seed": 6}, checkpoint=tmp_path / "run")
     with pytest.raises(CheckpointError, match=r"checkpoint .*store .*run.*store="):
         refhmc.sample(model, KERNELS["nuts"], **RUN, checkpoint=tmp_path / "run" / "checkpoint")
