@@ -231,3 +231,13 @@ def test_the_example_on_arrays_runs():
     exec(compile(next(block for block in blocks if "refhmc.array_api" in block), "guide", "exec"), names)
     assert names["q"].shape == names["p"].shape == (100, 4)
     assert np.isfinite(names["q"]).all()
+
+
+def test_the_gallery_shows_every_model_and_links_files_that_exist():
+    page = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    models = {name for name in refhmc.models.__all__ if name[0].isupper()} - {"ODESolution", "SplitModel"}
+    assert {name for name in models if f"{name}`" not in page} == set()
+    links = re.findall(r"\]\((\.\./[^)]+)\)", page)
+    assert {link for link in links if not (ROOT / "docs" / link).resolve().is_file()} == set()
+    figures = {path.name for path in (ROOT / "validation" / "results").glob("*_figure?.png")}
+    assert {name for name in figures if name not in page} == set()
