@@ -136,7 +136,7 @@ def cycles():
     blocks = code_of(GUIDE + "differential_equations.md")
     example = next(block for block in blocks if "refhmc.models.ODE(" in block)
     names: dict = {"np": np, "refhmc": refhmc}
-    exec(compile(example.rpartition("refhmc.sample(")[0], "guide", "exec"), names)
+    exec(compile(example, "guide", "exec"), names)
     return names["cycles"], [line for line in example.splitlines() if line.strip()]
 
 
