@@ -2,11 +2,11 @@
 /**
  * Vectors and matrices. A vector is an array of numbers, a matrix an array of its rows.
  *
- * Every file of this folder adds its functions to one object, `refhmc`: a page that is opened as a file can load plain
- * scripts only. Node reads the same files with `require`.
+ * Every file of this folder adds its functions to one object, `refhmc`, because a page that is opened as a file can only load plain
+ * scripts. Node reads the same files with `require`.
  */
 (function (refhmc) {
-  // Loops, and not reduce and map: a frame of the page is some 10,000 of these.
+  // Loops instead of reduce and map, because a frame of the page makes about 10,000 of these operations.
   function dot(x, y) {
     let sum = 0;
     for (let i = 0; i < x.length; i++) sum += x[i] * y[i];
@@ -55,7 +55,7 @@
     return true;
   }
 
-  /** A = C C', C lower triangular; null where A is not positive definite. */
+  /** A = C C', C lower triangular; null if A is not positive definite. */
   function cholesky(A) {
     const C = zeros(A.length);
     for (let i = 0; i < A.length; i++) {

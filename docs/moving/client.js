@@ -1,10 +1,10 @@
 "use strict";
 /**
- * The page's mathematics as a program that refhmc examines, one JSON object a line:
+ * The mathematics of the page as a program that refhmc can check, with one JSON object per line:
  *
  *     refhmc check --cmd "node client.js funnel softabs implicit-midpoint"
  *
- * Words: target, metric, integrator; `--bug half-drift` plants an error, to see it found.
+ * Arguments: target, metric, integrator. `--bug half-drift` plants an error that the check must find.
  */
 for (const file of ["arrays", "targets", "metrics", "integrators", "trajectory"]) require(`./${file}.js`);
 const { numbers, number } = require("./golden.js");
@@ -28,7 +28,7 @@ const integrator = {
   "explicit-tao": () => integrators.ExplicitTao(10),
   "projected-tao": () => integrators.ProjectedTao(0, TOLERANCE, 1000),
 }[integratorName]();
-/** What the step is made with: H itself, or one whose drift goes half as far. */
+/** Return H itself, or a version whose drift is half as long. */
 const forSteps = {
   ...H,
   at(q) {
@@ -50,7 +50,7 @@ const CAPABILITIES = {
   ...(integrator.solver ? { tolerance: TOLERANCE } : {}),
 };
 
-/** What JSON has no number for is a string. */
+/** Write numbers that JSON lacks as strings. */
 const spelled = (value) =>
   Array.isArray(value) ? value.map(spelled) : Number.isFinite(value) ? value : String(value).replace("Infinity", "inf").toLowerCase();
 const refusal = (code, message) => ({ error: { code, message } });

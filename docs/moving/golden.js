@@ -4,7 +4,7 @@
  *
  *     refhmc vectors export --questions | node golden.js | refhmc vectors check - --solver-tolerance 1e-13
  *
- * What this program does not have, it leaves out.
+ * Questions about missing targets or methods are skipped.
  */
 for (const file of ["arrays", "targets", "metrics", "integrators", "trajectory"]) require(`./${file}.js`);
 const { arrays, targets, metrics, integrators, trajectory } = globalThis.refhmc;
@@ -23,7 +23,7 @@ function number(text) {
 
 const numbers = (value) => (Array.isArray(value) ? value.map(numbers) : number(value));
 
-/** The files' target of that name with its data, null if there is none here. */
+/** Return the target of that name with the data of the files, or null if it is missing here. */
 function targetOf({ target, dim, data }) {
   const of = Object.fromEntries(Object.entries(data).map(([key, value]) => [key, numbers(value)]));
   if (target === "gaussian") return targets.Gaussian(of.mean, of.covariance);
@@ -33,7 +33,7 @@ function targetOf({ target, dim, data }) {
   return null;
 }
 
-/** H of the target on the metric that `args` names, null if there is none here. */
+/** Return H of the target on the metric that `args` names, or null if it is missing here. */
 function hamiltonianOf(target, { metric, alpha, inverse_mass }) {
   if (metric === "identity") return metrics.Identity(target);
   if (metric === "diagonal") return metrics.Constant(target, numbers(inverse_mass));
@@ -56,7 +56,7 @@ function integratorOf({ integrator, omega, composition }) {
   return null;
 }
 
-/** A contraction for each coordinate's unit matrices makes the whole third derivative: [i][j][k]. */
+/** Compute the whole third derivative, [i][j][k], from contractions with unit matrices. */
 function byUnits(d, contraction) {
   const unit = (i, j) => arrays.zeros(d).map((row, a) => row.map((_, b) => (a === i && b === j ? 1 : 0)));
   return Array.from({ length: d }, (_, i) => Array.from({ length: d }, (_, j) => contraction(unit(i, j))));
@@ -92,7 +92,7 @@ const ANSWERS = {
   },
 };
 
-/** The answer to a question, fields by name; null where this program has none. */
+/** Return the answer to a question, fields by name, or null if this program has none. */
 function answer(question, target) {
   const f = target && targetOf(target), say = ANSWERS[question.op];
   return f && say ? (say(f, numbers(question.q), question) ?? null) : null;

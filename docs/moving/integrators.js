@@ -1,7 +1,7 @@
 "use strict";
 /**
- * The integrators: `step(H, z, eps)` makes one step of a state z = { q, p } (Tao's: with the copies x, y). Null where
- * an implicit step has no solution, or where there is no metric.
+ * The integrators: `step(H, z, eps)` makes one step of a state z = { q, p } (Tao's: with the copies x, y). Null if
+ * an implicit step has no solution or the metric does not exist.
  *
  * The solver is x_{k+1} = f(x_k) until no coordinate changes by more than the tolerance (Brofos and Lederman 2021, Algorithm 1), or
  * its last bits; null after `maxIterations`. `iterations` counts them for each step.
@@ -38,7 +38,7 @@
    *
    * Order 2, symplectic, reversible. Gram-Hansen's eqs. 10-12 with their erratum (the second gradient is taken at q').
    *
-   * On a metric that depends on the position, with dH/dq(q, p) in place of -dL/dq(q), it is **neither symplectic nor
+   * On a position-dependent metric, with dH/dq(q, p) instead of -dL/dq(q), it is **neither symplectic nor
    * reversible**: each kick then depends on the momentum that it changes, and the drift on the position that it moves.
    */
   function Leapfrog() {
@@ -149,7 +149,7 @@
 
   /**
    * Tao's explicit integrator. On the doubled space it is symplectic and reversible. The map (q, p) -> (q', p') from equal copies,
-   * which are dropped at the end, is *neither*: the next trajectory, and the way back, start from other copies.
+   * which are dropped at the end, is *neither*: the next trajectory and the reverse trajectory start from other copies.
    */
   function ExplicitTao(omega) {
     return {
@@ -159,7 +159,7 @@
   }
 
   /**
-   * Tao's integrator projected back onto x = q, y = p, symmetrically (Hairer 2000; Jayawardana and Ohsawa 2023): with Phi the step
+   * Tao's integrator projected onto x = q, y = p, symmetrically (Hairer 2000; Jayawardana and Ohsawa 2023): with Phi the step
    * of the two copies, find the shift mu for which
    *
    *     (q', p', q', p') = Phi((q, p, q, p) + S mu) + S mu,        S mu = (mu_q, mu_p, -mu_q, -mu_p)

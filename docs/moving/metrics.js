@@ -7,11 +7,11 @@
  *     dq/dt =  dH/dp = G^-1 p
  *     dp/dt = -dH/dq,   dphi/dq_k = -dL/dq_k + 1/2 tr(G^-1 dG/dq_k),   dtau/dq_k = -1/2 v' dG/dq_k v,   v = G^-1 p
  *
- * (Girolami and Calderhead 2011, eqs. 13-16). `at(q)` is what depends on the position alone, made once for each position:
+ * (Girolami and Calderhead 2011, eqs. 13-16). `at(q)` contains what depends on the position alone, computed once for each position:
  *
  *     mass = G     logDet = log det G     velocity(p) = G^-1 p     force(p, phi, tau) = phi dphi/dq + tau dtau/dq
  *
- * `at(q)` is null where there is no metric: G not finite, or not positive definite.
+ * `at(q)` is null if G is not finite or not positive definite.
  */
 (function (refhmc) {
   const { cholesky, diagonal, dot, eigen, inverse, isFinite, matrix, plus, solve, times, transposedTimes, zeros } = refhmc.arrays;
@@ -31,13 +31,13 @@
       target,
       curved,
       at: here,
-      /** H(q, p); NaN where there is no metric. */
+      /** H(q, p); NaN if the metric does not exist. */
       energy(q, p) {
         const metric = here(q);
         if (metric === null) return NaN;
         return -target.logDensity(q) + (curved ? 0.5 * metric.logDet : 0) + 0.5 * dot(p, metric.velocity(p));
       },
-      /** dH/dp and dH/dq; null where there is no metric. */
+      /** dH/dp and dH/dq; null if the metric does not exist. */
       field(q, p) {
         const metric = here(q);
         return metric && { dH_dp: metric.velocity(p), dH_dq: metric.force(p, 1, 1) };
@@ -45,7 +45,7 @@
     };
   }
 
-  /** G constant, given by its inverse M^-1: a number for each coordinate, or a matrix. H leaves its log det out. */
+  /** G constant, given by its inverse M^-1: a number for each coordinate, or a matrix. H omits its log det. */
   function Constant(target, inverseMass) {
     const W = Array.isArray(inverseMass[0]) ? inverseMass : diagonal(inverseMass);
     const mass = inverse(cholesky(W));
@@ -58,7 +58,7 @@
   const Identity = (target) => Constant(target, new Array(target.dim).fill(1));
 
   /**
-   * G(q) = E[-d^2 log p(y | q)] + prior precision, as the target gives it. One contraction makes the force:
+   * G(q) = E[-d^2 log p(y | q)] + prior precision, as the target gives it. One contraction gives the force:
    *
    *     dH/dq_k = -dL/dq_k + tr(M dG/dq_k),     M = 1/2 (G^-1 - v v')
    */
@@ -137,8 +137,8 @@
   }
 
   /**
-   * J(x, y) = (f(x) - f(y)) / (x - y), the derivative where x = y, from fx = f(x) and fy = f(y). Where the quotient cancels, by
-   * M = alpha (x + y) and D = alpha (x - y); J(-x, y) is brought back to positive arguments by f(-x) = f(x).
+   * J(x, y) = (f(x) - f(y)) / (x - y), the derivative if x = y, from fx = f(x) and fy = f(y). If the quotient cancels, it is computed
+   * from M = alpha (x + y) and D = alpha (x - y). J(-x, y) is reduced to positive arguments by f(-x) = f(x).
    */
   function dividedDifference(x, y, fx, fy, alpha) {
     const a = Math.abs(x), b = Math.abs(y);
@@ -175,7 +175,7 @@
   }
 
   /**
-   * Of discontinuous HMC (Nishimura, Dunson and Lu 2020): the momenta of the coordinates J that jump have Laplace's law,
+   * The Hamiltonian of discontinuous HMC (Nishimura, Dunson and Lu 2020): discontinuous coordinates J have Laplace momenta,
    *
    *     H = -L + sum_I p_i^2 s_i/2 + sum_J |p_j| s_j
    */

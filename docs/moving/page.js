@@ -1,5 +1,5 @@
 "use strict";
-/** The page: one state, its controls, and the picture made of it anew with every change. */
+/** The page: one state, its controls, and its picture, which is redrawn after every change. */
 (function (refhmc) {
   const { DEFAULTS, FAILURES, TARGETS, isCurved, isImplicit, made } = refhmc.settings;
   const { follow, largestEnergyError, volumes, wayBack } = refhmc.trajectory;
@@ -19,7 +19,7 @@
 
   // ------------------------------------------------------------------------------------------------------ what is seen
 
-  /** Four digits; what rounding alone makes is not told apart. */
+  /** Format with four digits; values of the size of rounding are not distinguished. */
   function said(x) {
     if (Number.isNaN(x)) return "not defined";
     if (!Number.isFinite(x)) return x < 0 ? "−∞" : "∞";
@@ -96,8 +96,8 @@
   }
 
   /**
-   * The cloud after `seconds` more: whole steps of the map, straight lines between them. Where the steps of a frame take
-   * longer than BUDGET, the rest is left out: the cloud is late, but it moves.
+   * Advance the cloud by `seconds`: whole steps of the map, straight lines between them. If the steps of a frame take longer than
+   * BUDGET, the rest is skipped, so that the cloud is late but moves.
    */
   function advance(seconds) {
     const speed = Number($("speed").value), begin = performance.now();
@@ -172,7 +172,7 @@
     requestAnimationFrame(frame);
   }
 
-  /** The cloud one step further, and no more until it is told to. */
+  /** Advance the cloud by one step and pause. */
   function oneStep() {
     play(false);
     moving.time = moving.step < state.n ? moving.step + 1 : Infinity;
@@ -198,7 +198,7 @@
 
   // --------------------------------------------------------------------------------------------------------- controls
 
-  /** What does not go with the rest of the state cannot be chosen. */
+  /** Disable the options that are invalid in the present state. */
   function show() {
     const { metrics, integrators } = TARGETS[state.target];
     for (const option of $("metric").options) option.disabled = option.hidden = !metrics.includes(option.value);
@@ -272,7 +272,7 @@
     new ResizeObserver(() => (draw(), plots())).observe($("plane"));
   }
 
-  /** A handle follows the pointer and the arrow keys; `place` takes a position in the plane, `at` says where it is. */
+  /** A handle follows the pointer and the arrow keys; `place` takes a position in the plane, `at` returns the present one. */
   function handle(id, at, place) {
     const button = $(id), view = () => {
       const { width, height } = $("picture").getBoundingClientRect();

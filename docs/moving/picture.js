@@ -11,7 +11,7 @@
     };
   }
 
-  /** The canvas in the size that it has on the page, sharp on any screen; null where it is not shown. */
+  /** The canvas in its size on the page, sharp on any screen; null if it is hidden. */
   function context(canvas) {
     const { width, height } = canvas.getBoundingClientRect(), ratio = globalThis.devicePixelRatio || 1;
     if (width === 0) return null;
@@ -64,7 +64,7 @@
     return image;
   }
 
-  /** A line through the positions, broken off where it leaves the picture for good. */
+  /** A line through the positions, which ends when it leaves the picture. */
   function line(pen, view, positions, colour, { width = 2, dash = [], dots = 0 } = {}) {
     const far = 20 * Math.max(view.width, view.height);
     const points = positions.map(view.toScreen).filter(([x, y]) => Math.abs(x) < far && Math.abs(y) < far);
@@ -108,7 +108,7 @@
     pen.stroke();
   }
 
-  /** A name that is legible on any ground. */
+  /** A name that is legible on any background. */
   function label(pen, text, [x, y], { ink, paper }) {
     pen.font = "italic 15px Georgia, serif";
     pen.textAlign = "center";
@@ -120,7 +120,7 @@
     pen.fillText(text, x, y);
   }
 
-  /** Numbers along the steps, 0 or 1 as a line of its own; `log` for a scale of powers of ten. */
+  /** Plot numbers along the steps, with 0 or 1 as a separate line; `log` gives a scale of powers of ten. */
   function series(canvas, values, { colour, ink, faint, reference, log = false, mark = null, steps }) {
     const on = context(canvas);
     if (on === null) return;

@@ -107,11 +107,11 @@
   }
 
   /**
-   * A density with jumps, q = (x, y), y an integer n = floor(y) in disguise, 0 <= n < N:
+   * A density with jumps, q = (x, y); y represents the integer n = floor(y), 0 <= n < N:
    *
    *     L = log_w[n] - (x - mean[n])^2 / (2 s[n]^2) - log s[n];     -inf outside
    *
-   * Along y it is constant but for its jumps, which the gradient does not see.
+   * Along y it is constant between jumps, and its gradient is zero.
    */
   function Staircase(log_w, mean, s) {
     const inside = (n) => n >= 0 && n < log_w.length;

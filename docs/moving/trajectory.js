@@ -1,11 +1,11 @@
 "use strict";
-/** What is seen of a map: the trajectory with its energies, the volume of a small cloud, the way back. */
+/** The properties of a map: the trajectory with its energies, the volume of a small cloud, the reverse trajectory. */
 (function (refhmc) {
   const { determinant, largest } = refhmc.arrays;
 
   /**
-   * n steps from (q, p). `states`: n + 1 of them, fewer where a step failed. `energies` H(q, p) of each; `iterations` of the
-   * solver, for each step made.
+   * n steps from (q, p). `states`: n + 1 of them, fewer if a step failed. `energies` H(q, p) of each; `iterations` of the
+   * solver, for each step.
    */
   function follow(H, integrator, q, p, eps, n) {
     const states = [{ q, p }], energies = [H.energy(q, p)], iterations = [];
@@ -24,8 +24,8 @@
   const largestEnergyError = ({ energies }) => largest(energies.map((H) => H - energies[0]));
 
   /**
-   * The way back from the end of a trajectory: the momentum is reversed and as many steps are made. `distance`: of (q, -p) there from the
-   * start, the largest of all coordinates; NaN where a step failed. `copies`: Tao's copies go on; else they are made alike anew.
+   * The reverse trajectory: the momentum is negated and the same number of steps is made. `distance`: largest difference of a coordinate of
+   * (q, -p) from the start; NaN if a step failed. `copies`: Tao's copies continue, otherwise they are reset to (q, p).
    */
   function wayBack(H, integrator, there, eps, copies = false) {
     const turned = (x) => x.map((x_i) => -x_i), end = there.states.at(-1), start = there.states[0];
@@ -45,7 +45,7 @@
 
   /**
    * The volume in phase space of a small cloud, relative to the start, after each step: |det| of the differences of 2d pairs of
-   * points (q, p) +- h e_i, that is of d(q', p')/d(q, p) but for O(h^2). 1 for a symplectic map.
+   * points (q, p) +- h e_i, that is of d(q', p')/d(q, p) up to O(h^2). 1 for a symplectic map.
    */
   function volumes(H, integrator, q, p, eps, n) {
     const d = q.length, z = [...q, ...p];
