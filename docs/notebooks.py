@@ -1,6 +1,6 @@
-"""Two chapters of the book as notebooks: `python -m docs.notebooks FOLDER` writes them, `--run` also executes them.
+"""Write two chapters and the tutorial as notebooks: ``python -m docs.notebooks FOLDER``.
 
-The source code that a chapter includes is put in as text.
+``--run`` executes each in its own kernel. Source code that a chapter includes is copied into it as text. Links are unchanged.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 HERE = Path(__file__).parent
-CHAPTERS = ("leapfrog", "acceptance")
+PAGES = ("book/leapfrog", "book/acceptance", "guide/tutorial")
 INCLUDED = re.compile(
     r"^```\{literalinclude\} \S+\n:pyobject: (\S+)\n:caption: (\S+)\n.*?```$", re.MULTILINE | re.DOTALL
 )
@@ -29,33 +29,36 @@ def included(match: re.Match) -> str:
     )
 
 
-def notebook(chapter: str) -> dict:
-    """The chapter as a notebook, without outputs."""
+def notebook(page: str) -> dict:
+    """Return a page as a notebook, without outputs."""
     import jupytext
 
-    text = (HERE / "book" / f"{chapter}.md").read_text(encoding="utf-8")
+    text = (HERE / f"{page}.md").read_text(encoding="utf-8")
     text = EQUATION.sub("$$", INCLUDED.sub(included, text))
     text = re.sub(r"\{eq\}`([\w-]+)`", r"(*\1*)", text)
     text = text.replace("kernelspec:\n  name: python3\n", "kernelspec:\n  name: python3\n  display_name: Python 3\n", 1)
     return jupytext.reads(text, fmt="md:myst")
 
 
+def executed(page: str) -> dict:
+    """Return a page as a notebook with outputs; a cell that raises an exception is an error."""
+    from nbclient import NotebookClient
+
+    return NotebookClient(notebook(page), timeout=600, kernel_name="python3").execute()
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m docs.notebooks", description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--run", action="store_true", help="execute them; a cell that raises is an error")
+    parser.add_argument("--run", action="store_true", help="execute them; a cell that raises an exception is an error")
     options = parser.parse_args(arguments)
     import nbformat
 
     options.folder.mkdir(parents=True, exist_ok=True)
-    for chapter in CHAPTERS:
-        made = notebook(chapter)
-        if options.run:
-            from nbclient import NotebookClient
-
-            NotebookClient(made, timeout=600, kernel_name="python3").execute()
-        nbformat.write(made, options.folder / f"{chapter}.ipynb")
-        print(options.folder / f"{chapter}.ipynb")
+    for page in PAGES:
+        file = options.folder / f"{Path(page).name}.ipynb"
+        nbformat.write(executed(page) if options.run else notebook(page), file)
+        print(file)
 
 
 if __name__ == "__main__":

@@ -67,4 +67,4 @@ def test_the_notebooks_run(tmp_path):
     from docs import notebooks
 
     notebooks.main([str(tmp_path), "--run"])
-    assert {file.stem for file in tmp_path.glob("*.ipynb")} == set(notebooks.CHAPTERS)
+    assert {file.stem for file in tmp_path.glob("*.ipynb")} == {Path(page).name for page in notebooks.PAGES}

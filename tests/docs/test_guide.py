@@ -23,20 +23,10 @@ GUIDE = "docs/guide/"
 
 
 def test_the_models_code_runs_and_is_short():
-    blocks = code_of(GUIDE + "own_model.md")
-    own = next(block for block in blocks if "refhmc.Model(" in block)
-    assert len(own.strip().splitlines()) < 25
+    own = next(block for block in code_of(GUIDE + "own_model.md") if "refhmc.Model(" in block)
+    assert len(own.strip().splitlines()) < 30
     names: dict = {}
-    exec(
-        compile(
-            own.replace(
-                "refhmc.sample(model, random_seed=1)", "refhmc.sample(model, random_seed=1, progressbar=False)"
-            ),
-            "guide",
-            "exec",
-        ),
-        names,
-    )
+    exec(compile(own, "guide", "exec"), names)
     model, q = names["model"], np.array([2.0, 0.3])
     assert model.runs_as_python is None
     h = 1e-6 * np.eye(2)
@@ -44,29 +34,113 @@ def test_the_models_code_runs_and_is_short():
     np.testing.assert_allclose(model.gradient(q), differences, rtol=1e-6)
 
 
+def model_by_hand():
+    """Return the names that the guide's model by hand defines, without a run."""
+    by_hand = next(block for block in code_of(GUIDE + "own_model.md") if "refhmc.Model(" in block)
+    names: dict = {}
+    exec(compile(by_hand.partition("result = ")[0], "guide", "exec"), names)
+    return names
+
+
 def test_the_same_model_by_name_is_the_same():
-    blocks = [*code_of(GUIDE + "own_model.md"), *code_of(GUIDE + "parameters.md")]
-    by_hand = next(block for block in blocks if "refhmc.Model(" in block).rpartition("print(")[0]
-    by_name = next(block for block in blocks if "refhmc.Parameters(" in block).rpartition("refhmc.sample(")[0]
-    one: dict = {}
-    exec(compile(by_hand, "guide", "exec"), one)
+    by_name = next(block for block in code_of(GUIDE + "own_model.md") if "refhmc.Parameters(" in block)
+    one = model_by_hand()
     other = dict(one)
-    exec(compile(by_name.replace("data=y", "data=y, in_python='a few calls'"), "guide", "exec"), other)
+    by_name = by_name.partition("result = ")[0].replace("data=y", "data=y, in_python='a few calls'")
+    exec(compile(by_name, "guide", "exec"), other)
     for q in np.array([[2.0, 0.3], [-1.0, -2.0]]):
         assert other["model"].log_density(q) == pytest.approx(one["log_density"](q, one["y"]), rel=1e-14)
         np.testing.assert_allclose(other["model"].gradient(q), one["gradient"](q, one["y"]), rtol=1e-13)
 
 
-def test_the_derived_text_is_the_one_shown():
+def test_the_same_model_by_formula_is_the_same():
+    """The generated code agrees with the model by hand, and its further derivatives with differences."""
     pytest.importorskip("sympy", reason="SymPy is not installed (extra sympy)")
-    blocks = code_of(GUIDE + "derived.md")
-    made = next(block for block in blocks if "refhmc.from_sympy(" in block).rpartition("print(")[0]
-    shown = next(block for block in blocks if block.startswith("def hessian(q, data, out):"))
-    names: dict = {"np": np, "refhmc": refhmc}
-    exec(compile(made, "guide", "exec"), names)
-    source = ast.parse(names["model"].source)
-    (hessian,) = (each for each in source.body if getattr(each, "name", "") == "hessian")
-    assert ast.unparse(hessian) == ast.unparse(ast.parse(shown))
+    by_formula = next(block for block in code_of(GUIDE + "own_model.md") if "refhmc.from_sympy(" in block)
+    one = model_by_hand()
+    other = dict(one)
+    exec(compile(by_formula.partition("print(")[0], "guide", "exec"), other)
+    model = other["model"]
+    functions = {node.name for node in ast.parse(model.source).body if isinstance(node, ast.FunctionDef)}
+    assert {"log_density", "gradient", "hessian", "third_derivative", "hessian_contraction"} <= functions
+    h = 1e-5 * np.eye(2)
+    for q in np.array([[2.0, 0.3], [-1.0, -0.5]]):
+        assert model.log_density(q) == pytest.approx(one["log_density"](q, one["y"]), rel=1e-14)
+        np.testing.assert_allclose(model.gradient(q), one["gradient"](q, one["y"]), rtol=1e-13)
+        differences = [(model.gradient(q + e) - model.gradient(q - e)) / 2e-5 for e in h]
+        np.testing.assert_allclose(model.hessian(q), differences, rtol=1e-6)
+        third = np.stack([(model.hessian(q + e) - model.hessian(q - e)) / 2e-5 for e in h], axis=-1)
+        np.testing.assert_allclose(model.third_derivative(q), third, rtol=1e-6, atol=1e-6)
+        M = np.array([[1.0, 0.5], [0.5, -2.0]])
+        np.testing.assert_allclose(model.hessian_contraction(q, M), np.einsum("ij,ijk", M, third), rtol=1e-6, atol=1e-6)
+
+
+PRIORS = {
+    "Normal(m, s)": (scipy.stats.norm(0.3, 1.7), {"m": 0.3, "s": 1.7}),
+    "HalfNormal(s)": (scipy.stats.halfnorm(scale=1.7), {"s": 1.7}),
+    "StudentT(nu, m, s)": (scipy.stats.t(4.5, 0.3, 1.7), {"nu": 4.5, "m": 0.3, "s": 1.7}),
+    "HalfCauchy(b)": (scipy.stats.halfcauchy(scale=1.7), {"b": 1.7}),
+    "Exponential(r)": (scipy.stats.expon(scale=1 / 1.7), {"r": 1.7}),
+    "Gamma(a, b)": (scipy.stats.gamma(2.5, scale=1 / 1.7), {"a": 2.5, "b": 1.7}),
+    "InverseGamma(a, b)": (scipy.stats.invgamma(2.5, scale=1.7), {"a": 2.5, "b": 1.7}),
+    "LogNormal(m, s)": (scipy.stats.lognorm(1.7, scale=np.exp(0.3)), {"m": 0.3, "s": 1.7}),
+    "Beta(a, b)": (scipy.stats.beta(2.5, 1.7), {"a": 2.5, "b": 1.7}),
+}
+
+
+def test_priors_of_the_table_are_those_of_scipy():
+    page = (ROOT / GUIDE / "own_model.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\w+\(.*\)) \| `(.*)` \| `(.*)` \|$", page, re.MULTILINE)
+    assert {name for name, *_ in rows} == set(PRIORS)
+    for name, density, derivative in rows:
+        exact, arguments = PRIORS[name]
+        terms = [eval(density, {"np": np, "x": x, **arguments}) - exact.logpdf(x) for x in (0.2, 0.9)]
+        assert terms[0] == pytest.approx(terms[1], abs=1e-12), name
+        difference = (exact.logpdf(0.4 + 1e-5) - exact.logpdf(0.4 - 1e-5)) / 2e-5
+        assert eval(derivative, {"np": np, "x": 0.4, **arguments}) == pytest.approx(difference, rel=1e-8), name
+
+
+def model_that_fails_below_zero(fail):
+    """Return a model that runs as Python and calls ``fail`` below zero."""
+
+    def log_density(q):
+        return -0.5 * (q[0] - 2) ** 2 if q[0] >= 0 else fail()
+
+    return refhmc.Model(1, log_density, lambda q: 2 - q, initial=[2.0], in_python="a few calls")
+
+
+def raising(error):
+    def fail():
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("value", [-math.inf, math.nan])
+def test_positions_without_density_are_divergences(value):
+    """As the table "On error" of the page on models has it."""
+    model = model_that_fails_below_zero(lambda: value)
+    result = refhmc.sample(model, draws=200, tune=100, chains=2, random_seed=1, progressbar=False, raw=True)
+    assert result.sample_stats["diverging"].any()
+    assert (result.draws >= 0).all()
+    assert result.attributes["evaluation_failures"] == []
+
+
+@pytest.mark.parametrize(
+    "error", [refhmc.errors.EvaluationError("no solution"), ZeroDivisionError("x"), OverflowError("x")]
+)
+def test_positions_without_evaluation_are_reported(error):
+    model = model_that_fails_below_zero(raising(error))
+    result = refhmc.sample(model, draws=200, tune=100, chains=2, random_seed=1, progressbar=False, raw=True)
+    assert result.sample_stats["diverging"].any()
+    assert (result.draws >= 0).all()
+    assert result.attributes["evaluation_failures"]
+
+
+def test_other_exceptions_end_the_run_with_its_draws():
+    with pytest.raises(refhmc.errors.SamplingError, match="broken") as caught:
+        refhmc.sample(model_that_fails_below_zero(raising(ValueError("broken"))), random_seed=1, progressbar=False)
+    assert isinstance(caught.value.partial, refhmc.Result)
 
 
 @pytest.mark.sweep
