@@ -61,10 +61,41 @@ def test_a_style_sheet_that_loads_a_font_from_elsewhere_is_found(tmp_path):
     assert any("x.css" in fault for fault in faults_of(tmp_path, ""))
 
 
-@pytest.mark.sweep
-def test_the_notebooks_run(tmp_path):
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory):
+    """Return the executed notebooks by name."""
     pytest.importorskip("jupytext", reason="needs the extra docs")
+    import nbformat
+
     from docs import notebooks
 
-    notebooks.main([str(tmp_path), "--run"])
-    assert {file.stem for file in tmp_path.glob("*.ipynb")} == {Path(page).name for page in notebooks.PAGES}
+    folder = tmp_path_factory.mktemp("notebooks")
+    notebooks.main([str(folder), "--run"])
+    return {file.stem: nbformat.read(file, as_version=4) for file in folder.glob("*.ipynb")}
+
+
+@pytest.mark.sweep
+def test_the_notebooks_run(executed):
+    from docs import notebooks
+
+    assert set(executed) == {Path(page).name for page in notebooks.PAGES}
+
+
+@pytest.mark.sweep
+def test_tutorial_shows_what_its_text_announces(executed):
+    cells = [cell for cell in executed["tutorial"].cells if cell.cell_type == "code"]
+
+    def output(part):
+        (cell,) = [cell for cell in cells if part in cell.source]
+        return "".join(each.get("text", "") or each.get("data", {}).get("text/plain", "") for each in cell.outputs)
+
+    assert "VERDICT: PASS" in output("refhmc.check.model")
+    for summary in ("az.summary(regression", "az.summary(riemannian"):
+        assert "beta[oldpeak]" in output(summary)
+    assert "alpha[asymptomatic]" in output("az.summary(hierarchical")
+    assert "elpd" in output("az.loo(hierarchical)")
+    assert output('first["posterior"]').strip().endswith("300")
+    assert output('resumed["posterior"].sizes').strip() == "1000"
+    assert output('resumed["posterior"]["beta"] ==').strip() == "True"
+    figures = [cell for cell in cells if any("image/png" in each.get("data", {}) for each in cell.outputs)]
+    assert len(figures) == 2
