@@ -103,6 +103,11 @@ def link_dois(app: object, what: str, name: str, value: object, options: object,
     lines[:] = [re.sub(r"\bdoi:(10\.[^\s,;]+[^\s,;.])", r"`doi:\1 <https://doi.org/\1>`__", line) for line in lines]
 
 
+def skip_old_names(app: object, what: str, name: str, value: object, skip: bool, options: object) -> bool | None:
+    """Leave deprecated names out of the reference."""
+    return True if hasattr(value, "replaced_by") else None
+
+
 def double_quotes(
     app: object, what: str, name: str, value: object, options: object, arguments: str | None, returned: str | None
 ):
@@ -123,5 +128,6 @@ def setup(app: object) -> None:
     building.append(app)
     app.connect("autodoc-process-docstring", link_dois)
     app.connect("autodoc-process-signature", double_quotes)
+    app.connect("autodoc-skip-member", skip_old_names)
     app.connect("build-finished", copy_interactive_page, priority=400)  # before its links are checked
     app.add_lexer("mermaid", TextLexer)  # shown as its text: what draws it comes from the network

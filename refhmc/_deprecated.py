@@ -46,5 +46,5 @@ def renamed_method(old: str, new: str) -> Callable:
         warn_of_old_name(f".{old}()", f".{new}()")
         return getattr(self, new)(*args, **given)
 
-    call.__name__, call.__doc__ = old, f"Old name of ``{new}``."
+    call.__name__, call.__doc__, call.replaced_by = old, f"Old name of ``{new}``.", new  # type: ignore[attr-defined]
     return call

@@ -33,9 +33,7 @@ class Remembering:
         self.text, self.dim, self.discontinuous, self.look = text, text.dim, text.discontinuous, look
         self.at: list[tuple[Array, dict[str, Any]]] = []
         self.constants: dict[str, Any] = {}
-        self.counts = (
-            dict.fromkeys(("gradient", "metric", "contraction", "change"), 0) if counts is None else counts
-        )
+        self.counts = dict.fromkeys(("gradient", "metric", "contraction", "change"), 0) if counts is None else counts
         self.parts = [Remembering(part, self.counts, look) for part in text.parts]
         change = getattr(text, "log_density_change", None)
         self.log_density_change = None if change is None else partial(self.counted, "change", "log_density_change")

@@ -54,10 +54,12 @@ def names_of(module: Any) -> list[str]:
 
 
 def members(cls: type) -> Iterator[str]:
-    """Yield the public methods and properties that a class of refhmc defines or inherits from one."""
+    """Yield the public methods and properties that a class of refhmc defines or inherits from one, without old names."""
     bases = [base for base in cls.__mro__ if base.__module__.startswith("refhmc")]
     for name in sorted({name for base in bases for name in vars(base) if not name.startswith("_")}):
         value = inspect.getattr_static(cls, name)
+        if hasattr(value, "replaced_by"):
+            continue
         if isinstance(value, property | functools.cached_property | staticmethod | classmethod) or inspect.isfunction(
             value
         ):
