@@ -102,7 +102,7 @@ class Recorder:
         return int(self.xp.max(self.done)) - self.moved
 
     def move_if_full(self) -> None:
-        """Move the records to the host if the device has no room for more."""
+        """Move the records to the host if the device cannot hold more."""
         if self.on_device and self.waiting >= self.room:
             self.move()
 

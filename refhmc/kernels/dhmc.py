@@ -141,7 +141,7 @@ class DHMC:
                 f"metric must be Identity() or Diagonal() for DHMC; got {type(self.metric).__name__}. Discontinuous "
                 "coordinates are moved one at a time, so that their metric has to be diagonal."
             )
-        if self.metric is not None and self.metric.learns == FROM_GRADIENTS:
+        if isinstance(self.metric, Diagonal) and self.metric.learns == FROM_GRADIENTS:
             raise ValueError(
                 f"metric must learn from draws for DHMC; got learn_from={self.metric.learn_from!r}. A discontinuous "
                 "coordinate has no gradient. Use Diagonal()."
