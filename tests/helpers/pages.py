@@ -13,5 +13,5 @@ BLOCK = re.compile(
 
 
 def code_of(page: str) -> list[str]:
-    """The blocks of Python of a page ("README.md", "docs/guide/kit.md"), cells and others, without a cell's options."""
+    """The blocks of Python of a page ("README.md", "docs/guide/discrete.md"), cells and others, without a cell's options."""
     return [block.lstrip("\n") for block in BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))]
