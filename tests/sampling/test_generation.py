@@ -397,7 +397,7 @@ LATER = {
         ModelError,
         "'tau': that is the name of an axis of 'yields'",
     ),
-    "no such variable": (dict(dims={"yeilds": "field"}), ModelError, "no variable 'yeilds', there are yields, tau"),
+    "no such variable": (dict(dims={"yeilds": "field"}), ModelError, "dims.*yields, tau.*'yeilds'"),
     "what it raises": (
         dict(generated={"log_likelihood": raises(KeyError("mu"))}),
         ModelError,

@@ -174,7 +174,7 @@ def test_ctrl_c_after_warm_up(sample):
 
 
 def test_ctrl_c_in_warm_up(sample):
-    with pytest.warns(SamplingWarning, match="There are no draws: Ctrl-C") as said:
+    with pytest.warns(SamplingWarning, match="no draws.*Ctrl-C") as said:
         run = sample(FUNNEL, HMC(n_steps=3), **{**SHORT, "tune": 100_000}, save_warmup=True, progressbar=stop_after(1))
     assert not any("checkpoint" in str(warning.message) for warning in said)
     assert run.draws.shape == (3, 0, 3)
