@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from refhmc.check.judging import Cases, failed, worst_of
-from refhmc.check.report import CONDUCT, FAIL, MISCONDUCT, PASS, WRONG_LAW, Report, Row, inconclusive, not_run
+from refhmc.check.report import CONDUCT, FAIL, MISCONDUCT, PASS, WRONG_DISTRIBUTION, Report, Row, inconclusive, not_run
 from refhmc.check.subject.budget import Budget
 from refhmc.check.subject.foreign import (
     SECONDS_PER_CALL,
@@ -118,7 +118,7 @@ def _rows(
     return rows
 
 
-def rows_of(name: str, job: Callable[[], Row | Sequence[Row] | Cases], severity: str = WRONG_LAW) -> list[Row]:
+def rows_of(name: str, job: Callable[[], Row | Sequence[Row] | Cases], severity: str = WRONG_DISTRIBUTION) -> list[Row]:
     """Return the rows of a function under their name, with exceptions in words; OutOfTime is left to the caller."""
     try:
         found = job()

@@ -3,7 +3,7 @@
 A row has one of four statuses, the measured number, the tolerance and the origin of the tolerance. A FAIL carries the smallest
 failing input that was found, as a line of Python to paste, and a severity:
 
-    wrong law       a chain built on the code does not have the stated stationary distribution
+    wrong distribution       a chain built on the code does not have the stated stationary distribution
     inefficient     the distribution is right, but the code does less well than it claims, or something else
     misconduct      the code raised, hung, changed its input, or answered in another shape: it could not be judged there
 
@@ -22,9 +22,15 @@ import math
 from typing import Any, NamedTuple
 
 PASS, FAIL, INCONCLUSIVE, NOT_RUN = "PASS", "FAIL", "INCONCLUSIVE", "NOT RUN"
-WRONG_LAW, INEFFICIENT, MISCONDUCT = "wrong law", "inefficient", "misconduct"
+# Old names of rows, which :meth:`Report.row` still accepts.
+OLD_ROWS = {
+    "momentum law": "momentum distribution",  # old name
+    "law of the draws (KS/AD)": "distribution (KS/AD)",  # old name
+    "stationary law as eps -> 0": "stationary as eps -> 0",  # old name
+}
+WRONG_DISTRIBUTION, INEFFICIENT, MISCONDUCT = "wrong distribution", "inefficient", "misconduct"
 
-SCHEMA_VERSION = 1  # of to_json; increases with every change that a reader has to know
+SCHEMA_VERSION = 2  # of to_json; increases with every change that a reader has to know
 
 CONDUCT = "inputs left alone"  # the last row of every report
 # Conditions for judging anything: passing only these does not show that the code is right.
@@ -44,16 +50,16 @@ DECISIVE: dict[str, frozenset[str]] = {
     for check, names in {
         "transition": "detailed balance; stationarity",
         "orbit": "invariance; invariance at large steps; invariance across a wall; invariance, sampled",
-        "sampler": "stationarity (e-value); law of the draws (KS/AD)",
+        "sampler": "stationarity (e-value); distribution (KS/AD)",
         "batch": "alone equals batch; order of chains; divergent neighbour; streams independent; decisions independent",
         "randomness": "one use of each number",
         "integrator": "reversible; symplectic; volume; order; small step; elapsed time; energy; shadow energy; invariants",
         "model": "gradient; gradient at asymmetric points; gradient at large points; gradient precision; hessian; "
         "third derivative; trace; metric; metric derivative; metric trace; support; change; normaliser; exact draws",
         "metric": "positive definite; derivative; derivative at asymmetric points; derivative at degenerate points; log det; "
-        "inverse product; kinetic energy; energy; velocity; force; momentum law",
+        "inverse product; kinetic energy; energy; velocity; force; momentum distribution",
         "minibatch": "mean over batches; sum of the parts; sum of the potentials; gradients of the parts; "
-        "stationary law as eps -> 0",
+        "stationary as eps -> 0",
         "sbc": "ranks; ranks that see the data",
     }.items()
 }
@@ -61,7 +67,7 @@ DECISIVE: dict[str, frozenset[str]] = {
 OPEN: dict[str, frozenset[str]] = {"adaptation": frozenset({"frozen after warm-up"})}
 
 VERDICTS = {
-    WRONG_LAW: "WRONG LAW: a chain built on it does not have the stated stationary distribution.",
+    WRONG_DISTRIBUTION: "WRONG DISTRIBUTION: a chain built on it does not have the stated stationary distribution.",
     MISCONDUCT: "MISCONDUCT: it raised, hung, changed its input or answered in another shape; see the rows.",
     INEFFICIENT: "EXACT BUT INEFFICIENT: a chain built on it has the right distribution; the code does not do what it claims.",
 }
@@ -91,7 +97,7 @@ class Row(NamedTuple):
     basis : str
         Origin of the tolerance, or the reason why the row has no answer or was not run.
     severity : str
-        Meaning of a FAIL: "wrong law", "inefficient" or "misconduct". Rows that pass have it too.
+        Meaning of a FAIL: "wrong distribution", "inefficient" or "misconduct". Rows that pass have it too.
     case : str
         Smallest failing input as Python text.
     relation : str
@@ -108,7 +114,7 @@ class Row(NamedTuple):
     number: float | None = None
     tolerance: float | None = None
     basis: str = ""
-    severity: str = WRONG_LAW
+    severity: str = WRONG_DISTRIBUTION
     case: str = ""
     relation: str = "<="
 
@@ -255,6 +261,11 @@ class Report(NamedTuple):
         KeyError
             If there is no such row; the message lists the names.
         """
+        if name in OLD_ROWS:
+            from refhmc.check.own import warn_of_old_name
+
+            warn_of_old_name(f"Row {name!r}", repr(OLD_ROWS[name]))
+            name = OLD_ROWS[name]
         for row in self.rows:
             if row.name == name:
                 return row
@@ -266,7 +277,7 @@ class Report(NamedTuple):
     def severity(self) -> str | None:
         """Worst severity of the failures, or None if no row failed."""
         found = {row.severity for row in self.failures}
-        return next((s for s in (WRONG_LAW, MISCONDUCT, INEFFICIENT) if s in found), None)
+        return next((s for s in (WRONG_DISTRIBUTION, MISCONDUCT, INEFFICIENT) if s in found), None)
 
     @property
     def verdict(self) -> str:
@@ -308,7 +319,7 @@ class Report(NamedTuple):
         Returns
         -------
         str
-            JSON text on one line.
+            The JSON, on one line.
         """
         from refhmc import __version__
 

@@ -45,7 +45,7 @@ class Target(NamedTuple):
         ``gradient(q)`` of shape (..., dim), valid inside the support; None if there is no gradient.
     draw : callable
         ``draw(rng, n)`` returns `n` independent draws of shape (n, dim).
-    law : str
+    formula : str
         Distribution in words or as a formula.
 
     Examples
@@ -63,13 +63,13 @@ class Target(NamedTuple):
     log_density: Callable[[np.ndarray], np.ndarray]
     gradient: Callable[[np.ndarray], np.ndarray] | None
     draw: Callable[[np.random.Generator, int], np.ndarray]
-    law: str = ""
+    formula: str = ""
 
 
-def _target(name: str, dim: int, log_density: Callable, gradient: Callable, draw: Callable, law: str) -> Target:
+def _target(name: str, dim: int, log_density: Callable, gradient: Callable, draw: Callable, formula: str) -> Target:
     """Return a target whose functions do not warn on overflow, since trial points of a sampler may be anywhere."""
     quiet = np.errstate(over="ignore", invalid="ignore")
-    return Target(name, dim, quiet(log_density), quiet(gradient), draw, law)
+    return Target(name, dim, quiet(log_density), quiet(gradient), draw, formula)
 
 
 def funnel(dim: int = 11) -> Target:
@@ -152,8 +152,8 @@ def banana(a: float = 25.0, y: float = 1.0, b: float = 0.25) -> Target:
         t2 = t2[:n]
         return np.column_stack([a / (a + b) * (y - t2**2) + rng.standard_normal(n) / math.sqrt(a + b), t2])
 
-    law = f"exp(-{a:g}/2 ({y:g} - t1 - t2^2)^2 - {b:g}/2 (t1^2 + t2^2))"
-    return _target("banana", 2, log_density, gradient, draw, law)
+    formula = f"exp(-{a:g}/2 ({y:g} - t1 - t2^2)^2 - {b:g}/2 (t1^2 + t2^2))"
+    return _target("banana", 2, log_density, gradient, draw, formula)
 
 
 def normal_with(mean: Any, covariance: Any, name: str = "gaussian") -> Target:
@@ -180,12 +180,12 @@ def normal_with(mean: Any, covariance: Any, name: str = "gaussian") -> Target:
     """
     mean, covariance = np.asarray(mean, dtype=float), np.asarray(covariance, dtype=float)
     factor = np.linalg.cholesky(covariance)
-    law = (
+    formula = (
         f"N({mean.tolist()}, {covariance.tolist()})"
         if len(mean) < 4
         else f"N(mean, covariance) in {len(mean)} dimensions"
     )
-    return _linear(name, mean, factor, np.linalg.inv(factor), law)
+    return _linear(name, mean, factor, np.linalg.inv(factor), formula)
 
 
 def gaussian(dim: int = 3, condition: float = 100.0, mean: float = 0.0) -> Target:
@@ -212,8 +212,8 @@ def gaussian(dim: int = 3, condition: float = 100.0, mean: float = 0.0) -> Targe
     roots = np.logspace(-0.25, 0.25, dim, base=condition) if dim > 1 else np.ones(1)
     Q, R = np.linalg.qr(np.random.default_rng(dim).standard_normal((dim, dim)))
     Q = Q * np.sign(np.diag(R))
-    law = f"N({mean:g}, Q L Q'), condition {condition:g}; the covariance is that of target.draw"
-    return _linear(f"gaussian-{dim}-{condition:g}", np.full(dim, float(mean)), Q * roots, (Q / roots).T, law)
+    formula = f"N({mean:g}, Q L Q'), condition {condition:g}; the covariance is that of target.draw"
+    return _linear(f"gaussian-{dim}-{condition:g}", np.full(dim, float(mean)), Q * roots, (Q / roots).T, formula)
 
 
 def normal(dim: int = 1) -> Target:
@@ -239,7 +239,7 @@ def normal(dim: int = 1) -> Target:
     )
 
 
-def _linear(name: str, mean: np.ndarray, factor: np.ndarray, inverse: np.ndarray, law: str) -> Target:
+def _linear(name: str, mean: np.ndarray, factor: np.ndarray, inverse: np.ndarray, formula: str) -> Target:
     """Return the distribution of mean + factor z; ``inverse`` is the inverse of ``factor``."""
 
     def log_density(q: np.ndarray) -> Any:
@@ -251,7 +251,7 @@ def _linear(name: str, mean: np.ndarray, factor: np.ndarray, inverse: np.ndarray
     def draw(rng: np.random.Generator, n: int) -> np.ndarray:
         return mean + rng.standard_normal((n, len(mean))) @ factor.T
 
-    return _target(name, len(mean), log_density, gradient, draw, law)
+    return _target(name, len(mean), log_density, gradient, draw, formula)
 
 
 def quartic(dim: int = 1) -> Target:
@@ -320,8 +320,8 @@ def mixture(weights: Any = (0.6, 0.4), means: Any = ((-1.5, 0.0), (1.5, 0.5)), s
         k = np.searchsorted(np.cumsum(w / w.sum())[:-1], rng.random(n), side="right")
         return m[k] + s[k, None] * rng.standard_normal((n, dim))
 
-    law = f"sum of N(m, s^2 I) with weights {w.tolist()}, m {m.tolist()}, s {s.tolist()}"
-    return _target("mixture", dim, log_density, gradient, draw, law)
+    formula = f"sum of N(m, s^2 I) with weights {w.tolist()}, m {m.tolist()}, s {s.tolist()}"
+    return _target("mixture", dim, log_density, gradient, draw, formula)
 
 
 def student_t(dim: int = 2, nu: float = 5.0) -> Target:
@@ -450,8 +450,8 @@ def cells(dim: int = 2, side: int = 4, contrast: float = 2.0) -> Target:
         cell = np.searchsorted(np.cumsum(p)[:-1], rng.random(n), side="right")
         return (np.stack(np.unravel_index(cell, shape), axis=-1) + rng.random((n, dim))) * 4 / side - 2
 
-    law = f"constant on {side}^{dim} cells of [-2, 2]^{dim}, -inf outside"
-    return _target(f"cells-{dim}", dim, log_density, lambda q: np.zeros_like(np.asarray(q, dtype=float)), draw, law)
+    formula = f"constant on {side}^{dim} cells of [-2, 2]^{dim}, -inf outside"
+    return _target(f"cells-{dim}", dim, log_density, lambda q: np.zeros_like(np.asarray(q, dtype=float)), draw, formula)
 
 
 def exponential(dim: int = 1) -> Target:
@@ -476,9 +476,9 @@ def exponential(dim: int = 1) -> Target:
     def draw(rng: np.random.Generator, n: int) -> np.ndarray:
         return rng.standard_exponential((n, dim))
 
-    law = "exp(-sum x), x > 0; -inf outside"
+    formula = "exp(-sum x), x > 0; -inf outside"
     return _target(
-        f"exponential-{dim}", dim, log_density, lambda q: -np.ones_like(np.asarray(q, dtype=float)), draw, law
+        f"exponential-{dim}", dim, log_density, lambda q: -np.ones_like(np.asarray(q, dtype=float)), draw, formula
     )
 
 
@@ -564,7 +564,7 @@ def resolve(target: Any) -> Target:
     target : str, Target, refhmc.Model or object
         A name (see :func:`from_name`), a :class:`Target`, a model of refhmc with exact draws, or an object with methods
         ``draw(rng, n)``, which returns an array of shape (n, dim), and ``log_density(q)``, which returns a number. Such an
-        object may also have ``gradient``, ``name`` and ``law``.
+        object may also have ``gradient``, ``name`` and ``formula``.
 
     Returns
     -------
@@ -595,8 +595,8 @@ def resolve(target: Any) -> Target:
     gradient = getattr(target, "gradient", None)
     name = str(getattr(target, "name", None) or type(target).__name__)
     log_density = for_many(target.log_density, sample)
-    law = str(getattr(target, "law", ""))
-    return Target(name, sample.shape[1], log_density, gradient, draw, law)
+    formula = str(getattr(target, "formula", ""))
+    return Target(name, sample.shape[1], log_density, gradient, draw, formula)
 
 
 def for_many(function: Callable, sample: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:

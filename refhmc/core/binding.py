@@ -568,9 +568,9 @@ class Core:
 
     def with_room(self, pointers: tuple) -> tuple:
         """Return a model's tuple for one chain, with its own data followed by the model's ``room``, if there is any."""
-        if not (self.own and self.model.room):
+        if not (self.own and self.model.scratch_rows):
             return pointers
-        data = np.vstack([pointers[0], np.zeros((self.model.room, pointers[0].shape[1]))])
+        data = np.vstack([pointers[0], np.zeros((self.model.scratch_rows, pointers[0].shape[1]))])
         return (data, *pointers[1:])
 
     def _make_tuple(self, metric: str, hessian_contraction: str | None) -> tuple:

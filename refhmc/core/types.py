@@ -12,7 +12,7 @@ A **model** in the core is its data and four typed function pointers::
     change(q, data, j, x, L) -> L' - L           L' the log density with x for q_j (q itself for j = -1), L that of q
 
 (One array, because each word passed through a pointer costs time. All chains read the same array, unless the model requests
-``room`` in it for writing: :class:`refhmc.Model`.)
+``scratch_rows`` in it for writing: :class:`refhmc.Model`.)
 
 A **metric** consists of operations at a position (:mod:`refhmc.metrics.base`), four pointers::
 

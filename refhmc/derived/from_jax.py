@@ -124,7 +124,7 @@ def from_jax(
         name=name,
         in_python=PYTHON,
         known_by={
-            "JAX's text of the log density": str(text.jaxpr),
+            "JAX's expression of the log density": str(text.jaxpr),
             "its constants": [np.asarray(c) for c in text.consts],
         },
         again=(functools.partial(from_jax, names=names, constrain=constrain, name=name, **options), (log_density, dim)),

@@ -135,7 +135,7 @@ class Model:
         `DiagonalSoftAbs` costs O(d).
     diagonal_contraction : callable, optional
         For built-in models: function that writes ``sum_i M[0, i] d hessian[i, i] / dq`` for ``M`` of shape (1, d).
-    room : int, default 0
+    scratch_rows : int, default 0
         For built-in models: number of rows that follow the data in the copy of each chain on a position-dependent metric.
         They are zero at first. The functions store terms there that depend on the position only.
     discontinuous : sequence of int or str, optional
@@ -232,7 +232,10 @@ class Model:
     """
 
     @renamed_arguments(
-        trace="hessian_contraction", fisher_trace="fisher_contraction", diagonal_trace="diagonal_contraction"
+        trace="hessian_contraction",
+        fisher_trace="fisher_contraction",
+        diagonal_trace="diagonal_contraction",
+        room="scratch_rows",
     )
     def __init__(
         self,
@@ -252,7 +255,7 @@ class Model:
         value_and_gradient: Callable | None = None,
         hessian_diagonal: Callable | None = None,
         diagonal_contraction: Callable | None = None,
-        room: int = 0,
+        scratch_rows: int = 0,
         discontinuous: Sequence[int | str] | None = None,
         log_density_change: Callable | None = None,
         fisher_bands: Callable | None = None,
@@ -295,7 +298,7 @@ class Model:
         self.initial: Any = initial if initial is None or callable(initial) else self._position(initial, "initial")
         refuse_masked("data", data, ModelError)
         self.data = data = as_data("data", data, ModelError)
-        self.room = room
+        self.scratch_rows = scratch_rows
         self.in_python, self.noise = in_python, float(noise)
         self._absent = dict(absent or {})
         self.n_rows, self.part, self.outputs, self.likelihood = n_rows, part, outputs, likelihood
@@ -346,7 +349,7 @@ class Model:
         positional = (self.dim, *(self._functions[k] for k in keys), self.data, self.names, self._constrain)
         keywords = {
             **{k: self._functions[k] for k in named},
-            "room": self.room,
+            "scratch_rows": self.scratch_rows,
             "discontinuous": self.discontinuous.tolist(),
             "conditionals": self.conditionals,
             "reference": self.reference,

@@ -574,7 +574,7 @@ def LogisticRegression(
         data=data,
         names=[f"beta[{j}]" for j in range(d)],
         value_and_gradient=value_and_gradient,
-        room=N_TERMS if n >= d + 2 else 0,
+        scratch_rows=N_TERMS if n >= d + 2 else 0,
         name=name,
         reference=reference,
         n_rows=n,

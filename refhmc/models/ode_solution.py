@@ -51,7 +51,7 @@ from refhmc.core.pointers import by_address
 from refhmc.core.user_text import compilable
 from refhmc.errors import EvaluationError, PythonModelWarning, ShapeError, _see
 from refhmc.models.sensitivities import along_path, n_unknowns, work_for, work_length
-from refhmc.numerics.runge_kutta import NOT_FINITE, ROOM, SOLVED, in_words, integrate
+from refhmc.numerics.runge_kutta import NOT_FINITE, SCRATCH_ROWS, SOLVED, in_words, integrate
 
 NO_THIRD = "it requires the third derivatives of the right-hand side; give ODE(..., third=...)"
 EQUATIONS = nb.void(types.VECTOR, nb.float64, types.VECTOR)
@@ -159,14 +159,14 @@ def solve(
     max_steps: int,
     path: np.ndarray,
     work: np.ndarray,
-    room: np.ndarray,
+    scratch: np.ndarray,
 ) -> int:
     """Integrate ``u`` from ``start`` through all events and times, write its values as rows of ``path``; return the outcome.
 
-    A row of ``events`` is the time, whether ``change`` computes the new state, and what is added to it. ``room`` has ROOM
+    A row of ``events`` is the time, whether ``change`` computes the new state, and what is added to it. ``scratch`` has SCRATCH_ROWS
     numbers for each entry of ``u`` and one more, the last time that the solver reached.
     """
-    seen, reached = 0, room[-1:]
+    seen, reached = 0, scratch[-1:]
     for j in range(events.shape[0] + 1):
         last = j == events.shape[0]
         end = times[times.shape[0] - 1] if last else events[j, 0]
@@ -174,7 +174,7 @@ def solve(
         while stop < times.shape[0] and times[stop] <= end:
             stop += 1
         outcome = integrate(
-            equations, u, start, end, times[seen:stop], path[seen:stop], tolerance, max_steps, work, room, reached
+            equations, u, start, end, times[seen:stop], path[seen:stop], tolerance, max_steps, work, scratch, reached
         )
         if outcome != SOLVED:
             return outcome
@@ -452,13 +452,13 @@ class ODESolution:
         work = work_for(u, theta, self.n)
         if self.in_python:
             return self._by_lsoda(u, work)
-        path, room, options = np.empty((len(self.times), len(u))), np.empty(ROOM * len(u) + 1), self._options
-        outcome = solve(self._along, self._change, u.copy(), self.times, self.events, *options, path, work, room)
+        path, scratch, options = np.empty((len(self.times), len(u))), np.empty(SCRATCH_ROWS * len(u) + 1), self._options
+        outcome = solve(self._along, self._change, u.copy(), self.times, self.events, *options, path, work, scratch)
         if outcome == SOLVED:
             return path
         if self.solver == "auto":
             return self._by_lsoda(u, work)
-        raise EvaluationError(f"runge_kutta: {in_words(outcome, room[-1], self.max_steps)}")
+        raise EvaluationError(f"runge_kutta: {in_words(outcome, scratch[-1], self.max_steps)}")
 
     @property
     def _options(self) -> tuple[float, float, int]:
@@ -520,7 +520,11 @@ class ODESolution:
         @jit_anew
         def path(theta: np.ndarray, order: int) -> np.ndarray:
             length = lengths[order]
-            u, work, room = np.zeros(length), np.zeros(work_length(n, n, p, length)), np.empty(ROOM * length + 1)
+            u, work, scratch = (
+                np.zeros(length),
+                np.zeros(work_length(n, n, p, length)),
+                np.empty(SCRATCH_ROWS * length + 1),
+            )
             out = np.empty((len(times), length))
             begin(theta, u)
             for a in range(p):
@@ -529,9 +533,9 @@ class ODESolution:
             at, stops = times.copy(), events.copy()
             outcome = solver()(
                 *(equations(), change(), borrowed(u), borrowed(at), borrowed(stops), start, tolerance, max_steps),
-                *(borrowed(out), borrowed(work), borrowed(room)),
+                *(borrowed(out), borrowed(work), borrowed(scratch)),
             )
-            in_use(u, at, stops, work, room)
+            in_use(u, at, stops, work, scratch)
             if outcome != SOLVED:
                 out[:] = np.nan
             return out

@@ -204,12 +204,12 @@ def log_prior(x: float, law: np.ndarray, out: np.ndarray) -> None:
 # ------------------------------------------------------------------------------------------------- for the user
 
 
-def positive(law: str, **numbers: Any) -> None:
+def positive(distribution: str, **numbers: Any) -> None:
     """Raise an error for a number that is not positive and finite.
 
     Parameters
     ----------
-    law : str
+    distribution : str
         Name of the distribution, for the message.
     **numbers : float
         Numbers by the name of the argument.
@@ -221,7 +221,7 @@ def positive(law: str, **numbers: Any) -> None:
     """
     for name, value in numbers.items():
         if not isinstance(value, int | float | np.integer | np.floating) or not 0 < value < math.inf:
-            raise ValueError(f"{name} must be a positive number in {law}; got {value!r}.")
+            raise ValueError(f"{name} must be a positive number in {distribution}; got {value!r}.")
 
 
 def Flat() -> Prior:

@@ -23,7 +23,7 @@ from refhmc.core.point import copy_row
 from refhmc.numerics.dormand_prince import COLUMNS, allowed, at, between, step
 
 SOLVED, TOO_MANY_STEPS, VANISHING_STEP, NOT_FINITE = range(4)
-ROOM = COLUMNS + 2
+SCRATCH_ROWS = COLUMNS + 2
 # With 0.9 one in five steps is rejected, with 0.8 one in seven, which saves 5 to 8 % of the evaluations on nine systems.
 SAFETY = 0.8
 # The first step is short for states or sensitivities that start at zero: steps grow fast until an error is above rounding.
@@ -98,12 +98,12 @@ def integrate(
     tolerance: float,
     max_steps: int,
     work: np.ndarray,
-    room: np.ndarray,
+    scratch: np.ndarray,
     reached: np.ndarray,
 ) -> int:
     """Integrate ``u`` from ``start`` to ``end``, in place, and write its values at ``times`` between them to rows of ``path``.
 
-    ``equations(u, t, work)`` writes f(t, u) to the head of ``work``; ``room`` has ROOM numbers per unknown. Return the outcome;
+    ``equations(u, t, work)`` writes f(t, u) to the head of ``work``; ``scratch`` has SCRATCH_ROWS numbers per unknown. Return the outcome;
     ``reached`` (1,) is the last time of the solver. ``max_steps`` limits the steps from one of the times to the next, including
     rejected ones.
     """
@@ -114,8 +114,8 @@ def integrate(
         seen += 1
     if not t < end:
         return SOLVED
-    rows = shaped(room[n * COLUMNS : n * ROOM], (2, n))
-    K, y, x = shaped(room[: n * COLUMNS], (n, COLUMNS)), rows[0], rows[1]
+    rows = shaped(scratch[n * COLUMNS : n * SCRATCH_ROWS], (2, n))
+    K, y, x = shaped(scratch[: n * COLUMNS], (n, COLUMNS)), rows[0], rows[1]
     equations(u, t, work)
     for i in range(n):
         K[i, 0], K[i, 1], y[i] = u[i], work[i], work[i]

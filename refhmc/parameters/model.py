@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 # Options of refhmc.Model that are rejected: those that follow from the parameters, and those of models of coordinates.
 FOLLOW = ("dim", "names", "constrain")
 NOT_USED = (
-    *("fisher_derivative", "hessian_diagonal", "diagonal_contraction", "fisher_bands", "room"),
+    *("fisher_derivative", "hessian_diagonal", "diagonal_contraction", "fisher_bands", "scratch_rows"),
     *("log_density_change", "conditionals", "on_arrays", "n_rows", "part"),
 )
 

@@ -30,7 +30,7 @@ from refhmc.sampling.result import Group, Result
 GROUPS = GeneratedQuantities._fields[:4]
 STREAMS = {"posterior_predictive": 1, "prior": 2, "prior_predictive": 3}
 OF_ONE_CHAIN = ("prior", "prior_predictive")
-ROOM = 2**30  # bytes of groups that ``sample`` generates by default
+DEFAULT_BYTES = 2**30  # bytes of groups that ``sample`` generates by default
 BATCH = 2**18  # numbers returned by one call for many draws
 
 
@@ -212,7 +212,7 @@ def put_generated_or_say(result: Result, model: Model, asked: Any, progressbar: 
         return []
     all_of_them = chosen(model, asked)
     names = fitting(bytes_of(result, model, all_of_them), asked)
-    why = f"they take more than {ROOM / 2**30:.0f} GiB"
+    why = f"they take more than {DEFAULT_BYTES / 2**30:.0f} GiB"
     try:
         with Counter(progressbar) as counter:
             put_generated(result, model, names, result.attributes["entropy"], counter)
@@ -427,7 +427,7 @@ def check_observations(shapes: Mapping[str, Mapping[str, tuple]]) -> None:
 
 
 def fitting(needed: dict[str, int], asked: Any) -> list[str]:
-    """Return the groups to generate: those that were requested, or by default those that fit into ``ROOM``.
+    """Return the groups to generate: those that were requested, or by default those that fit into ``DEFAULT_BYTES``.
 
     Raises MemoryError if requested groups need more memory than the machine has.
     """
@@ -436,7 +436,7 @@ def fitting(needed: dict[str, int], asked: Any) -> list[str]:
         found: list[str] = []
         for name, size in needed.items():
             wanting = name == "prior_predictive" and "prior" not in found
-            if not wanting and sum(needed[each] for each in found) + size <= ROOM:
+            if not wanting and sum(needed[each] for each in found) + size <= DEFAULT_BYTES:
                 found.append(name)
         return found
     if there is not None and total > there:

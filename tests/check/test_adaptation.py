@@ -14,7 +14,7 @@ from refhmc.adaptation.dual_averaging import DUAL, restart_dual_averaging, updat
 from refhmc.adaptation.windows import warmup_schedule
 from refhmc.check.adaptations.windows import stan_windows
 from refhmc.check.mutants import adaptation as mutants
-from refhmc.check.report import INCONCLUSIVE, INEFFICIENT, PASS, WRONG_LAW
+from refhmc.check.report import INCONCLUSIVE, INEFFICIENT, PASS, WRONG_DISTRIBUTION
 from refhmc.core.records import one
 from tests.helpers.sweeps import every, swept
 
@@ -33,7 +33,7 @@ def test_planted_bug_fails_and_corrected_code_passes(pair):
 
 
 def test_continued_adaptation_is_wrong_law_and_missing_average_is_inefficient():
-    assert mutants.report(mutants.sampler(stops=False), 1).severity == WRONG_LAW
+    assert mutants.report(mutants.sampler(stops=False), 1).severity == WRONG_DISTRIBUTION
     assert mutants.report(mutants.sampler(averaged=False), 1).severity == INEFFICIENT
 
 

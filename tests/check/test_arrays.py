@@ -150,7 +150,7 @@ def test_a_model_and_a_kernel_with_keys_in_jax(jax):
         return rc.sampler(called, target=rc.targets.normal(3), batched=True, seconds=20, like=like)
 
     assert judged(1.0).ok
-    assert judged(1.1).severity == "wrong law"
+    assert judged(1.1).severity == "wrong distribution"
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -194,4 +194,4 @@ def test_a_kernel_on_torchs_global_generator():
         return rc.sampler(called, target=rc.targets.normal(3), batched=True, seconds=20, like=like)
 
     assert judged(1.0).ok
-    assert judged(1.1).severity == "wrong law"
+    assert judged(1.1).severity == "wrong distribution"

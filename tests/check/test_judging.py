@@ -7,7 +7,7 @@ import pytest
 
 from refhmc.check.examination import rows_of
 from refhmc.check.judging import Measured, failed, judged, passed, simplest, worst_of
-from refhmc.check.report import INEFFICIENT, MISCONDUCT, WRONG_LAW
+from refhmc.check.report import INEFFICIENT, MISCONDUCT, WRONG_DISTRIBUTION
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, OutOfTime, SubjectError
 
 
@@ -51,8 +51,8 @@ def test_only_failing_cases_are_simplified():
 def test_row_has_name_and_severity_of_its_table_by_default():
     (plain,) = rows_of("a row", lambda: failed("why"), INEFFICIENT)
     assert (plain.name, plain.severity, plain.status) == ("a row", INEFFICIENT, "FAIL")
-    (graver,) = rows_of("a row", lambda: failed("why", severity=WRONG_LAW), INEFFICIENT)
-    assert graver.severity == WRONG_LAW
+    (graver,) = rows_of("a row", lambda: failed("why", severity=WRONG_DISTRIBUTION), INEFFICIENT)
+    assert graver.severity == WRONG_DISTRIBUTION
     several = rows_of("a row", lambda: [passed("one"), passed("two")._replace(name="another")])
     assert [row.name for row in several] == ["a row", "another"]
     (measured,) = rows_of("a row", lambda: cases((2.0, 1.0)), INEFFICIENT)

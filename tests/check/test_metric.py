@@ -23,7 +23,7 @@ QUICK_ODD = ("float32", "constant", "direction first, said so", "more normals th
 def test_planted_bug_fails_in_the_expected_row(name):
     report = PAIRS[name].wrong(1)
     assert {row.name for row in report.failures} & set(PAIRS[name].expected), str(report)
-    assert report.severity == "wrong law"
+    assert report.severity == "wrong distribution"
 
 
 @pytest.mark.parametrize("name", ["P08", swept("P09"), swept("P10"), "M2", swept("M29")])
@@ -51,7 +51,7 @@ def test_our_hamiltonian_passes():
     report = rc.metric(refhmc.Hamiltonian(refhmc.models.Banana(), refhmc.metrics.SoftAbs(alpha=1.0)))
     assert report.ok, str(report)
     passed = {row.name for row in report.rows if row.status == "PASS"}
-    assert passed >= {"positive definite", "energy", "force", "velocity", "momentum law"}
+    assert passed >= {"positive definite", "energy", "force", "velocity", "momentum distribution"}
 
 
 @pytest.mark.parametrize(("model", "name"), one_in(16, ["banana", "funnel-3", "gaussian-3", "logistic"], RIEMANNIAN))
@@ -94,7 +94,7 @@ def test_diagnosis_names_the_bug(name, words):
 @pytest.mark.sweep
 def test_a_momentum_that_cannot_be_recorded_is_tested():
     report = rc.metric(mutants.fisher, None, mutants.draw_unrecorded_exchanged, dim=3)
-    assert report.row("momentum law").status == "FAIL"
+    assert report.row("momentum distribution").status == "FAIL"
     assert any("not recorded" in note for note in report.notes)
 
 
@@ -130,7 +130,7 @@ def test_misconduct_is_reported_in_a_row(arguments, row, words):
 
 def test_rows_of_omitted_functions_are_not_run():
     report = rc.metric(lambda q: np.eye(2) * (1 + q @ q))
-    assert {row.name for row in report.not_run} >= {"derivative", "energy", "force", "momentum law"}
+    assert {row.name for row in report.not_run} >= {"derivative", "energy", "force", "momentum distribution"}
     assert report.ok
 
 
@@ -164,7 +164,7 @@ def test_momentum_drawn_with_a_32_bit_seed_is_tested(bug):
         adapters.kernel_with_key(draw, np.random.default_rng),
         lambda rng, q: draw(np.random.default_rng(rng.choice(2**32)), q),
     ):
-        row = rc.metric(mass, draw_p=draw_p, dim=2).row("momentum law")
+        row = rc.metric(mass, draw_p=draw_p, dim=2).row("momentum distribution")
         assert row.status == ("FAIL" if bug else "PASS"), str(row)
 
 

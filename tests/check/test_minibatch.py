@@ -92,7 +92,7 @@ def test_diagnosis_of_a_wrong_sum(name, words):
 def test_memory_is_distinguished_from_randomness(name, words):
     row = pair(name).wrong(3).row("no memory")
     assert words in row.basis
-    assert row.severity == "wrong law"
+    assert row.severity == "wrong distribution"
 
 
 def test_own_randomness_is_not_a_memory():

@@ -121,7 +121,7 @@ def test_bugs_are_found_and_the_case_is_printed(name):
     pair = BY_ID[name]
     report = pair.wrong(1)
     assert {row.name for row in report.failures} & set(pair.expected), str(report)
-    assert report.severity == "wrong law"
+    assert report.severity == "wrong distribution"
     assert report.diagnosis
     assert any(row.case for row in report.failures)
 
@@ -447,7 +447,7 @@ def test_wrong_decisions_of_a_kernel_on_a_tape_fail():
 
     report = own_on_a_tape(tape_of, lambda t: np.where((t > 0.5) & (t <= 0.75), 0.75, t))
     assert report.row("invariance").status == "FAIL", str(report)
-    assert report.severity == "wrong law"
+    assert report.severity == "wrong distribution"
 
 
 @pytest.mark.sweep

@@ -22,7 +22,7 @@ import pytest
 import refhmc
 from refhmc.check.protocol.commands import add_commands
 from refhmc.check.protocol.driver import check_program
-from refhmc.check.protocol.messages import LIMITS, Refusal, array, decimals, hexes, number
+from refhmc.check.protocol.messages import LIMITS, Rejection, array, decimals, hexes, number
 from refhmc.check.protocol.oracle import Oracle, serve
 from refhmc.check.protocol.program import Program, ProgramStopped
 from tests.helpers.places import ROOT
@@ -191,7 +191,7 @@ def test_every_float64_arrives_exactly_in_hex_and_in_decimals():
 
 @pytest.mark.parametrize("text", ["", "0x", "one", None, True, {}, [[1], [1, 2]], "1e5x", "1_0x"])
 def test_invalid_number_is_rejected(text):
-    with pytest.raises(Refusal):
+    with pytest.raises(Rejection):
         array(text)
 
 
@@ -474,7 +474,7 @@ SERVE = [sys.executable, "-c", "import sys; from refhmc.check.protocol.oracle im
 def test_the_oracle_is_a_program_that_ends_with_its_input():
     with Program(SERVE, seconds=60.0) as program:
         assert program.ask("logp", target="normal-2", q=["1", "0x1p+0"])["logp"] == "-1"
-        with pytest.raises(Refusal, match="op must be one of .*nothing"):
+        with pytest.raises(Rejection, match="op must be one of .*nothing"):
             program.ask("nothing")
         process = program._process
     assert process.returncode == 0
@@ -623,7 +623,7 @@ def test_flood_of_output_is_cut_and_reported(tmp_path, mode, words):
 def test_long_error_message_is_cut(tmp_path):
     (tmp_path / "floods.py").write_text(FLOODS)
     words = [sys.executable, "-I", str(tmp_path / "floods.py"), "message"]
-    with Program(words) as program, pytest.raises(Refusal) as refused:
+    with Program(words) as program, pytest.raises(Rejection) as refused:
         program.ask("step")
     assert len(str(refused.value)) <= 500
 
@@ -776,7 +776,7 @@ def test_the_shipped_clients_answer_as_the_oracle_does(compiled, ask, source):
                     gap = np.abs(array(theirs[name]) - array(ours[name]))
                     assert gap.max() <= float(ours["tol"]), (op, name)
         assert client.ask("transition", q=hexes(q), p0=hexes(p), u=[])["ask"] == "u"
-        with pytest.raises(Refusal) as refused:
+        with pytest.raises(Rejection) as refused:
             client.ask("hess", q=hexes(q))
         assert refused.value.code == "not_supported"
         tiny, great = np.array([0.0, 5e-324, -2.5e-310]), np.array([0.0, 1.7e308, -np.pi * 1e-300])

@@ -15,7 +15,7 @@ from refhmc.check.protocol.driver import PASSED, UNDECIDED, exit_status
 from refhmc.check.report import DECISIVE, FAIL, INCONCLUSIVE, INEFFICIENT, NOT_RUN, PASS, Report, Row
 
 
-def report(*rows: tuple[str, str], check="transition", severity="wrong law") -> Report:
+def report(*rows: tuple[str, str], check="transition", severity="wrong distribution") -> Report:
     return Report(check, "it", {}, 1, tuple(Row(name, status, severity=severity) for name, status in rows))
 
 
@@ -60,7 +60,7 @@ def test_status_follows_from_decisive_rows(rows, status, strictly):
 
 def test_json_carries_its_versions_the_status_and_which_rows_decide():
     it = json.loads(report(*DECIDED).to_json())
-    assert (it["status"], it["ok"], it["schema_version"]) == (PASS, True, 1)
+    assert (it["status"], it["ok"], it["schema_version"]) == (PASS, True, 2)
     assert it["kit_version"] == refhmc.__version__
     assert [row["name"] for row in it["rows"] if row["decides"]] == ["detailed balance"]
 

@@ -33,7 +33,7 @@ SMOOTH = [
     "ring",
 ]
 NORMAL = targets.normal(2)
-LAWS = ("stationarity (e-value)", "law of the draws (KS/AD)")
+LAWS = ("stationarity (e-value)", "distribution (KS/AD)")
 
 
 def metropolis(rng, q, logp=NORMAL.log_density, scale=1.5):
@@ -271,7 +271,7 @@ def test_planted_bug_is_wrong_law(id):
     pair = next(pair for pair in planted.PAIRS if pair.id == id)
     report = pair.wrong(7)
     assert set(failed(report)) & set(pair.expected), str(report)
-    assert report.severity == "wrong law"
+    assert report.severity == "wrong distribution"
     assert report.diagnosis
     assert all(row.case for row in report.failures)
 
@@ -297,7 +297,7 @@ def test_delayed_rejection_of_one_chain_is_found_in_a_minute(target, bug, seed):
     report = rc.sampler(
         planted.delayed(t.log_density, t.gradient, *tries, bug=bug), t, draws=80000, seconds=None, seed=seed
     )
-    assert report.ok if not bug else report.severity == "wrong law", str(report)
+    assert report.ok if not bug else report.severity == "wrong distribution", str(report)
 
 
 @pytest.mark.sweep

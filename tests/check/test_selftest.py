@@ -32,13 +32,13 @@ def report_of(ok: bool, failed: tuple[str, ...] = (), severity: str = ""):
 
 
 def pair_of(found: bool, twin_fails: bool):
-    wrong = report_of(False, ("reversible",) if found else ("order",), "wrong law")
+    wrong = report_of(False, ("reversible",) if found else ("order",), "wrong distribution")
     right = report_of(not twin_fails, ("order",) if twin_fails else ())
     return types.SimpleNamespace(
         id="X",
         what="a bug",
         expected=("reversible",),
-        severity="wrong law",
+        severity="wrong distribution",
         wrong=lambda _: wrong,
         right=lambda _: right,
     )

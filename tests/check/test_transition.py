@@ -98,7 +98,7 @@ def test_nearly_right_kernel_does_not_pass(name, few_weighted_moves):
     """These kernels must not PASS while detailed balance is INCONCLUSIVE, nor by moves far from their fault."""
     report = mutants.report(mutants.NEARLY[name], 4)
     assert report.status != PASS, report
-    assert any(name in report.verdict for name in ("detailed balance", "WRONG LAW")), report
+    assert any(name in report.verdict for name in ("detailed balance", "WRONG DISTRIBUTION")), report
 
 
 @pytest.mark.sweep

@@ -179,7 +179,7 @@ def test_the_checks_of_kernels_give_the_verdicts_of_the_guide():
     names = checks_of_the_guide("rc.integrator(", "rc.transition(", "rc.orbit(", "golden_vectors", "make=make")
     assert names["report"].ok  # the transition
     assert names["exact"].ok
-    assert names["biased"].severity == "wrong law"
+    assert names["biased"].severity == "wrong distribution"
     answers = names["answers"]
     assert names["rc"].golden_vectors.compare(answers, op="grad", target="funnel").ok
 

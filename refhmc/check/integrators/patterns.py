@@ -7,7 +7,7 @@ geometric rows that fail together distinguish the rest.
 from __future__ import annotations
 
 from refhmc.check.integrators.examination import IntegratorExamination
-from refhmc.check.report import FAIL, PASS, WRONG_LAW, Row
+from refhmc.check.report import FAIL, PASS, WRONG_DISTRIBUTION, Row
 
 
 def typical(test: IntegratorExamination, rows: dict[str, Row]) -> list[str]:
@@ -15,7 +15,7 @@ def typical(test: IntegratorExamination, rows: dict[str, Row]) -> list[str]:
     failed = {name for name, row in rows.items() if row.status == FAIL}
     said = []
     if "deterministic" in failed:
-        kept = rows["deterministic"].severity == WRONG_LAW
+        kept = rows["deterministic"].severity == WRONG_DISTRIBUTION
         said.append(
             "the step keeps something from call to call, such as a gradient that is not updated for another start"
             if kept

@@ -26,7 +26,7 @@ from refhmc.check.integrators.examination import SMALL, IntegratorExamination
 from refhmc.check.integrators.geometry import reversal_defect, symplectic_defect
 from refhmc.check.integrators.points import candidate
 from refhmc.check.judging import Cases, Measured, failed, passed, simplest
-from refhmc.check.report import INEFFICIENT, WRONG_LAW, Row
+from refhmc.check.report import INEFFICIENT, WRONG_DISTRIBUTION, Row
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, OutOfTime, SubjectError
 
 MULTIPLES = (2.0, 3.0, 4.5, 6.0, 9.0, 13.0, 20.0, 30.0, 45.0)  # of eps
@@ -95,7 +95,9 @@ def solver_failure(test: IntegratorExamination) -> Row:
             if multiple > FAILS_TO:
                 raise Inconclusive(f"{why}; at a step so much longer than eps the equation may have no solution")
             shown = simplest(first, functools.partial(_is_wrong, test, eps), test.tries)
-            return failed(why, test.step.case(shown, eps), severity=WRONG_LAW if multiple == 1 else INEFFICIENT)
+            return failed(
+                why, test.step.case(shown, eps), severity=WRONG_DISTRIBUTION if multiple == 1 else INEFFICIENT
+            )
         if kinds["other"] and multiple == 1:
             why = f"symplectic but not reversible at {kinds['other']} of {looked} {what}"
             raise Inconclusive(f"{why}: the equation has several solutions there, or was not solved")

@@ -10,7 +10,7 @@ Gaussian kinetic energy the integral is (2 pi)^(d/2) det(G)^(1/2), so that
 
 even if H and its force are consistent with each other. If G is not given it is computed from H: G^-1 = d^2 H / dp^2.
 
-All rows are about the distribution, so that a failure is WRONG LAW. Without ``support`` or ``logp`` the domain is R^d.
+All rows are about the distribution, so that a failure is WRONG DISTRIBUTION. Without ``support`` or ``logp`` the domain is R^d.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def metric(
         energy                            H(q, 0) + L(q) - 1/2 log det G is constant
         velocity, force                   dH/dp = v = G^-1 p;
                                           dH/dq_k = -dL/dq_k + 1/2 tr(G^-1 dG/dq_k) - 1/2 v' dG/dq_k v
-        momentum law                      p ~ N(0, G(q))
+        momentum distribution                      p ~ N(0, G(q))
 
     The check finds wrong factors and signs of single terms, exchanged indices, a root or an inverse in the wrong place, missing
     limits of divided differences, and a momentum from an outdated metric. It cannot show that G is a useful metric. Faults in
@@ -145,7 +145,7 @@ def metric(
     ...     T[[0, 1], [0, 1], [0, 1]] = 2 * q
     ...     return T
     >>> report = refhmc.check.metric(G, dG, lambda rng, q: np.sqrt(1 + q**2) * rng.standard_normal(2), dim=2)
-    >>> report.status, report.row("derivative").status, report.row("momentum law").status
+    >>> report.status, report.row("derivative").status, report.row("momentum distribution").status
     ('PASS', 'PASS', 'PASS')
     """
     require_counts(dim=dim)
@@ -185,7 +185,7 @@ def metric(
         ("energy", total_energy),
         ("velocity", lambda s: slope_of_energy(s, "velocity", "grad_p")),
         ("force", lambda s: slope_of_energy(s, "force", "grad_q")),
-        ("momentum law", momentum_law),
+        ("momentum distribution", momentum_law),
     ]
     s.title = name or label or s.title
     return s.report(

@@ -15,7 +15,7 @@ from refhmc.check.derivatives.claims import ALL_COORDINATES
 from refhmc.check.derivatives.points import find_frame, short
 from refhmc.check.judging import failed, judged, passed
 from refhmc.check.models.examination import ModelExamination
-from refhmc.check.report import INEFFICIENT, MISCONDUCT, WRONG_LAW, Row
+from refhmc.check.report import INEFFICIENT, MISCONDUCT, WRONG_DISTRIBUTION, Row
 from refhmc.check.subject.foreign import Foreign, Inconclusive, NotApplicable, SubjectError
 
 SECONDS_IN_ALL = 20.0  # for slower functions, fewer points are examined
@@ -137,7 +137,7 @@ def deterministic_row(s: ModelExamination) -> Row:
         differ = max(float(np.abs(x - first).max(initial=0.0)) for x in (after_move, again)) / scale
         if not differ <= number:
             number, case, of = differ, s.call(key, A) + f"  # before and after {s.call(key, B)}", key
-    severity = INEFFICIENT if of in ("grad", "hess") else WRONG_LAW
+    severity = INEFFICIENT if of in ("grad", "hess") else WRONG_DISTRIBUTION
     return judged(number, 4096.0, "in units of rounding; sums in another order may differ", case, severity=severity)
 
 

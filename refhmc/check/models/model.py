@@ -14,7 +14,8 @@ Derivatives cannot show that the density is consistently another one; see ``mode
 Severity: a leapfrog whose force is *any* function of q preserves volume and is reversible. With a wrong gradient, a
 Metropolis step keeps the distribution right and rejects more (inefficient), and so does a wrong Hessian in the construction
 of a metric. A third derivative, or a metric's derivative, that does not belong to its function makes steps with a
-position-dependent metric non-symplectic, so that the acceptance probability is wrong (wrong law). So does a wrong density.
+position-dependent metric non-symplectic, so that the acceptance probability is wrong (wrong distribution). A wrong density
+has the same effect.
 """
 
 from __future__ import annotations

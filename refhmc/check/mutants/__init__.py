@@ -22,4 +22,4 @@ class Pair(NamedTuple):
     wrong: Callable
     right: Callable
     expected: tuple[str, ...]
-    severity: str = "wrong law"
+    severity: str = "wrong distribution"

@@ -168,7 +168,12 @@ def functions(name, what, key, wrong, right, expected):
 GOOD = sampler()
 PAIRS: list[Pair] = [
     pair_of(
-        "P21", "the step is adapted after warm-up", sampler(stops=False), GOOD, ("frozen after warm-up",), "wrong law"
+        "P21",
+        "the step is adapted after warm-up",
+        sampler(stops=False),
+        GOOD,
+        ("frozen after warm-up",),
+        "wrong distribution",
     ),
     pair_of(
         "P21b",
@@ -176,7 +181,7 @@ PAIRS: list[Pair] = [
         sampler(metric_stops=False),
         GOOD,
         ("frozen after warm-up",),
-        "wrong law",
+        "wrong distribution",
     ),
     pair_of(
         "P21c",
@@ -184,7 +189,7 @@ PAIRS: list[Pair] = [
         metric_at_the_end(sampler(metric_stops=False)),
         metric_at_the_end(GOOD),
         ("frozen after warm-up",),
-        "wrong law",
+        "wrong distribution",
     ),
     pair_of("M25", "eps instead of eps_bar", sampler(averaged=False), GOOD, ("final step is the averaged one",)),
     pair_of("M24", "mass and inverse exchanged", sampler(exchanged=True), GOOD, ("metric used as inverse mass",)),

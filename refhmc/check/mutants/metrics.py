@@ -329,7 +329,7 @@ SOFTABS = _metric(softabs, softabs_derivative, hessian=hess)
 FISHER = _metric(fisher, fisher_derivative, draw, log_det=log_det, solve=lambda q, v: np.linalg.solve(fisher(q), v))
 WELL = _metric(well_softabs, functools.partial(softabs_derivative, hessian=well_hess, derivative=well_third))
 ENERGY = _energy()
-MOMENTUM = ("momentum law",)
+MOMENTUM = ("momentum distribution",)
 
 PAIRS: list[Pair] = [
     Pair("P08", "log det without 1/2 in both force and energy", _energy(volume=1.0), ENERGY, ("energy",)),

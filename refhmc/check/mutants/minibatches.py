@@ -230,7 +230,7 @@ def of_network(by, size=None):
 
 
 HALF, WHOLE = langevin(0.5, lambda eps: eps), langevin(1.0, lambda eps: 2 * eps)
-MEAN, LAW = ("mean over batches",), ("stationary law as eps -> 0",)
+MEAN, LAW = ("mean over batches",), ("stationary as eps -> 0",)
 SUM, MEMORY = ("sum of the parts",), ("no memory",)
 PAIRS = [
     Pair("P24", "data scaled by n/N instead of N/n", of_gradient(estimator("inverse")), of_gradient(estimator()), MEAN),

@@ -198,7 +198,7 @@ def together(subject, seed):
     return rc.batch(subject, dim=3, chains=4, seed=seed)
 
 
-def pair_of(name, what, wrong, expected, severity="wrong law"):
+def pair_of(name, what, wrong, expected, severity="wrong distribution"):
     return Pair(name, what, lambda s: look(wrong(), s), lambda s: look(RIGHT, s), expected, severity)
 
 

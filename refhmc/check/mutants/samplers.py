@@ -322,9 +322,7 @@ def batch(make, target, *arguments, bug="", draws=None, seed, **more):
     )
 
 
-def pair(
-    id, what, bug, make, target, *arguments, expected=("stationarity (e-value)", "law of the draws (KS/AD)"), **more
-):
+def pair(id, what, bug, make, target, *arguments, expected=("stationarity (e-value)", "distribution (KS/AD)"), **more):
     """Return a pair of kernels for many chains that differ by ``bug``."""
     return Pair(
         id,
@@ -377,7 +375,7 @@ def nuts_of(bug, target, eps, **more):
     return functools.partial(rc.sampler, nuts(t.log_density, t.gradient, eps, bug=bug, **more), t, seconds=60)
 
 
-def of(id, what, wrong, right, *, expected=("stationarity (e-value)", "law of the draws (KS/AD)"), draws=ENOUGH):
+def of(id, what, wrong, right, *, expected=("stationarity (e-value)", "distribution (KS/AD)"), draws=ENOUGH):
     """Return a pair of partial calls of ``rc.sampler``."""
     return Pair(id, what, lambda seed: wrong(seed=seed), lambda seed: right(seed=seed, draws=draws), expected)
 
@@ -497,7 +495,7 @@ PAIRS: list[Pair] = [
         "quartic-2",
         0.6,
         3,
-        expected=("stationarity (e-value)", "law of the draws (KS/AD)", "support"),  # it runs away
+        expected=("stationarity (e-value)", "distribution (KS/AD)", "support"),  # it runs away
     ),
     of(
         "S06",

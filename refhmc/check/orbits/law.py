@@ -59,7 +59,7 @@ class OrbitTransition:
         return self.call(Draws(rng) if recorded else self.shape.source(rng), q, p, eps, depth)
 
     def read(self, answer: Any) -> tuple[np.ndarray | None, np.ndarray | None, int | None]:
-        """Return (position, momentum, offset from the start) as far as the answer contains them."""
+        """Return (position, momentum, offset from the start) if the answer contains them; None for each that it does not."""
         if isinstance(answer, (int, np.integer)) and not isinstance(answer, bool):
             return None, None, int(answer)
         q, p = read_position(self.foreign, answer, (self.dim,))

@@ -13,7 +13,7 @@ import math
 from refhmc.check.orbits.examination import OrbitExamination
 from refhmc.check.orbits.law import Finding, Table
 from refhmc.check.orbits.turning import ends_beyond_a_turn
-from refhmc.check.report import FAIL, INCONCLUSIVE, WRONG_LAW, Row, not_run
+from refhmc.check.report import FAIL, INCONCLUSIVE, WRONG_DISTRIBUTION, Row, not_run
 
 
 def notes(test: OrbitExamination) -> list[str]:
@@ -35,7 +35,7 @@ def notes(test: OrbitExamination) -> list[str]:
 def diagnose(test: OrbitExamination, rows: dict[str, Row]) -> list[str]:
     """Return the causes that the failing rows are typical of."""
     failing = {name for name, row in rows.items() if row.status == FAIL}
-    if "stays on the orbit" in failing and rows["stays on the orbit"].severity == WRONG_LAW:
+    if "stays on the orbit" in failing and rows["stays on the orbit"].severity == WRONG_DISTRIBUTION:
         return [
             "the trajectory continues from the wrong state: mixed-up edges of the tree, or a step in the wrong direction"
         ]

@@ -74,12 +74,12 @@ def run_oracle(options: argparse.Namespace) -> int:
 def run_check(options: argparse.Namespace) -> int:
     """Run the command ``refhmc check``: print the reports and return the exit status."""
     from refhmc.check.protocol.driver import USAGE
-    from refhmc.check.protocol.messages import Refusal
+    from refhmc.check.protocol.messages import Rejection
 
     try:
         _sensible(options)
         return _check_program(options) if options.cmd is not None else _check_function(options)
-    except (ValueError, TypeError, Refusal) as error:
+    except (ValueError, TypeError, Rejection) as error:
         print(f"refhmc check: {error}", file=sys.stderr)
         return USAGE
 

@@ -34,7 +34,7 @@ import refhmc.check
 from refhmc.check import own, targets
 from refhmc.check.operations import OPERATIONS
 from refhmc.check.protocol import names
-from refhmc.check.protocol.messages import BAD_REQUEST, FAILED, NOT_SUPPORTED, Refusal, array, hexes, number
+from refhmc.check.protocol.messages import BAD_REQUEST, FAILED, NOT_SUPPORTED, Rejection, array, hexes, number
 from refhmc.check.protocol.program import Program, ProgramStopped
 from refhmc.check.report import FAIL, NOT_RUN, Report, not_run
 from refhmc.check.subject.draws import Draws
@@ -127,7 +127,7 @@ def check_program(
             given = {"target": target, "args": args, "metric": metric, "method": method, "parts": parts, "dim": dim}
             remote = Remote(program, says, {**given, "eps": eps, "n": n, "depth": depth})
             tolerance = None if "tolerance" not in says else number(says["tolerance"])
-        except (Refusal, OverflowError) as refusal:
+        except (Rejection, OverflowError) as refusal:
             raise ValueError(f"The capabilities of the program are invalid: {refusal}") from None
         options = {"claims": claims or says.get("claims"), "alpha": alpha, "seconds": seconds, "seed": seed}
         options["tolerance"] = tolerance
@@ -143,7 +143,7 @@ def _capabilities(program: Program) -> dict:
     """Return the capabilities of the program; empty if it has no such operation."""
     try:
         return program.ask("capabilities")
-    except Refusal:
+    except Rejection:
         return {}
 
 
@@ -178,14 +178,14 @@ class Remote:
     def _dimension(self, dim: int | None) -> int:
         said = dim if dim is not None else self.model.dim if self.model is not None else self.says.get("dim")
         if said is None:
-            raise Refusal(
+            raise Rejection(
                 BAD_REQUEST, "the dimension is unknown; pass --target or --dim, or let its capabilities state dim"
             )
         said = number(said)
         if not 1 <= said <= MOST_DIMENSIONS or said != int(said):
-            raise Refusal(BAD_REQUEST, f"dim must be an integer from 1 to {MOST_DIMENSIONS}; got {said:g}")
+            raise Rejection(BAD_REQUEST, f"dim must be an integer from 1 to {MOST_DIMENSIONS}; got {said:g}")
         if self.model is not None and int(said) != self.model.dim:
-            raise Refusal(BAD_REQUEST, f"dim must be {self.model.dim}, that of the target; got {said:g}")
+            raise Rejection(BAD_REQUEST, f"dim must be {self.model.dim}, that of the target; got {said:g}")
         return int(said)
 
     # -- operations ---------------------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ class Remote:
         """Return these fields of the answer; NaN if it reports a failure."""
         try:
             answer = self._request(op, **fields)
-        except Refusal as refusal:
+        except Rejection as refusal:
             if refusal.code != FAILED:
                 raise
             ranks = [OPERATIONS[op].ranks[name] for name in wanted]
@@ -295,7 +295,7 @@ class Remote:
             self._missing[op] = None
             try:
                 function(*arguments)
-            except Refusal as refusal:
+            except Rejection as refusal:
                 if refusal.code == NOT_SUPPORTED:
                     self._missing[op] = f"the program has no {op}: {refusal}"
             except (ValueError, IndexError, ProgramStopped):  # it exists, and the checks report the fault
@@ -306,7 +306,7 @@ class Remote:
         """Return whether the answer to ``op`` has ``field``."""
         try:
             return field in self._request(op, **fields)
-        except (Refusal, ProgramStopped):
+        except (Rejection, ProgramStopped):
             return False
 
     def hamiltonian(self) -> Callable | None:

@@ -36,7 +36,7 @@ LIMITS = {
 MESSAGE = 500  # largest number of characters of an error message
 
 
-class Refusal(Exception):
+class Rejection(Exception):
     """An answer that is an error, with one of the three codes."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -45,7 +45,7 @@ class Refusal(Exception):
 
 
 def number(value: Any) -> float:
-    """Return a number of the protocol as a float64; Refusal (``bad_request``) if it is invalid."""
+    """Return a number of the protocol as a float64; Rejection (``bad_request``) if it is invalid."""
     if isinstance(value, str):
         text = value.strip()
         try:
@@ -57,19 +57,19 @@ def number(value: Any) -> float:
             return float(value)
         except OverflowError:
             pass
-    raise Refusal(BAD_REQUEST, f"a number is expected; got {json.dumps(value)[:60]}")
+    raise Rejection(BAD_REQUEST, f"a number is expected; got {json.dumps(value)[:60]}")
 
 
 def array(value: Any, rank: int | None = None) -> np.ndarray:
-    """Return nested lists of numbers as a float64 array, with ``rank`` axes if that is given; Refusal if invalid."""
+    """Return nested lists of numbers as a float64 array, with ``rank`` axes if that is given; Rejection if invalid."""
     try:
         result = np.array(_numbers(value), dtype=float)
     except RecursionError:
-        raise Refusal(BAD_REQUEST, "the array has too many axes") from None
+        raise Rejection(BAD_REQUEST, "the array has too many axes") from None
     except ValueError:
-        raise Refusal(BAD_REQUEST, "the rows of the array have different lengths") from None
+        raise Rejection(BAD_REQUEST, "the rows of the array have different lengths") from None
     if rank is not None and result.ndim != rank:
-        raise Refusal(BAD_REQUEST, f"an array with {rank} axes is expected; got shape {result.shape}")
+        raise Rejection(BAD_REQUEST, f"an array with {rank} axes is expected; got shape {result.shape}")
     return result
 
 
@@ -97,22 +97,24 @@ def line(message: dict) -> str:
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Return a line as an object; Refusal (``bad_request``) if it is invalid."""
+    """Return a line as an object; Rejection (``bad_request``) if it is invalid."""
     try:
         message = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Refusal(BAD_REQUEST, f"not valid JSON: {str(error)[:120]}") from None
+        raise Rejection(BAD_REQUEST, f"not valid JSON: {str(error)[:120]}") from None
     if not isinstance(message, dict):
-        raise Refusal(BAD_REQUEST, f"a JSON object is expected; got a {type(message).__name__}")
+        raise Rejection(BAD_REQUEST, f"a JSON object is expected; got a {type(message).__name__}")
     return message
 
 
 def identity_of(message: dict) -> Any:
-    """Return its ``id``, or None; Refusal for one that cannot be returned."""
+    """Return its ``id``, or None; Rejection for one that cannot be returned."""
     value = message.get("id")
     fits = value is None or isinstance(value, (int, str)) or (isinstance(value, float) and math.isfinite(value))
     if not fits or (isinstance(value, str) and len(value) > LIMITS["id"]):
-        raise Refusal(BAD_REQUEST, f"id must be a string of at most {LIMITS['id']} characters, a finite number or null")
+        raise Rejection(
+            BAD_REQUEST, f"id must be a string of at most {LIMITS['id']} characters, a finite number or null"
+        )
     return value
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from refhmc.check import own, targets
-from refhmc.check.protocol.messages import BAD_REQUEST, LIMITS, NOT_SUPPORTED, Refusal, array, number
+from refhmc.check.protocol.messages import BAD_REQUEST, LIMITS, NOT_SUPPORTED, Rejection, array, number
 
 # Constructors of the targets that accept arguments.
 _CONSTRUCTORS = {
@@ -42,11 +42,11 @@ def known_targets() -> list[str]:
 
 
 def target(name: Any, arguments: Any = None) -> Any:
-    """Return the model of that name; Refusal if there is none, or its constructor does not accept the arguments."""
+    """Return the model of that name; Rejection if there is none, or its constructor does not accept the arguments."""
     if not isinstance(name, str):
-        raise Refusal(BAD_REQUEST, f"target must be a name; got a {type(name).__name__}")
+        raise Rejection(BAD_REQUEST, f"target must be a name; got a {type(name).__name__}")
     if arguments is not None and not isinstance(arguments, dict):
-        raise Refusal(BAD_REQUEST, f'args must be an object such as {{"n": 2}}; got a {type(arguments).__name__}')
+        raise Rejection(BAD_REQUEST, f'args must be an object such as {{"n": 2}}; got a {type(arguments).__name__}')
     return _target(name.lower().replace("_", "-"), json.dumps(arguments or {}, sort_keys=True))
 
 
@@ -62,11 +62,11 @@ def _target(name: str, arguments: str) -> Any:
             law = targets.from_name(name)
         except ValueError:
             known_names = ", ".join(known_targets())
-            raise Refusal(NOT_SUPPORTED, f"target must be one of {known_names}; got {name!r}") from None
+            raise Rejection(NOT_SUPPORTED, f"target must be one of {known_names}; got {name!r}") from None
         if not given:
             return own.models.Funnel(law.dim - 1) if name.startswith("funnel") else model_of(law)
     if name not in _CONSTRUCTORS:
-        raise Refusal(BAD_REQUEST, f"args are not accepted by the target {name!r}")
+        raise Rejection(BAD_REQUEST, f"args are not accepted by the target {name!r}")
     constructor = getattr(own.models, _CONSTRUCTORS[name])
     sizes = [key for key, x in inspect.signature(constructor).parameters.items() if str(x.annotation).startswith("int")]
     for key in sizes:
@@ -74,13 +74,13 @@ def _target(name: str, arguments: str) -> Any:
     try:
         return constructor(**given)
     except (TypeError, ValueError, np.linalg.LinAlgError) as error:
-        raise Refusal(BAD_REQUEST, f"args of {name!r}: {error}") from None
+        raise Rejection(BAD_REQUEST, f"args of {name!r}: {error}") from None
 
 
 def _not_too_large(what: str, *sizes: Any) -> None:
     for size in sizes:
         if isinstance(size, (int, float)) and not size <= LIMITS["dim"]:
-            raise Refusal(BAD_REQUEST, f"{what} must be at most {LIMITS['dim']}; got {size:g}")
+            raise Rejection(BAD_REQUEST, f"{what} must be at most {LIMITS['dim']}; got {size:g}")
 
 
 def model_of(law: targets.Target) -> Any:
@@ -92,15 +92,15 @@ def model_of(law: targets.Target) -> Any:
     def gradient(q: np.ndarray, data: Any) -> np.ndarray:
         return np.asarray(law.gradient(q), dtype=float)  # type: ignore[misc]
 
-    reference = own.Reference(source=law.law, draw=law.draw)
+    reference = own.Reference(source=law.formula, draw=law.draw)
     # The data are not of a compiled type, so that it runs as Python.
     return own.Model(law.dim, log_density, gradient, data={"law": law}, name=law.name, reference=reference)
 
 
 def split(model: Any, parts: Any) -> Any:
-    """Return the model in parts; Refusal if it cannot be split, or not in this way."""
+    """Return the model in parts; Rejection if it cannot be split, or not in this way."""
     if model.part is None:
-        raise Refusal(NOT_SUPPORTED, f"the target {model.name!r} cannot be split into parts of its data")
+        raise Rejection(NOT_SUPPORTED, f"the target {model.name!r} cannot be split into parts of its data")
     try:
         if not isinstance(parts, list):
             M = number(parts)
@@ -110,7 +110,7 @@ def split(model: Any, parts: Any) -> Any:
             raise ValueError(f"parts must contain each of the rows 0, ..., {model.n_rows - 1} once, and no empty part")
         return own.models.SplitModel([model.part(batch, 1 / len(rows)) for batch in rows], model)
     except ValueError as error:
-        raise Refusal(BAD_REQUEST, str(error)) from None
+        raise Rejection(BAD_REQUEST, str(error)) from None
 
 
 def metric(wanted: Any = None) -> Any:
@@ -137,15 +137,15 @@ def _described(wanted: Any, known: dict, what: str) -> tuple[Any, dict[str, Any]
     if isinstance(wanted, dict):
         options = {key: _plain(value) for key, value in wanted.items() if key not in ("name", "base")}
         if not number(options.get("max_iterations", 0)) <= LIMITS["n"]:
-            raise Refusal(BAD_REQUEST, f"max_iterations must be at most {LIMITS['n']}")
+            raise Rejection(BAD_REQUEST, f"max_iterations must be at most {LIMITS['n']}")
         options |= {"base": wanted["base"]} if "base" in wanted else {}
         wanted = wanted.get("name")
     parts = re.fullmatch(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*", wanted) if isinstance(wanted, str) else None
     if parts is None:
-        raise Refusal(BAD_REQUEST, f"{what} must be a name or an object with a name; got {json.dumps(wanted)[:60]}")
+        raise Rejection(BAD_REQUEST, f"{what} must be a name or an object with a name; got {json.dumps(wanted)[:60]}")
     name, known = _one_way(parts[1]), {_one_way(name): kind for name, kind in known.items()}
     if name not in known:
-        raise Refusal(NOT_SUPPORTED, f"{what} must be one of {', '.join(known)}; got {parts[1]!r}")
+        raise Rejection(NOT_SUPPORTED, f"{what} must be one of {', '.join(known)}; got {parts[1]!r}")
     if parts[2]:
         first = next(iter(inspect.signature(known[name]).parameters), "argument")
         options[first] = parts[2] if first == "base" else number(parts[2])
@@ -161,7 +161,7 @@ def _made(kind: Any, options: dict) -> Any:
     try:
         return kind(**options)
     except (TypeError, ValueError) as error:
-        raise Refusal(BAD_REQUEST, f"{kind.name}: {error}") from None
+        raise Rejection(BAD_REQUEST, f"{kind.name}: {error}") from None
 
 
 def _plain(value: Any) -> Any:
@@ -171,6 +171,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str):
         try:
             return number(value)
-        except Refusal:
+        except Rejection:
             return value  # a word, such as solver = "anderson"
     return value

@@ -36,7 +36,7 @@ from refhmc.check.protocol.messages import (
     LIMITS,
     NOT_SUPPORTED,
     VERSION,
-    Refusal,
+    Rejection,
     array,
     decimals,
     error,
@@ -102,7 +102,7 @@ class Oracle:
             return error(None, BAD_REQUEST, f"a line must have at most {LIMITS['line']} characters")
         try:
             request = parse(text)
-        except Refusal as refusal:
+        except Rejection as refusal:
             return error(None, refusal.code, str(refusal))
         return self.answer(request)
 
@@ -113,7 +113,7 @@ class Oracle:
             identity = identity_of(request)
             with np.errstate(all="ignore"):
                 return {"id": identity, **self._results(request)}
-        except Refusal as refusal:
+        except Rejection as refusal:
             return error(identity, refusal.code, str(refusal))
         except NotImplementedError as missing:  # a derivative that the model does not have
             return error(identity, NOT_SUPPORTED, str(missing))
@@ -122,7 +122,7 @@ class Oracle:
 
     def _results(self, request: dict) -> dict:
         if request.get("v", VERSION) != VERSION:
-            raise Refusal(BAD_REQUEST, f"v must be {VERSION}, the version of the protocol")
+            raise Rejection(BAD_REQUEST, f"v must be {VERSION}, the version of the protocol")
         op = request.get("op")
         if op == "batch":
             return {"answers": [self.answer(item) for item in _requests(request)]}
@@ -131,7 +131,7 @@ class Oracle:
         if not isinstance(op, str) or op not in OPS:
             named = op[:40] if isinstance(op, str) else type(op).__name__
             known = ", ".join((*OPS, "batch", "evidence"))
-            raise Refusal(NOT_SUPPORTED, f"op must be one of {known}; got {named!r}")
+            raise Rejection(NOT_SUPPORTED, f"op must be one of {known}; got {named!r}")
         return OPS[op](request)
 
     def _evidence(self, request: dict) -> dict:
@@ -140,7 +140,7 @@ class Oracle:
         key, model = str(request.get("key", "")), _model(request)
         starts, ends = _field(request, "starts", 2), _field(request, "ends", 2)
         if starts.shape != ends.shape or starts.shape[1:] != (model.dim,):
-            raise Refusal(
+            raise Rejection(
                 BAD_REQUEST, f"starts and ends must have shape (m, {model.dim}); got {starts.shape}, {ends.shape}"
             )
         known = self.evidence.get(key)
@@ -148,9 +148,9 @@ class Oracle:
             try:
                 known = self.evidence[key] = model, PairEvidence(model)
             except TypeError:
-                raise Refusal(NOT_SUPPORTED, f"there are no exact draws from {request['target']!r}") from None
+                raise Rejection(NOT_SUPPORTED, f"there are no exact draws from {request['target']!r}") from None
         if known[0] is not model:
-            raise Refusal(BAD_REQUEST, f"the key {key!r} has evidence on another target; send reset, or another key")
+            raise Rejection(BAD_REQUEST, f"the key {key!r} has evidence on another target; send reset, or another key")
         process = known[1]
         process.add(starts, ends)
         values = {"e": math.exp(min(process.log_value, 700.0)), "log_e": process.log_value}
@@ -185,7 +185,7 @@ def of_model(op: str) -> Callable[[dict], dict]:
 def partial_grad(request: dict) -> dict:
     """Return the gradients of the parts of the target, one row per part."""
     if "parts" not in request:
-        raise Refusal(BAD_REQUEST, "the field parts is missing")
+        raise Rejection(BAD_REQUEST, "the field parts is missing")
     parts = _split(request).parts
     _answerable(len(parts) * _model(request).dim, "the gradients")
     return _of_q(request, "partial_grad", lambda q: np.array([part.gradient(q) for part in parts]))
@@ -254,7 +254,7 @@ def transition(request: dict) -> dict:
     elif kernel == "nuts":
         make, more = own.NUTS, {"max_treedepth": _count(request, "max_depth", 10, LIMITS["depth"])}
     else:
-        raise Refusal(NOT_SUPPORTED, f"kernel must be one of hmc, nuts; got {kernel!r}")
+        raise Rejection(NOT_SUPPORTED, f"kernel must be one of hmc, nuts; got {kernel!r}")
     source = {
         "momentum": _field(request, "p0", 1) if "p0" in request else None,
         "normals": _field(request, "normals", 1) if "normals" in request else None,
@@ -264,7 +264,7 @@ def transition(request: dict) -> dict:
     try:
         went = own.transition(H.model, make(**more, **options), q, **source)
     except (ValueError, TypeError, IndexError) as wrong:
-        raise Refusal(BAD_REQUEST, str(wrong)) from None
+        raise Rejection(BAD_REQUEST, str(wrong)) from None
     found = _numbers({"q": went.q, "p0": went.momentum, "accept": went.stats["acceptance_rate"]})
     told = {"outcome": went.outcome, "n_steps": int(went.stats["n_steps"]), "uniforms_used": went.uniforms_used}
     moved = int(went.stats.get("index_in_trajectory", went.stats["n_steps"] if went.stats.get("is_accepted") else 0))
@@ -277,7 +277,7 @@ def draw_exact(request: dict) -> dict:
     """Return independent exact draws from the target."""
     model, n = _model(request), _count(request, "n", 1)
     if model.reference is None or model.reference.draw is None:
-        raise Refusal(NOT_SUPPORTED, f"there are no exact draws from {request['target']!r}")
+        raise Rejection(NOT_SUPPORTED, f"there are no exact draws from {request['target']!r}")
     _answerable(n * model.dim, "the draws")
     return _numbers({"q": model.reference.draw(np.random.default_rng(_seed(request)), n)})
 
@@ -312,19 +312,19 @@ def _trajectory(request: dict, n: int, sign: float = 1.0) -> tuple[Any, dict, di
     d = len(q)
     if request.get("tol") is not False and n * (2 * d) ** 2 > MOST_JACOBIANS:
         why = f"{n} steps in {d} dimensions are too many for a tolerance"
-        raise Refusal(BAD_REQUEST, f'{why}; send fewer, or "tol": false')
+        raise Rejection(BAD_REQUEST, f'{why}; send fewer, or "tol": false')
     for delta in SOLVER_TOLERANCES:
         integrator = names.method(wanted, **_solver(delta))
         if H.metric.position_dependent and not integrator.implicit and not hasattr(integrator, "omega"):
-            raise Refusal(BAD_REQUEST, f"method {wanted} does not support a metric that depends on the position")
+            raise Rejection(BAD_REQUEST, f"method {wanted} does not support a metric that depends on the position")
         try:
             path = own.integrate(H, integrator, q, p, step_size=eps, n_steps=n)
         except (TypeError, ValueError) as wrong:
-            raise Refusal(FAILED, str(wrong)) from None
+            raise Rejection(FAILED, str(wrong)) from None
         if path.converged.all() or not integrator.implicit:
             break
     if not path.converged.all():
-        raise Refusal(FAILED, f"the solve of step {int(np.argmin(path.converged)) + 1} did not converge")
+        raise Rejection(FAILED, f"the solve of step {int(np.argmin(path.converged)) + 1} did not converge")
     if not integrator.implicit:
         delta = 0.0
     if n == 0 or request.get("tol") is False:
@@ -361,7 +361,7 @@ def _tape(request: dict, kernel: str) -> np.ndarray | None:
         return u
     bits = request["bits"] if isinstance(request["bits"], list) else [request["bits"]]
     if len(bits) > LIMITS["depth"]:
-        raise Refusal(BAD_REQUEST, f"bits must have at most {LIMITS['depth']} entries; got {len(bits)}")
+        raise Rejection(BAD_REQUEST, f"bits must have at most {LIMITS['depth']} entries; got {len(bits)}")
     tape: list[float] = []
     for doubling, bit in enumerate(bits):  # a direction, the leaves after the first, the subtree
         tape.append(0.25 if number(bit) else 0.75)
@@ -387,15 +387,15 @@ def _numbers(values: dict) -> dict:
 def _requests(request: dict) -> list:
     requests = request.get("requests")
     if not isinstance(requests, list) or not all(isinstance(item, dict) for item in requests):
-        raise Refusal(BAD_REQUEST, "requests must be a list of objects")
+        raise Rejection(BAD_REQUEST, "requests must be a list of objects")
     if any(item.get("op") == "batch" for item in requests):
-        raise Refusal(BAD_REQUEST, "requests must not contain another batch")
+        raise Rejection(BAD_REQUEST, "requests must not contain another batch")
     return requests
 
 
 def _model(request: dict) -> Any:
     if "target" not in request:
-        raise Refusal(BAD_REQUEST, "the field target is missing")
+        raise Rejection(BAD_REQUEST, "the field target is missing")
     return names.target(request["target"], request.get("args"))
 
 
@@ -411,48 +411,48 @@ def _hamiltonian(request: dict) -> Any:
     try:
         return own.Hamiltonian(_split(request), names.metric(wanted))
     except ValueError as wrong:  # a mass matrix of another shape, or not positive definite
-        raise Refusal(BAD_REQUEST, str(wrong)) from None
+        raise Rejection(BAD_REQUEST, str(wrong)) from None
 
 
 def _field(request: dict, name: str, rank: int) -> np.ndarray:
     if name not in request:
-        raise Refusal(BAD_REQUEST, f"the field {name} is missing")
+        raise Rejection(BAD_REQUEST, f"the field {name} is missing")
     try:
         return array(request[name], rank)
-    except Refusal as refusal:
-        raise Refusal(BAD_REQUEST, f"{name}: {refusal}") from None
+    except Rejection as refusal:
+        raise Rejection(BAD_REQUEST, f"{name}: {refusal}") from None
 
 
 def _vector(request: dict, name: str) -> np.ndarray:
     value, dim = _field(request, name, 1), _model(request).dim
     if value.shape != (dim,):
-        raise Refusal(BAD_REQUEST, f"{name} must have {dim} numbers; got {len(value)}")
+        raise Rejection(BAD_REQUEST, f"{name} must have {dim} numbers; got {len(value)}")
     return value
 
 
 def _step_size(request: dict) -> float:
     if "eps" not in request:
-        raise Refusal(BAD_REQUEST, "the field eps is missing")
+        raise Rejection(BAD_REQUEST, "the field eps is missing")
     eps = number(request["eps"])
     if not np.isfinite(eps) or eps == 0:
-        raise Refusal(BAD_REQUEST, f"eps must be finite and not zero; got {eps}")
+        raise Rejection(BAD_REQUEST, f"eps must be finite and not zero; got {eps}")
     return eps
 
 
 def _seed(request: dict) -> int | None:
     seed = request.get("seed")
     if seed is not None and (not isinstance(seed, int) or seed < 0):
-        raise Refusal(BAD_REQUEST, "seed must be an integer of at least 0")
+        raise Rejection(BAD_REQUEST, "seed must be an integer of at least 0")
     return seed
 
 
 def _count(request: dict, name: str, default: int, most: int = LIMITS["n"]) -> int:
     value = number(request.get(name, default))
     if not 0 <= value <= most or value != int(value):
-        raise Refusal(BAD_REQUEST, f"{name} must be an integer from 0 to {most}; got {value:g}")
+        raise Rejection(BAD_REQUEST, f"{name} must be an integer from 0 to {most}; got {value:g}")
     return int(value)
 
 
 def _answerable(count: int, what: str) -> None:
     if count > LIMITS["numbers"]:
-        raise Refusal(BAD_REQUEST, f"{what} have {count} numbers; an answer has at most {LIMITS['numbers']}")
+        raise Rejection(BAD_REQUEST, f"{what} have {count} numbers; an answer has at most {LIMITS['numbers']}")

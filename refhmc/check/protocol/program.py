@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 from refhmc.check.protocol import messages as protocol
-from refhmc.check.protocol.messages import FAILED, VERSION, Refusal
+from refhmc.check.protocol.messages import FAILED, VERSION, Rejection
 
 MOST_STOPS = 2  # per operation
 LAST_LINES, WIDTH = 20, 200
@@ -66,7 +66,7 @@ class Program:
         self.close()
 
     def ask(self, op: str, **fields: Any) -> dict:
-        """Return the answer to a request; Refusal for an error answer, ProgramStopped if there is none."""
+        """Return the answer to a request; Rejection for an error answer, ProgramStopped if there is none."""
         if not self._lock.acquire(timeout=self.seconds):
             raise ProgramStopped("another request is still waiting for its answer")
         try:
@@ -89,14 +89,16 @@ class Program:
         refused = answer.get("error")
         if refused is not None:
             refused = refused if isinstance(refused, dict) else {"message": refused}
-            raise Refusal(str(refused.get("code", FAILED))[:WIDTH], str(refused.get("message", ""))[: protocol.MESSAGE])
+            raise Rejection(
+                str(refused.get("code", FAILED))[:WIDTH], str(refused.get("message", ""))[: protocol.MESSAGE]
+            )
         return answer
 
     def _answer(self, identity: int, op: str) -> dict:
         """Return the line with that id; other lines (a greeting, a log, a late answer) are skipped."""
         read = 0
         for text in iter(lambda: self._process.stdout.readline(MOST_BYTES), b""):
-            with contextlib.suppress(Refusal):
+            with contextlib.suppress(Rejection):
                 answer = protocol.parse(text.decode("utf-8", "replace"))
                 if answer.get("id") == identity or (answer.get("id") is None and "error" in answer):
                     return answer

@@ -433,7 +433,7 @@ def _streams(test: BatchExamination) -> Row:
 
 
 class Shared(NamedTuple):
-    """A number of one call, the chains that it moves, and the text of the case."""
+    """A number of one call, the chains that it moves, and the description of the case."""
 
     kind: str
     place: int

@@ -72,7 +72,7 @@ def minibatch(
 
         mean over batches            E g(q, B) = G(q), exactly, over all batches or balanced sets of them
         sum of the parts             sum_m grad log p_m(q) = G(q), for every number M of parts
-        stationary law as eps -> 0   the covariance S = A S A' + B B' of x' = A x + B w + b tends to P^-1
+        stationary as eps -> 0   the covariance S = A S A' + B B' of x' = A x + B w + b tends to P^-1
 
     The last row is for a step with exact gradients of a Gaussian with precision P. Langevin steps need noise of variance twice
     the drift's coefficient: drift eps/2 and noise sqrt(eps), or eps and sqrt(2 eps). With friction F the variance is 2 eps F.
@@ -170,7 +170,7 @@ def minibatch(
             ("sum of the potentials", MinibatchExamination.sum_of_potentials),
             ("gradients of the parts", MinibatchExamination.gradients_of_parts),
             ("linear in state and noise", MinibatchExamination.linear),
-            ("stationary law as eps -> 0", MinibatchExamination.stationary),
+            ("stationary as eps -> 0", MinibatchExamination.stationary),
         ],
         diagnose=MinibatchExamination.diagnose,
         seconds_per_call=seconds_per_call,
@@ -543,7 +543,7 @@ class MinibatchExamination(Examination):
             notes.append(close[0] if close else other if self._additive() else alone)
         if rows["sum of the parts"].status == FAIL:
             notes.append(of_parts.typical(self.off, self.n or None))
-        if rows["stationary law as eps -> 0"].status == FAIL:
+        if rows["stationary as eps -> 0"].status == FAIL:
             notes.append(
                 f"the variance is {self.noise:.3g} times the target's: the variance of the noise must be twice the drift's "
                 "coefficient (drift eps/2 and noise sqrt(eps), or eps and sqrt(2 eps); twice friction times eps)"

@@ -175,7 +175,7 @@ def sampler(
     'PASS'
     >>> wrong = lambda rng, q: metropolis(rng, q, scale=1.3)
     >>> refhmc.check.sampler(wrong, "normal-1", draws=2000).severity
-    'wrong law'
+    'wrong distribution'
     """
     if sum(x is not None for x in (kernel, make, run)) != 1:
         raise TypeError("Exactly one of kernel, make and run must be given.")
@@ -217,8 +217,8 @@ def sampler(
         return _refused(operator.name, exact, seed, wrong)
     if not np.all(np.isfinite(densities)):
         raise ValueError(f"target must have a finite log density at its own exact draws; {exact.name} has not.")
-    if exact.law:
-        test.notes.append(f"target: {exact.law}")
+    if exact.formula:
+        test.notes.append(f"target: {exact.formula}")
     test.foreign = [*operator.foreign, *theirs, *more]
     report = test.report(
         "sampler",
@@ -230,7 +230,7 @@ def sampler(
             ("distinct answers", SamplerExamination.distinct),
             ("chains independent", SamplerExamination.independent),
             ("stationarity (e-value)", SamplerExamination.stationarity),
-            ("law of the draws (KS/AD)", SamplerExamination.law),
+            ("distribution (KS/AD)", SamplerExamination.law),
         ],
         diagnose=SamplerExamination.diagnose,
         seconds_per_call=seconds_per_call,
@@ -592,7 +592,7 @@ class SamplerExamination(Examination):
             )
         if "chains independent" in failed:
             said.append("the chains of a batch move together: typical of one uniform or one stream for all of them")
-        if failed & {"stationarity (e-value)", "law of the draws (KS/AD)"}:
+        if failed & {"stationarity (e-value)", "distribution (KS/AD)"}:
             said += self._shape()
             if rate == 1.0:
                 said.append("no transition was rejected: the Metropolis test is missing, or always accepts")

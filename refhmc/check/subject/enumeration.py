@@ -12,7 +12,7 @@ first, and each question splits the rest:
                                  of the value. Its breakpoints are found by bisection between values that differ on some
                                  sequence of later answers, on that sequence; all are compared
 
-K therefore only has rounding error, however the kernel uses its randomness. Sequences less probable than a stated floor
+K therefore only has rounding error, however the kernel uses its randomness. Sequences less probable than a stated limit
 are left out, and their total probability is known.
 """
 
@@ -32,7 +32,7 @@ from refhmc.check.subject.draws import MOST_LISTED, Draws, Unscripted
 from refhmc.check.subject.foreign import Inconclusive, SubjectError
 from refhmc.check.subject.undecided import Interval, Uncertain, log, names_from_math, undecided_in_math
 
-LEFT_OUT = "left out"  # the end of a sequence with a probability below the floor
+LEFT_OUT = "left out"  # the end of a sequence with a probability below the limit
 MOST_QUESTIONS = 300
 MOST_PIECES = 100
 MOST_PERMUTED = 6  # largest number of items of which all orders are tried
@@ -48,7 +48,7 @@ class _Departed(BaseException):
 
 
 class _LeftOut(BaseException):
-    """The current sequence is less probable than the floor."""
+    """The current sequence is less probable than the limit."""
 
 
 class Node(NamedTuple):

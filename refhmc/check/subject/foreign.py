@@ -116,7 +116,7 @@ def like_of(like: Any) -> Callable[[np.ndarray], Any]:
 
 
 def text_of(value: Any) -> str:
-    """Return a value as Python text that evaluates to it."""
+    """Return a Python expression that evaluates to a value."""
     if isinstance(value, np.ndarray):
         return repr(value.tolist())
     return repr(value)

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refhmc.check.operations import ADAPTATION, BUILT_ON
-from refhmc.check.report import FAIL, INEFFICIENT, MISCONDUCT, PASS, WRONG_LAW, Report, Row, not_run
+from refhmc.check.report import FAIL, INEFFICIENT, MISCONDUCT, PASS, WRONG_DISTRIBUTION, Report, Row, not_run
 
 FILES = ("models", "networks", "metrics", "forces", "steps", "splits", "discontinuous", "transitions", "adaptation")
 NOT_INPUTS = {"v", "id", "op", "target", "args", "out", "tol", "gain", "H", "margin"}
@@ -371,7 +371,7 @@ def _row(
         return not_run(name, why)
     worst = max(judged, key=lambda f: f.error)
     count = f"{len(judged)} of {total} records"
-    severity = INEFFICIENT if name.split("/")[0] in ADAPTATION else WRONG_LAW
+    severity = INEFFICIENT if name.split("/")[0] in ADAPTATION else WRONG_DISTRIBUTION
     if worst.fault:
         basis = f"{worst.field}: {worst.fault}; {count}"
         severity = MISCONDUCT if math.isinf(worst.error) else severity
