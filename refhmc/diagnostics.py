@@ -129,7 +129,7 @@ def reversibility_violation(
     """Return the distance from the start after forward steps and steps back.
 
     The map runs `n_steps` steps, reverses the momentum, runs `n_steps` steps, and reverses the momentum again. The distance is
-    |(q, p) - (q'', p'')|.
+    ``|(q, p) - (q'', p'')|``.
 
     Parameters
     ----------
@@ -263,7 +263,7 @@ def volume_violation(
     n_steps: int,
     increment: float | None = None,
 ) -> float:
-    """Return the violation |det J - 1| of volume preservation, with J from :func:`jacobian`.
+    """Return the violation ``|det J - 1|`` of volume preservation, with J from :func:`jacobian`.
 
     Without `increment`, its accuracy is limited by the error estimate of :func:`jacobian`. ``increment=1e-5`` gives the
     measure of the paper.

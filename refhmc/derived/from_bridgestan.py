@@ -4,7 +4,7 @@
 
     hessian_contraction(q, M)_k = sum_ij M_ij dH_ij/dq_k ~ sum_ij M_ij (H_ij(q + h_k e_k) - H_ij(q - h_k e_k)) / (2 h_k)
 
-Here h_k = c max(1, |q_k|), and c is the cube root of the relative rounding error of the Hessian. This balances the
+Here h_k = c ``max(1, |q_k|)``, and c is the cube root of the relative rounding error of the Hessian. This balances the
 truncation error, of order h^2, with the rounding error divided by h. The relative error is about 3e-11 if Stan
 differentiates the Hessian (a model compiled with ``BRIDGESTAN_AD_HESSIAN=true``). It is about 2e-7 if Stan computes
 differences of gradients, assuming that these are accurate to 1e-10. ``hessian_contraction`` costs 2 d Hessians. Such
@@ -167,7 +167,7 @@ class Evaluation:
             flat[where] = value
         missing = [name for name, where in self.parameters.items() if np.isnan(flat[where]).any()]
         if missing:
-            raise InitError(f"{what} must have finite values of every parameter; {', '.join(missing)} missing.")
+            raise InitError(f"{what} must have finite values of every parameter; got none for {', '.join(missing)}.")
         try:
             return np.asarray(self("param_unconstrain", flat))
         except EvaluationError as error:

@@ -16,7 +16,7 @@ of h avoid it::
 
     t(x, u, v) ~ (8 (h(x + s u, v) - h(x - s u, v)) - (h(x + 2 s u, v) - h(x - 2 s u, v))) / (12 s)
 
-Here s is such that max_k |s u_k| / max(1, |q_k|) = STEP, the fifth root of the rounding error. This balances the truncation
+Here s is such that ``max_k |s u_k| / max(1, |q_k|) = STEP``, the fifth root of the rounding error. This balances the truncation
 error, of order s^4, with the rounding error divided by s. The relative error is about 3e-13 if the Hessian varies on scales
 of 1.
 

@@ -145,7 +145,7 @@ class Parameters:
         Returns
         -------
         dict of str to ndarray
-            Values by name, each of the shape (..., *shape).
+            Values by name, each with the shape ``u.shape[:-1]`` followed by its own.
 
         Raises
         ------
@@ -192,7 +192,7 @@ class Parameters:
                 )
         missing = [name for name in self.supports if name not in values]
         if missing:
-            raise InitError(f"{what} must have a value for every parameter; {', '.join(missing)} missing.")
+            raise InitError(f"{what} must have a value for every parameter; got none for {', '.join(missing)}.")
         parts = [_coordinates(what, name, support, values[name]) for name, support in self.supports.items()]
         return np.concatenate(parts)
 

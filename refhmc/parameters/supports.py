@@ -13,7 +13,7 @@
 
 The maps x(u) and the reference measures are those of the Stan Reference Manual 2.35, chapter Constraint Transforms.
 :mod:`refhmc.numerics.constraining` has their derivatives. A density of the correlation matrix R = L L' becomes one of L
-through the factor |dR/dL| = prod_i L_ii^(n - i), i = 2, ..., n. Therefore det(R)^(eta - 1), which is LKJ(eta), becomes ::
+through the factor ``|dR/dL| = prod_i L_ii^(n - i)``, i = 2, ..., n. Therefore det(R)^(eta - 1), which is LKJ(eta), becomes ::
 
     prod_{i=2}^n L_ii^(n - i + 2 eta - 2)
 """

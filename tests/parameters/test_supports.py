@@ -76,7 +76,7 @@ def test_names_of_coordinates_values_and_axes():
 
 
 WRONG_SUPPORTS = [
-    (lambda: Real(shape=0), ShapeError, "Real: shape must be a whole number of at least 1, got 0"),
+    (lambda: Real(shape=0), ShapeError, "Real: shape must be a whole number of at least 1.*0"),
     (lambda: Real(shape=(2, -1)), ShapeError, "Real: shape must be .* got -1"),
     (lambda: Real(shape=2.5), ShapeError, "Real: shape must be .* got 2.5"),
     (lambda: Real(shape=True), ShapeError, "Real: shape must be .* got True"),

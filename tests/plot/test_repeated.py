@@ -56,6 +56,17 @@ def test_kernels_are_written_as_python(kernel):
     assert kernels_of(kernel)
 
 
+@pytest.mark.parametrize(
+    ("backend", "fused", "code"),
+    [("numba", 0, "'numba'"), ("numba", 1, "refhmc.Numba(fuse=True)"), ("arrays", 1, "'arrays'"), ("other", 1, None)],
+)
+def test_backend_of_the_run_is_repeated(backend, fused, code):
+    run = made_run()
+    run.attributes.update(backend=backend, fused=fused)
+    found = [line.strip() for line in repeated(run_of(run)).splitlines() if line.strip().startswith("backend=")]
+    assert found == ([f"backend={code},"] if code else [])
+
+
 def test_unknown_model_and_kernel_become_names():
     run = made_run(model="evil\n import os")
     run.attributes["kernel"] = json.dumps({"name": "Theirs"})
