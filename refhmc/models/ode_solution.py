@@ -163,8 +163,8 @@ def solve(
 ) -> int:
     """Integrate ``u`` from ``start`` through all events and times, write its values as rows of ``path``; return the outcome.
 
-    A row of ``events`` is the time, whether ``change`` computes the new state, and what is added to it. ``scratch`` has SCRATCH_ROWS
-    numbers for each entry of ``u`` and one more, the last time that the solver reached.
+    A row of ``events`` is the time, whether ``change`` computes the new state, and what is added to it. ``scratch`` has
+    SCRATCH_ROWS numbers for each entry of ``u`` and one more, the last time that the solver reached.
     """
     seen, reached = 0, scratch[-1:]
     for j in range(events.shape[0] + 1):

@@ -11,7 +11,7 @@ from tests.helpers.places import ROOT
 
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DOCS]
-SOURCES = list(style.files([ROOT / "refhmc"]))
+SOURCES = [path for path in style.files([ROOT / "refhmc"]) if path.name != "LICENSES.md"]  # which quotes licences
 
 
 @pytest.mark.parametrize(
