@@ -181,7 +181,7 @@ def test_too_large_tensor_is_not_requested():
 
     report = rc.model(lambda q: -0.5 * float(q @ q), lambda q: -q, third=third, dim=500)
     assert report.ok, str(report)
-    assert report.row("third derivative").basis == "third has 500^3 numbers: look at it in fewer dimensions"
+    assert report.row("third derivative").basis.startswith("third has 500^3 ")
 
 
 # ---------------------------------------------------------------------------------------------------- diagnosis
