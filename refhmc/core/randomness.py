@@ -4,11 +4,10 @@ A transition takes ``(rng, tape, cursor)``. With an empty tape, all uniforms com
 from the tape in order, so that refhmc or another sampler can replay a transition with recorded randomness. If a uniform is
 compared with a probability, the probability replaces it on the tape. The order is part of the specification::
 
-    every transition   d standard normals z for the momentum (p = z (M^-1)^-1/2 or L^-T z; p = R z on a metric that depends
-    on
+    every transition   d standard normals z for the momentum (p = z (M^-1)^-1/2 or L^-T z; p = R z on a metric that depends on
                        the position, with the root R given in the metric's docstring)
-    RandomizedSplit    after the normals, M - 1 uniforms for the order of the M parts, one for each k = M - 1, ..., 1, as
-    DHMC HMC                one uniform for the step's jitter (only if jitter > 0); one for the length's (only if
+    RandomizedSplit    after the normals, M - 1 uniforms for the order of the M parts, one for each k = M - 1, ..., 1, as DHMC
+    HMC                one uniform for the step's jitter (only if jitter > 0); one for the length's (only if
                        length_jitter > 0); one for the acceptance, always
     DHMC               the uniforms of the jitters as for HMC; before each step, for the order of its n discontinuous
                        coordinates, one for each k = n-1, ..., 1 (entry floor(u (k + 1)) of the order is swapped with
@@ -27,9 +26,9 @@ compared with a probability, the probability replaces it on the tape. The order 
 
 The generator of chain k is PCG64(SeedSequence(entropy, spawn_key=(k,))). A random start is drawn from it first, uniform on
 (-2, 2) for each coordinate. It is drawn again, up to 100 times, if the density or its gradient is not finite, or if a
-position-dependent metric is not positive definite. With init="pathfinder", the chain's generator is not used. Its first
-child, spawn_key=(k, 0), provides 25 d standard normals at each iterate of the path, then d for each attempt at a start. The
-groups that a model generates from draws have further children (:mod:`refhmc.sampling.generation`).
+position-dependent metric is not positive definite. With init="pathfinder", the generator's first child, spawn_key=(k, 0),
+provides 25 d standard normals at each iterate of the path, then d for each attempt at a start; the generator itself is not used
+for these. The groups that a model generates from draws have further children (:mod:`refhmc.sampling.generation`).
 """
 
 from __future__ import annotations

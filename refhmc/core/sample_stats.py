@@ -1,7 +1,7 @@
 """The statistics of a draw: their rows in the core, their names, types and definitions.
 
-Each kernel fills one row of float64 per draw; :func:`named` converts the rows to typed arrays. H is the energy. H0 is the
-energy at the start of the transition, with the momentum just drawn. "Leaves" are the states that leapfrog steps arrived at.
+Each kernel fills one row of float64 per draw; :func:`named` converts the rows to typed arrays. H is the energy. H0 is its
+value at the start of the transition, with the momentum just drawn. "Leaves" are the states that leapfrog steps arrived at.
 
 ==========================  ======================================================================================
 lp                          log density of the draw (unconstrained space, up to a constant). SGD, SGLD, SGHMC: on request
@@ -15,31 +15,32 @@ acceptance_rate             HMC, DHMC: min(1, exp(H0 - H)) of the proposal, 0 if
 diverging                   an energy was not finite, a metric not positive definite, or the energies of one trajectory
                             differed by more than 1,000. SGD, SGLD, SGHMC: a position or a minibatch's density was not finite
 step_size                   the step size of the draw (SGD, SGLD, SGHMC: of the last update); step_size_nom: before jitter
-exploring                   SGLD, SGHMC with an exploration: the last update had no noise; discard such a draw n_steps
-integrator steps, or upd  ates; int_time: n_steps * step_size tree_depth                NUTS: doublings whose new subtree was
-valid (Stan's count, not   PyMC's) reached_max_treedepth     NUTS: the trajectory had not ended at ``max_treedepth``
-index_in_trajectory         position of the draw on the trajectory, in signed steps from its start (0: not moved) is_accepted
-HMC, DHMC: the proposal   was accepted. NUTS: the draw is not the starting point outcome                   how the transition
-ended, see ``OUTCOMES``   solver_iterations         implicit methods: iterations of all solves of the transition, including
-failed ones solver_resid  ual           largest change of a coordinate in the last iteration of a converged solve solver_failed
-a solve did not converge   (outcome solver_failed) or the step did not reverse (not_reversible) reversibility_error
-implicit methods, unless   ``reversibility_check=False``: the largest difference of a coordinate after
-                            a step and its complete reverse step, over the steps that passed (0 if there is none: a reverse
-                            step may be stopped when it is certain to arrive)
-metric_cond                 metrics that depend on the position: condition number of G at the start of the transition, from
-which
-                            the momentum was drawn. Fisher: a lower bound, the ratio of the extreme pivots of G = L D L'
-n_gradient_evaluations      DHMC, and metrics that depend on the position: evaluations of the gradient, of the metric (Fisher
-or n_metric_evaluations        Hessian), and of the contraction with its derivative in the transition. SGD, SGLD, SGHMC:
-gradients n_contraction_  evaluations       of one minibatch no_flip_rate              DHMC: share of the moves of
-discontinuous coordinate  s that were not reflected (1 without any) no_flip_probability       DHMC: average over those moves of
-min(1, exp(change of log   density)), which has the same expectation
+exploring                   SGLD, SGHMC with an exploration: the last update had no noise; discard such a draw
+n_steps                     integrator steps, or updates; int_time: n_steps * step_size
+tree_depth                  NUTS: doublings whose new subtree was valid (Stan's count, not PyMC's)
+reached_max_treedepth       NUTS: the trajectory had not ended at ``max_treedepth``
+index_in_trajectory         position of the draw on the trajectory, in signed steps from its start (0: not moved)
+is_accepted                 HMC, DHMC: the proposal was accepted. NUTS: the draw is not the starting point
+outcome                     how the transition ended, see ``OUTCOMES``
+solver_iterations           implicit methods: iterations of all solves of the transition, including failed ones
+solver_residual             largest change of a coordinate in the last iteration of a converged solve
+solver_failed               a solve did not converge (outcome solver_failed) or the step did not reverse (not_reversible)
+reversibility_error         implicit methods, unless ``reversibility_check=False``: the largest difference of a coordinate after
+                            a step and its complete reverse step, over the steps that passed (0 if there is none: a reverse step
+                            may be stopped when it is certain to arrive)
+metric_cond                 metrics that depend on the position: condition number of G at the start of the transition, where
+                            the momentum is drawn. Fisher: a lower bound, the ratio of the extreme pivots of G = L D L'
+n_gradient_evaluations      DHMC, and metrics that depend on the position: evaluations of the gradient, of the metric (Fisher or
+n_metric_evaluations        Hessian), and of the contraction with its derivative in the transition. SGD, SGLD, SGHMC: gradients
+n_contraction_evaluations   of one minibatch
+no_flip_rate                DHMC: share of the moves of discontinuous coordinates that were not reflected (1 without any)
+no_flip_probability         DHMC: average over those moves of min(1, exp(change of log density)), which has the same expectation
                             and less noise; warm-up adapts to it
 n_density_evaluations       DHMC: evaluations of the log density or of its change, including those with the gradient
 ==========================  ======================================================================================
 
-``diverging`` is two-sided: it depends on the *range* of energies over the trajectory, not on the end from which the
-trajectory was started. A one-sided test of H - H0 > 1,000, as in Stan, is not reversible.
+``diverging`` is two-sided: it depends on the *range* of energies over the trajectory, not on the end from which the trajectory
+was started. A one-sided test of H - H0 > 1,000, as in Stan, is not reversible.
 """
 
 from __future__ import annotations

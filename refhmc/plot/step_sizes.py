@@ -29,7 +29,7 @@ def energy_error(
 ) -> Any:
     """Plot the largest energy error along a trajectory against the step size, on logarithmic axes.
 
-    A symplectic integrator of order r conserves a shadow Hamiltonian H + O(eps^r). The error ``|H - H_0|`` is therefore O(eps^r)
+    A symplectic integrator of order r conserves a shadow Hamiltonian H + O(eps^r). The error ``|H - H_0|`` is O(eps^r)
     for any trajectory length, until the step becomes unstable. A line of slope r is drawn for comparison.
 
     Parameters
