@@ -85,7 +85,7 @@ def test_the_schedule_is_stan_s():
 
 
 def test_one_window_where_stan_would_make_a_short_second_one():
-    """Stan's second window has 1 to 49 iterations then, which is no improvement on the first."""
+    """Stan's second window then has 1 to 49 iterations, which does not improve on the first."""
     for tune in range(151, 200):
         assert stan_windows(tune) == [25, tune - 150]
         assert lengths(tune) == (75, [tune - 125], 50)
@@ -241,7 +241,7 @@ def test_the_learned_metric(d):
 
 
 def test_the_learned_metric_is_positive_where_the_draws_are_not():
-    """Two equal draws in five dimensions: Stan's rule leaves what it adds, the other what was there."""
+    """Two equal draws in five dimensions: Stan's rule leaves what it adds, the other one the previous variances."""
     _, scatter = welford(np.full((2, 5), 3.0), dense=True)
     for as_stan, want in ((True, 5 / 7 * 1e-3), (False, 4.0)):
         vecs, mats = np.full((2, 5), 4.0), np.stack([4 * np.eye(5), 2 * np.eye(5)])
@@ -285,7 +285,7 @@ def gaussian(d: int):
 
 
 def search(model, metric, q, normals, start: float) -> tuple[float, np.ndarray]:
-    """The text of the search as Python, with the same normals for each step it tries; the step, and the counts."""
+    """The code of the search as Python, with the same normals for each step it tries; the step, and the counts."""
     block = BlockState(make_plan(model, refhmc.NUTS(metric=metric), 0).blocks[0])
     block.start(q)
 

@@ -70,8 +70,9 @@ def test_word_and_none_are_the_same():
 
 @pytest.mark.parametrize("d", [2, 10, 40])
 def test_a_normal_is_learned(d):
-    """The metric of a chain is the covariance to within what its directions cost (condition 10^6 before): every half of
-    the last window has more draws than dimensions, and then the rule is exact whatever the draws."""
+    """The metric of a chain is the covariance, up to the cost of its directions (condition 10^6 before): every half of
+    the last window has more draws than dimensions, so that the rule is exact whatever the draws.
+    """
     model = gaussian(d)
     for metric in (LowRank(), Dense(learn_from="draws and gradients")):
         block = warmed(model, refhmc.NUTS(metric=metric), 400)
@@ -82,7 +83,7 @@ def test_a_normal_is_learned(d):
 
 @pytest.mark.parametrize("k", [0, 2, 6])
 def test_the_factor_of_a_dense_metric(k):
-    """Lower, of positive diagonal, of S (I + U' (Lambda - I) U) S formed as it is written, whatever the scales."""
+    """Lower, with a positive diagonal, of S (I + U' (Lambda - I) U) S computed directly, whatever the scales."""
     rng = np.random.default_rng(k)
     U, eigenvalues = np.linalg.qr(rng.normal(size=(6, 6)))[0][:k], np.geomspace(1e-2, 50, k)
     for scales in (np.ones(6), np.geomspace(1e-12, 1e12, 6)):
@@ -94,8 +95,10 @@ def test_the_factor_of_a_dense_metric(k):
 
 @pytest.mark.parametrize(("e", "seed"), [(1e-6, 1), (1e-8, 2), (1e-8, 3), (1e-9, 3)])
 def test_a_dense_metric_of_a_normal_that_is_nearly_flat(e, seed):
-    """Of variances 1 and e^2 across the axes. The momenta that are drawn, L^-T z, have the energy z'z / 2 by M^-1, or draws
-    would be of another law."""
+    """Variances 1 and e^2 across the axes.
+
+    The momenta L^-T z have the energy z'z / 2 by M^-1, since otherwise the draws would have another distribution.
+    """
     D = np.array([[1 / e, 1 / e], [1, -1]]) / 2**0.5
     model = refhmc.Model(
         2, lambda q, D: -0.5 * np.sum((D @ q) ** 2), lambda q, D: -D.T @ (D @ q), data=D, name="nearly flat"
@@ -158,7 +161,7 @@ def normal_of(sd):
 
 @pytest.mark.sweep
 def test_where_a_diagonal_needs_long_trajectories_it_is_left():
-    """Steps a draw after warm-up, on the same seed: a count, not a time."""
+    """Steps per draw after warm-up, on the same seed: a count, not a time."""
     model = years()
     auto = refhmc.sample(model, random_seed=1, **QUIET)
     stan = refhmc.sample(model, random_seed=1, warmup="stan", draws=200, max_seconds=60, **QUIET)
@@ -262,8 +265,10 @@ def test_a_warm_up_that_begins_with_a_metric_has_no_limit_of_early_trees(learned
 
 
 def test_few_iterations_keep_a_step_size_that_is_given(learned):
-    """The first is made with it, and the last is near it: of one iteration dual averaging would make 1/4 to 3/2 of ten times
-    that."""
+    """The first iteration is made with it, and the last is near it.
+
+    From one iteration, dual averaging would otherwise make 1/4 to 3/2 of ten times that.
+    """
     model = learned_model()
     for tune in (1, 3, 5):
         options = {"tune": tune, "draws": 20, "random_seed": 2, "save_warmup": True, **QUIET}
@@ -282,8 +287,9 @@ def riemannian():
 
 
 def test_what_depends_on_the_position_is_taken_over_from_any_kind_of_result(riemannian, tmp_path):
-    """Raw, ArviZ's, from a file, by one chain, and each chain in its turn: step size, length, jitter; with ``tune=0`` the draws
-    are those of a kernel that is given them."""
+    """Raw, ArviZ's, from a file, by one chain, and each chain in its turn: step size, length, jitter. With ``tune=0`` the draws
+    are those of a kernel with these values.
+    """
     model, tree = refhmc.models.Funnel(), riemannian.to_arviz()
     tree.to_netcdf(tmp_path / "result.nc")
     options = {"tune": 0, "draws": 20, "chains": 3, "random_seed": 2, **QUIET}
@@ -371,8 +377,10 @@ def test_a_step_size_of_another_integrator_is_refused(learned, integrator, name,
 
 
 def test_a_step_size_goes_with_its_metric_however_that_is_written(learned):
-    """All chains with the metric of one, which others differ from by chance; as a dense one; and any metric with a step of the
-    kernel's own."""
+    """All chains take the metric of one, from which others differ by chance; it may be given as a dense one.
+
+    Any metric is accepted with the kernel's own step size.
+    """
     model, options, metric = (
         learned_model(),
         {"tune": 0, "draws": 5, "random_seed": 2, **QUIET},
@@ -445,7 +453,7 @@ def test_what_cannot_be_taken_over_is_said(learned):
 
 @pytest.mark.parametrize("metric", [None, Diagonal(), Dense(), Identity(), LowRank()])
 def test_stans_warm_up_by_name(metric):
-    """It is that of the metric which learns as Stan does; one that learns nothing, or from gradients, stays."""
+    """It uses the metric that learns as Stan does; one that learns nothing, or from gradients, stays."""
     named = {Diagonal: Diagonal(regularization="stan"), Dense: Dense(regularization="stan")}
     same = named.get(Diagonal if metric is None else type(metric), metric)
     model, options = refhmc.models.EightSchools(), {"random_seed": 4, "draws": 100, "tune": 200, **QUIET}
@@ -518,7 +526,7 @@ def test_values_that_cannot_be(values, error, words):
 
 
 def test_a_chain_has_one_thread_of_linear_algebra(monkeypatch):
-    """Several wait for each other where cores are few or busy, and round otherwise."""
+    """Several threads wait for each other if cores are few or busy, and round differently."""
     from refhmc.adaptation import from_pairs
 
     seen, learn = [], from_pairs.least_divergence

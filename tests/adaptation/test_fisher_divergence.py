@@ -1,4 +1,4 @@
-"""The metric of least Fisher divergence: what it minimises, where it is exact, and that chance makes no directions."""
+"""The metric of least Fisher divergence: that it is the minimum, that it is exact for normals, and no spurious directions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def matrix(learned) -> np.ndarray:
 
 
 def condition(learned, covariance) -> float:
-    """Of the covariance, seen on the metric."""
+    """Return the condition number of the covariance relative to the metric."""
     e = scipy.linalg.eigvalsh(covariance, matrix(learned))
     return float(e[-1] / e[0])
 
@@ -58,7 +58,7 @@ def test_the_geometric_mean_solves_its_equation(d):
 
 
 def test_it_is_where_the_fisher_divergence_is_least():
-    """By a numerical minimiser over the Cholesky factor, of draws and scores that belong to no normal."""
+    """By a numerical minimiser over the Cholesky factor, with draws and scores that belong to no normal."""
     rng = np.random.default_rng(2)
     x = rng.standard_t(4, size=(60, 3)) @ rng.normal(size=(3, 3))
     s = -np.tanh(x) @ np.diag([1.0, 2.0, 0.3]) + 0.1 * rng.normal(size=x.shape)
@@ -81,7 +81,7 @@ def test_it_is_where_the_fisher_divergence_is_least():
 
 @pytest.mark.parametrize(("d", "n"), [(2, 8), (5, 14), (30, 64)])
 def test_a_normal_is_learned_without_error_from_any_draws(d, n):
-    """From draws that are not its own, too: the scores say all. Each half has more draws than dimensions."""
+    """From draws of another distribution, too, since the scores suffice. Each half has more draws than dimensions."""
     rng = np.random.default_rng(d)
     covariance = positive(d, rng, 1e6)
     x = rng.uniform(-1, 1, size=(n, d)) * np.logspace(-1, 1, d)

@@ -1,4 +1,4 @@
-"""The trajectory length that warm-up learns: its windows, what it looks at, its criterion, and where it arrives."""
+"""The trajectory length that warm-up learns: its windows, its data, its criterion, and its result."""
 
 from __future__ import annotations
 
@@ -199,8 +199,9 @@ def optimum(scales, jitter: float) -> float:
 
 @pytest.mark.parametrize(("scales", "jitter"), [((1.0,) * 5, None), ((10.0,) * 5, 0.0), (np.geomspace(1, 10, 5), None)])
 def test_normals_get_the_length_of_the_closed_form(scales, jitter):
-    """On the identity, so that the scale is not the metric's doing. Of 200 other chains each the furthest off was 1.36 times
-    too long (the logarithm of the ratio has a standard deviation of 0.06, 0.06 and 0.09)."""
+    """On the identity, so that the metric does not provide the scale. In 200 other chains each, the largest ratio was 1.36 (the
+    logarithm of the ratio has a standard deviation of 0.06, 0.06 and 0.09).
+    """
     chain = chain_of(normal(scales), refhmc.HMC(metric=Identity(), length_jitter=jitter), 1000, 7)
     run(chain, 1000)
     ((_, learned),) = chain.lengths()

@@ -1,4 +1,4 @@
-"""Pathfinder's factors beside dense BFGS, its normal beside closed forms, its path where densities end or have no mode."""
+"""Pathfinder's factors against dense BFGS, its normal against closed forms, its path if densities end or have no mode."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.helpers.sweeps import swept
 
 
 def random_pairs(rng, d: int, m: int, condition: float) -> deque:
-    """Steps with the gradient differences of a quadratic, not quite, so that no matrix has them all."""
+    """Steps with approximate gradient differences of a quadratic, so that no matrix fits them all."""
     U = np.linalg.qr(rng.normal(size=(d, d)))[0]
     A = U * np.logspace(0, np.log10(condition), d) @ U.T
     steps = rng.normal(size=(m, d)) * np.logspace(0, -3, m)[:, None]
@@ -81,7 +81,7 @@ def test_draws_and_density_are_those_of_the_normal(d, m):
 
 
 class Gaussian:
-    """d = 20, eigenvalues of the covariance from 0.01 to 100, turned; log Z in closed form."""
+    """d = 20, eigenvalues of the covariance from 0.01 to 100, rotated; log Z in closed form."""
 
     d = 20
 
@@ -101,7 +101,7 @@ class Gaussian:
         return pathfinder(self.log_density, self.both, self.rng.uniform(-2, 2, self.d), self.rng)
 
     def distance(self, normal) -> float:
-        """Between the means, in standard deviations along their difference."""
+        """Return the distance of the means, in standard deviations along their difference."""
         error = normal.mean - self.mean
         return float(np.sqrt(error @ self.precision @ error))
 
@@ -127,7 +127,7 @@ def test_on_a_normal_the_elbo_is_log_z_less_the_divergence(seed):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_with_all_of_the_path_it_is_near_log_z(seed, monkeypatch):
-    """With as many pairs as there are dimensions the normal is the density, but for how far the path has learned it."""
+    """With as many pairs as dimensions the normal is the density, as well as the path has learned it."""
     monkeypatch.setattr(text, "HISTORY", 40)
     target = Gaussian(seed)
     found = target.found()

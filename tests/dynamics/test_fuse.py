@@ -1,4 +1,4 @@
-"""The second binding of the kernels' text: compiled for one model, integrator and metric, it makes the same draws."""
+"""Fused kernels, compiled for one model, integrator and metric, make the same draws as those called by pointer."""
 
 from __future__ import annotations
 
@@ -190,8 +190,8 @@ def in_a_process(folder, *names):
 def test_fused_code_is_kept_until_something_that_it_calls_changes(tmp_path):
     """A global that a callee reads is in the compiled code: with another value it is another function.
 
-    The two are made by processes that do the same things, so that Numba gives both functions one number; a process that loads
-    both must tell them apart, the first one still after it has loaded the second.
+    The two are made by processes that do the same things, so that Numba gives both functions one number. A process that loads
+    both must distinguish them, and still do so for the first after it has loaded the second.
     """
     odd = 1 + int(sha256(str(tmp_path))[:6], 16) / 2**24  # a value that nobody compiled before
     for name, scale in (("one", odd), ("other", odd + 0.5)):
@@ -233,7 +233,7 @@ def test_an_overload_that_was_edited_is_compiled_again(tmp_path):
 
 @pytest.fixture
 def numbas_registries():
-    """As they were before, after the test: what it adds is removed."""
+    """Restore Numba's registries after the test."""
     typed, lowered = templates.builtin_registry, imputils.builtin_registry
     lists = [typed.functions, typed.attributes, typed.globals, lowered.functions]
     lengths = list(map(len, lists))

@@ -1,4 +1,4 @@
-"""A metric, an integrator and a kernel of somebody's own, in this file, work everywhere without a line in refhmc."""
+"""A user's metric, integrator and kernel, defined in this file, work everywhere without a line in refhmc."""
 
 from __future__ import annotations
 
@@ -162,8 +162,8 @@ class InTurn:
 def assert_law(kernel):
     """Exact draws after three transitions: means, squares and the product of their whitened coordinates.
 
-    Five z values beyond 4.5 in one of 29,000 runs. A mean that is off by .08 standard deviations, or a scale by 6 %, is seen in
-    four of five.
+    Five z values beyond 4.5 occur in one of 29,000 runs. A mean that is off by .08 standard deviations, or a scale by 6 %, is
+    detected in four of five.
     """
     rng, n = np.random.default_rng(5), 5_000
     starts = rng.multivariate_normal(MEAN, COVARIANCE, n)
@@ -175,7 +175,7 @@ def assert_law(kernel):
 
 
 def test_a_metric():
-    """Energy, forces and mass are those of the formula, steps keep the energy, chains the law, and the kit passes it."""
+    """Energy, forces and mass follow the formula, steps keep the energy, chains keep the target, and the kit passes it."""
     H, G = refhmc.Hamiltonian(GAUSSIAN, Parabolic()), 1 + Q**2
     energy = -GAUSSIAN.log_density(Q) + 0.5 * P @ (P / G) + 0.5 * np.log(G).sum()
     assert H.energy(Q, P) == pytest.approx(energy, rel=1e-14)
@@ -191,7 +191,7 @@ def test_a_metric():
 
 @pytest.mark.sweep
 def test_an_integrator():
-    """Its steps are those of the formula, are undone, keep the law, and pass the kit; half of one is refused by name."""
+    """Its steps follow the formula, are reversible, keep the target, and pass the kit; an incomplete one is rejected."""
     H = refhmc.Hamiltonian(GAUSSIAN)
     there = refhmc.integrate(H, DriftKickDrift(), Q, P, step_size=0.2, n_steps=7)
     back = refhmc.integrate(H, DriftKickDrift(), there.q[-1], -there.p[-1], step_size=0.2, n_steps=7)
@@ -221,7 +221,7 @@ def test_an_integrator():
 
 @pytest.mark.sweep
 def test_a_kernel():
-    """Its move is that of the formula, the law is kept, warm-up reaches its target, Gibbs takes it for a block."""
+    """Its move follows the formula and keeps the target, warm-up reaches its target acceptance, and Gibbs accepts it."""
     moved = refhmc.transition(GAUSSIAN, Langevin(step_size=0.5), Q, normals=np.zeros(2), uniforms=[0.0])
     np.testing.assert_allclose(moved.q, Q + 0.125 * GAUSSIAN.gradient(Q), rtol=1e-14)
     assert_law(Langevin(step_size=1.0))
@@ -242,7 +242,7 @@ def test_a_kernel():
 
 @pytest.mark.sweep
 def test_a_kernel_of_blocks():
-    """It is sampled as the Gibbs kernel of its blocks; one of no partition is refused by its name."""
+    """It is sampled as the Gibbs kernel of its blocks; blocks that are not a partition are rejected by the kernel's name."""
     options = {"draws": 40, "tune": 40, "chains": 2, "random_seed": 3, "progressbar": False, "raw": True}
     own = refhmc.sample(GAUSSIAN, InTurn(0.8), **options)
     ours = refhmc.sample(GAUSSIAN, refhmc.Gibbs(InTurn(0.8).blocks), **options)

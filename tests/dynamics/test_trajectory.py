@@ -1,4 +1,4 @@
-"""``integrate``, ``Hamiltonian`` and ``transition`` from Python: what they refuse, and what they hold on to."""
+"""``integrate``, ``Hamiltonian`` and ``transition`` from Python: invalid arguments, and independence of inputs and results."""
 
 from __future__ import annotations
 

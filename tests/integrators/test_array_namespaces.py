@@ -1,7 +1,7 @@
-"""The texts on arrays ask for nothing but the array API: on another namespace they make the numbers that they make on NumPy.
+"""The array implementations use only the array API: in another namespace they give the same numbers as on NumPy.
 
-``array-api-strict`` refuses whatever the standard does not have; JAX has arrays that cannot be written to. Each is tested
-where it is installed.
+``array-api-strict`` rejects whatever the standard does not have; JAX has arrays that cannot be written to. Each is tested
+if it is installed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ INTEGRATORS = [
 
 
 class Funnel:
-    """Neal's funnel, of :mod:`refhmc.models.funnel`, as a text on arrays."""
+    """Neal's funnel, of :mod:`refhmc.models.funnel`, as an array implementation."""
 
     discontinuous = (1, 2)
 

@@ -1,7 +1,7 @@
-"""Of the steps on arrays, many places at once: volume and symplectic form, the way back, the order of the energy error.
+"""Properties of the steps on arrays, at many places: volume and symplectic form, reverse step, order of the energy error.
 
 Jacobians are differences of the step itself, all of a batch in one call; the bound is that of the differences, 1e-6 of their
-size. Hypothesis draws the places, the step sizes and the metric's parameter; a step that does not converge is left out, and
+size. Hypothesis draws the places, the step sizes and the metric's parameter. A step that does not converge is left out, and
 counted.
 """
 
@@ -124,7 +124,7 @@ REVERSIBLE = [name for name in CASES if name != "one order"]
 @settings(max_examples=4, deadline=None)
 @given(seed=SEEDS, eps=STEPS, alpha=ALPHAS)
 def test_a_step_back_returns(name, seed, eps, alpha):
-    """With -eps; and, but for the split in one order, with p -> -p and eps, whose way back is another map."""
+    """With -eps, and with p -> -p and eps, except for the split in one order, whose inverse is another map."""
     H, step = made(name, alpha)
     z = begun(H, name, seed, 30)
     end = moved(H, step, z, eps)

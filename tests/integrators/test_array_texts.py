@@ -1,11 +1,11 @@
-"""Every integrator's text on arrays against its compiled twin, on every metric and several models: one chain and many.
+"""Every integrator's array implementation against its compiled counterpart, on every metric and several models.
 
-**The bound.** Both texts add the same terms in another order; what a step makes of the rounding of its start and of its end is
-its condition, for coordinate i  kappa_i = |z'_i| + sum_j |dz'_i / dz_j| |z_j|  with the derivatives by central differences of
-the text, h = 1e-5 (1 + |z|). The two ends may differ by 1e-12 kappa_i. (A step's inner sums cancel, too, which kappa does
-not see: hence 4,500 eps and not a few. Measured: at most 0.03 of the bound, mostly 1e-4 of it.) Both solve to the tolerance
-1e-13, from the same starts: that the number of iterations is the same is tested at the tolerance 1e-4, where rounding does
-not decide it.
+**The bound.** Both add the same terms in another order. The condition of a step describes how it amplifies the rounding of
+its start and of its end, for coordinate i  kappa_i = |z'_i| + sum_j |dz'_i / dz_j| |z_j|  with the derivatives by central
+differences of the array implementation, h = 1e-5 (1 + |z|). The two ends may differ by 1e-12 kappa_i. (A step's inner sums
+cancel, too, which kappa does not include; therefore 4,500 eps and not a few. Measured: at most 0.03 of the bound, mostly
+1e-4 of it.) Both solve to the tolerance 1e-13, from the same starts. That the number of iterations is equal is tested at
+the tolerance 1e-4, where rounding does not decide it.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def starts(T, model, seed):
 
 
 def time_scale(H, q):
-    """The shortest of the chains'; a tenth of it is a step at which solves converge, a fiftieth for the projection."""
+    """The shortest of the chains'; solves converge at a tenth of it, for the projection at a fiftieth."""
     return min(np.abs(np.linalg.eigvals(np.linalg.solve(H.mass(x), H.model.hessian(x)))).max() ** -0.5 for x in q)
 
 
@@ -164,7 +164,8 @@ IMPLICIT = [name for name, each in INTEGRATORS.items() if isinstance(each, Impli
 def test_both_take_the_same_iterations(integrator, name, solver):
     """At the tolerance 1e-4 both stop at the same unfinished solution, so that the rule is the same one.
 
-    The projection's shift is small, hence 1e-8. Its end is not compared: the core keeps the copies of the last iterate but one.
+    The projection's shift is small, so that the tolerance is 1e-8. Its end is not compared: the core keeps the copies of
+    the last iterate but one.
     """
     model, integrator = model_of(name), INTEGRATORS[integrator]
     tolerance = 1e-8 if isinstance(integrator, TAO) else 1e-4
@@ -219,7 +220,7 @@ def test_an_accelerated_row_does_not_depend_on_its_neighbours():
 
 
 def test_a_chain_that_fails_waits_and_the_others_go_on():
-    """Chains 0 and 2 take small steps; chain 1 one that its solve does not survive, of which the core says so, too."""
+    """Chains 0 and 2 take small steps; the solve of chain 1 fails, in the core too."""
     model, metric = model_of("funnel-3"), SoftAbs(alpha=1.0)
     H, T = refhmc.Hamiltonian(model, metric), refhmc.array_api.hamiltonian(model, metric)
     q, p = np.array([[0.1, 0.2, 0.3, 0.4], [3.0, 2.0, -1.0, 2.0], [-1.0, 0.5, 0.0, 1.0]]), np.ones((3, 4))
@@ -235,7 +236,7 @@ def test_a_chain_that_fails_waits_and_the_others_go_on():
 
 
 def test_a_fixed_number_of_iterations():
-    """``iterate`` makes as many as it is told: x_n = c (1 - (-1/2)^n) for x = c - x/2 from 0, in every row."""
+    """``iterate`` makes the given number: x_n = c (1 - (-1/2)^n) for x = c - x/2 from 0, in every row."""
     c = np.array([[1.5, -3.0], [6.0, 0.3]])
     for n in range(6):
         x = batched.iterate(lambda x: c - 0.5 * x, np.zeros((2, 2)), iterations=n)

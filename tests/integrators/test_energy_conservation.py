@@ -18,7 +18,7 @@ the largest error of the second half is at most ten times that of the first: 5.5
 bends sharply. It is asked of trajectories that keep coming back, those of a Gaussian and of a logistic regression. On the
 banana and in the funnel one half is at other places than the other.
 
-All steps are taken back, as by default; a trajectory with one that fails is left out, and how many are is bounded.
+The reversibility check is on, as by default. A trajectory with a step that fails is left out, and their number is bounded.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 def solver_error(H, method, path) -> float:
-    """What the solver's tolerance, and rounding, may do to the energy along a path."""
+    """Return the energy error along a path that the solver's tolerance, and rounding, may cause."""
     some = slice(None, None, 1 + len(path.q) // 60)
     pairs = zip(path.q[some], path.p[some], strict=True)
     slope = max(np.abs(H.grad_q(q, p)).sum() + np.abs(H.grad_p(q, p)).sum() for q, p in pairs)

@@ -1,5 +1,7 @@
-"""Shahbaba's split: exact on a Gaussian, a right integrator elsewhere, and its mode. (Its place in the grid of properties:
-``tests/integrators/test_splits.py``.)"""
+"""Shahbaba's split: exact on a Gaussian, a correct integrator for other densities, and its mode.
+
+The grid of properties is in ``tests/integrators/test_splits.py``.
+"""
 
 from __future__ import annotations
 

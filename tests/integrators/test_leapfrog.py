@@ -1,4 +1,4 @@
-"""The leapfrog: symplectic, reversible, of order two and of the right speed; the same in each of its three texts."""
+"""The leapfrog: symplectic, reversible, of order two and of the right speed; the same in each of its three implementations."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def stable_path(H, q, p, step_size: float, n_steps: int):
 
 
 def plain_end(H, q, p, eps: float, n_steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """The last point of the trajectory, and the energies, by the leapfrog's own text as Python, real or complex."""
+    """The last point of the trajectory, and the energies, by the leapfrog's own code as Python, real or complex."""
     dynamics = make_dynamics(H.model, H.metric, LEAPFROG)
     core = plain_model(H.model.core.tuple)
     step = compiled.plain(leapfrog_by_products if len(dynamics.mats) else leapfrog_diagonal)
@@ -214,7 +214,7 @@ def test_a_diagonal_covariance_given_as_dense_is_the_same(name, metric, seed, st
 @cases(40)
 @given(**ANY_CASE)
 def test_three_texts_agree(name, metric, seed, step, n_steps):
-    """The step known to the kernels, the step behind a pointer and the text as Python; and what a point holds."""
+    """The step known to the kernels, the step behind a pointer and the code as Python; and the contents of a point."""
     H, q, p, step_size = case(name, metric, seed, step)
     path, _, size = stable_path(H, q, p, step_size, n_steps)
     kernel = refhmc.HMC(step_size=abs(step_size), n_steps=n_steps, metric=H.metric)

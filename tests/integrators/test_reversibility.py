@@ -1,8 +1,8 @@
-"""A step that is used can be taken back: what makes a chain of implicit steps exact, where solves are near failing.
+"""A step that is used can be reversed: what makes a chain of implicit steps exact, near the limit of the solver.
 
-A step z -> z' is *used* if its solve and the way back converge and meet the reversal threshold, 100 tolerances. For detailed
-balance it must then be used from z' too. The map back is not the inverse: it ends at z'', a tolerance or so from z, so that
-the condition is tried at z' as a chain there would, and a step is counted as
+A step z -> z' is *used* if its solve and the reverse step converge and meet the reversal threshold, 100 tolerances. For
+detailed balance it must then be used from z' too. The reverse step is not the inverse: it ends at z'', a tolerance or so
+from z, so that the condition is tried at z' as a chain there would, and a step is counted as
 
     kept       used from z' too
     between    not used from z', but S(z'') exists and is within twice the threshold of z'
@@ -48,7 +48,7 @@ def with_options(integrator, **options):
 
 
 class Step:
-    """One step of ``integrator`` from z = (q, p); None where it is not used."""
+    """One step of ``integrator`` from z = (q, p); None if it is not used."""
 
     def __init__(self, H, integrator):
         self.H, self.integrator = H, integrator
@@ -74,7 +74,7 @@ def edge_of(step, z, time: float) -> float:
 
 
 def count(method: str, metric: str, model: str, seed: int, tolerance: float) -> collections.Counter:
-    """What becomes of four steps of .5 to 1.3 times the edge from one point."""
+    """Count the fates of four steps of .5 to 1.3 times the edge from one point."""
     H, q, p, time = case(model, metric, seed)
     checked = with_options(UNCHECKED[method], tolerance=tolerance, reversibility_check=True)
     used, loose = Step(H, checked), Step(H, with_options(checked, reversibility_check=False))
@@ -95,8 +95,10 @@ def count(method: str, metric: str, model: str, seed: int, tolerance: float) -> 
 
 @pytest.mark.parametrize("method", representatives(UNCHECKED, list(UNCHECKED)[::5]))
 def test_a_step_that_is_used_is_used_from_its_end(method):
-    """Of some 60 used steps a method, at most one is not kept. Here all are; on a processor that rounds otherwise two or more
-    of one method are not with probability 1e-3 in all, at the rate that the slow test below measured at other points.
+    """Among some 60 used steps per method, at most one is not kept.
+
+    Here all are kept. On a processor that rounds differently, two or more of one method are not kept with probability 1e-3 in
+    total, at the rate that the slow test below measured at other points.
     """
     found = collections.Counter()
     for k, metric in enumerate(SMOOTH):
@@ -111,7 +113,7 @@ def test_a_step_that_is_used_is_used_from_its_end(method):
 @pytest.mark.parametrize("tolerance", [1e-6, 1e-9])
 def test_a_step_that_is_used_is_used_from_its_end_at_many_points(tolerance):
     """Measured at both tolerances together: of 20,923 used steps 20,920 are kept, 2 between, 1 lost (of a composition, whose
-    parts are checked one by one). With the way back as the only condition, some 70 of 8,000 were lost, most of them of
+    parts are checked one by one). With the reverse step as the only condition, some 70 of 8,000 were lost, most of them of
     Anderson's acceleration with no limit on its iterations.
     """
     found = collections.Counter()
@@ -129,7 +131,7 @@ def test_a_step_that_is_used_is_used_from_its_end_at_many_points(tolerance):
 
 
 def step_and_iterations(H, integrator, z, eps):
-    """Where one step leads, None where it does not, and the iterations of its solves."""
+    """The end of one step, None if it fails, and the iterations of its solves."""
     path = refhmc.integrate(H, integrator, *np.split(z, 2), step_size=eps, n_steps=1)
     good = path.converged[0] and np.isfinite(path.energy[-1])
     return np.concatenate([path.q[-1], path.p[-1]]) if good else None, int(path.iterations[0])
@@ -141,7 +143,7 @@ def close(x, y, tolerance) -> bool:
 
 
 def all_the_way(H, unchecked, z, eps):
-    """Whether a step is used if its way back is never broken off, None without a solution; the iterations there and back.
+    """Whether a step is used if its reverse step is never stopped early, None without a solution; the iterations of both.
 
     The rule written out, with unchecked steps alone.
     """
@@ -167,7 +169,7 @@ def near_the_edge(metric, model, seed, integrator, n):
 
 
 def compare_with_all_the_way(method, metrics, seeds, n, **options) -> collections.Counter:
-    """Steps by what the rule says of them when no way back is broken off, and whether they are used; those broken off."""
+    """Steps by the verdict of the rule without early stops, and whether they are used; those stopped early."""
     unchecked = with_options(UNCHECKED[method], **options)
     if unchecked.solver == "anderson":
         unchecked = with_options(unchecked, max_iterations=25)  # as the check has it
@@ -193,9 +195,11 @@ WAYS_BACK = [{"tolerance": 1e-6}, {"tolerance": 1e-9}, {"tolerance": 1e-6, "max_
 @pytest.mark.sweep
 @pytest.mark.parametrize(("method", "options"), one_in(6, ["midpoint-endpoint", "midpoint-midpoint"], WAYS_BACK))
 def test_a_step_is_used_as_if_its_way_back_were_never_broken_off(method, options):
-    """The steps that are used are those of the rule followed to the end, and many ways back are broken off. One difference is
-    allowed: of 44,365 broken off elsewhere near the edge there was none, a rate below 7e-5 at 95 %, so that on a processor
-    that rounds otherwise two or more of some 200 are there with probability 1e-4."""
+    """The steps that are used are those of the rule followed to the end, and many reverse steps are stopped early.
+
+    One difference is allowed. There was none among 44,365 early stops elsewhere near the edge, a rate below 7e-5 at 95 %. On a
+    processor that rounds differently, two or more of some 200 therefore occur with probability 1e-4.
+    """
     found = compare_with_all_the_way(method, SMOOTH, range(2), 12, **options)
     assert found[True, False] + found[False, True] <= 1
     assert found[True, True] > 100
@@ -216,7 +220,7 @@ def test_other_ways_back_are_followed_to_the_end(method):
 @pytest.mark.parametrize("tolerance", [1e-6, 1e-9])
 @pytest.mark.parametrize("method", ["midpoint-endpoint", "midpoint-midpoint"])
 def test_many_steps_are_used_as_if_no_way_back_were_broken_off(method, tolerance):
-    """Steps that the rule refuses and some that a way back broken off might let through: with the metrics that change fast."""
+    """Steps that the rule rejects and that an early stop might accept: with the metrics that change fast."""
     found = compare_with_all_the_way(method, SMOOTH, range(200, 208), 24, tolerance=tolerance)
     assert found[True, False] + found[False, True] <= 1
     assert found[True, True] > 1500
@@ -225,7 +229,7 @@ def test_many_steps_are_used_as_if_no_way_back_were_broken_off(method, tolerance
 
 
 def test_a_way_back_is_broken_off_after_a_few_iterations():
-    """At the steps of the benchmark's banana, five of six iterations of a way back are spared at a tolerance of 1e-12."""
+    """At the steps of the benchmark's banana, five of six iterations of a reverse step are saved at a tolerance of 1e-12."""
     model, kernel = Banana(), ImplicitMidpoint(tolerance=1e-12)
     H, rng = refhmc.Hamiltonian(model, Fisher()), np.random.default_rng(3)
     there = back = 0
@@ -238,7 +242,7 @@ def test_a_way_back_is_broken_off_after_a_few_iterations():
 
 
 def test_a_step_whose_way_back_does_not_converge_is_not_used():
-    """The point that an audit found: the step converges at a tolerance of 1e-9, its way back does not."""
+    """The point that an audit found: the step converges at a tolerance of 1e-9, its reverse step does not."""
     q = np.array([0.5169301817816552, 0.49136822836672356])
     p = np.array([-4.137497944298492, -4.8967745319004825])
     H = refhmc.Hamiltonian(Banana(), Fisher())
@@ -261,8 +265,10 @@ def test_a_step_whose_way_back_does_not_converge_is_not_used():
     ("base", "solver"), one_in(2, [GeneralizedLeapfrog, ImplicitMidpoint], ["fixed point", "anderson"])
 )
 def test_the_check_refuses_the_steps_that_do_not_return_and_no_other(base, solver):
-    """Large steps on the banana, each beside an unchecked step and its way back. (The check goes back with -eps: the same as
-    with the momentum reversed.)"""
+    """Large steps on the banana, each compared with an unchecked step and its reverse step.
+
+    The check uses -eps, which is equivalent to reversing the momentum.
+    """
     refused = kept = 0
     for seed in range(120):
         H, q, p, time = case("banana", "outer", seed)
@@ -296,7 +302,8 @@ def test_the_check_refuses_the_steps_that_do_not_return_and_no_other(base, solve
 
 def worst_z(**options) -> float:
     """On the funnel, where two thirds of the transitions fail: from independent exact draws, the mean change of functions of
-    u_i = x_i e^{v/2} ~ N(0, 1) and of v, in standard errors: the largest of five."""
+    u_i = x_i e^{v/2} ~ N(0, 1) and of v, in standard errors: the largest of five.
+    """
     model, n = Funnel(2), 3000
     kernel = refhmc.NUTS(
         step_size=0.3, max_treedepth=3, metric=SoftAbs(alpha=1e6), integrator=ImplicitMidpoint(**options)
@@ -354,7 +361,7 @@ def scaled_third(q, s):
 
 
 def accepted_share(integrator, scale: float) -> float:
-    """Of 400 transitions from exact draws of the funnel 1 + 1 in coordinates ``scale`` times as large."""
+    """Return the acceptance rate of 400 transitions from exact draws of the funnel 1 + 1 in coordinates scaled by ``scale``."""
     model = refhmc.Model(
         *(2, scaled_log_density, scaled_gradient, scaled_hessian, scaled_third),
         data=np.array([scale]),

@@ -63,13 +63,13 @@ ANY_CASE = {
 
 
 def step_of(integrator, step: float, time: float) -> float:
-    """The projection needs the binding's angle omega eps below pi/2 in every part: cos of it is divided by."""
+    """The projection needs the binding's angle omega eps below pi/2 in every part, since it divides by the cosine."""
     strongest = getattr(integrator, "omega", 0.0) if not isinstance(integrator, Yoshida | Suzuki) else 10.0
     return min(step * time, 1.0 / max(strongest, 1e-9))
 
 
 def taken_back(H, method, path, eps: float) -> bool:
-    """Whether each step of a path, taken back by hand, ends within 100 tolerances of where it began."""
+    """Return whether each step of a path, reversed by hand, ends within 100 tolerances of its start."""
     for k in range(len(path.q) - 1):
         back = refhmc.integrate(H, method, path.q[k + 1], path.p[k + 1], step_size=-eps, n_steps=1)
         miss = max(np.abs(back.q[-1] - path.q[k]).max(), np.abs(back.p[-1] - path.p[k]).max())
@@ -83,13 +83,13 @@ EXAMINED = (KEPT, REFUSED)
 
 
 def examine(method, name: str, metric: str, seed: int, step: float, n_steps: int) -> str:
-    """J' Omega J = Omega, det J = 1; and n steps, the momentum's reversal, n steps and the reversal are nothing.
+    """J' Omega J = Omega, det J = 1; and n steps, the momentum's reversal, n steps and the reversal are the identity.
 
-    The map is examined where it is defined: where each step is solved, and comes back when it is taken back by hand. What does
-    not come back, the checked method must refuse; what it does not refuse must be the same to the last bit. It may refuse more
-    (``REFUSED``): it asks for the step to be found again from where the way back ended, and gives Anderson's
-    acceleration fewer iterations. Returns ``KEPT`` or ``REFUSED``, or why the case was not examined; ``NOT_MEASURED`` where the
-    Jacobian's own error is above 1e-6 or its norm above 1,000.
+    The map is examined where it is defined: each step is solved, and returns when it is reversed by hand. The checked
+    method must reject a step that does not return, and a step that it accepts must be the same to the last bit. It may
+    reject more (``REFUSED``): it requires the step to be found again from the end of the reverse step, and gives Anderson's
+    acceleration fewer iterations. Returns ``KEPT`` or ``REFUSED``, or why the case was not examined; ``NOT_MEASURED`` if
+    the Jacobian's own error is above 1e-6 or its norm above 1,000.
     """
     H, q, p, time = case(name, metric, seed)
     eps, d = step_of(method, step, time), len(q)
@@ -134,8 +134,8 @@ def examine(method, name: str, metric: str, seed: int, step: float, n_steps: int
 def test_symplectic_and_reversible(integrator, metric):
     """Two cases for every integrator, metric and model, 624 in all.
 
-    Where the map is not defined at the step that was drawn, it is examined at the half, and so on. Of 3,744 steps drawn as here
-    83 were not solved, 4 had no Jacobian, and 10 could not be taken back, all of them on the banana.
+    If the map is not defined at the step that was drawn, it is examined at half of it, and so on. Among 3,744 steps drawn
+    as here 83 were not solved, 4 had no Jacobian, and 10 could not be reversed, all of them on the banana.
     """
     outcomes = []
     for name in MOVED_MODELS:
@@ -153,7 +153,7 @@ def test_symplectic_and_reversible(integrator, metric):
 
 @pytest.mark.sweep
 def test_symplectic_and_reversible_at_any_step():
-    """As above, anywhere: at most 1 + 2 % of the steps cannot be taken back (0.3 % were measured), 4 of 5 can be examined."""
+    """As above, anywhere: at most 1 + 2 % of the steps cannot be reversed (0.3 % were measured), 4 of 5 can be examined."""
     found = []
 
     @cases(20)

@@ -1,4 +1,4 @@
-"""The integrators that follow the parts of a split model, and that with a Gaussian part: geometry, order, evaluations, laws."""
+"""The integrators that follow the parts of a split model, and the Gaussian split: geometry, order, work, distributions."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def split(M: int):
 
 
 def on_complex_numbers(M: int, metric):
-    """The same Hamiltonian for the texts on arrays, at positions that may be complex: its parts are written here."""
+    """The same Hamiltonian for the array implementations, at positions that may be complex: its parts are written here."""
     parts = [SimpleNamespace(gradient=lambda q, x=x: quartic_gradient(q, x)) for x in numbers(M)]
     W = np.asarray(metric.inverse_mass(D))
     return SimpleNamespace(
@@ -70,7 +70,7 @@ def on_complex_numbers(M: int, metric):
 
 
 def jacobian(text, H, z, eps: float) -> np.ndarray:
-    """Of one step, by complex steps: exact to round-off."""
+    """Return the Jacobian of one step, by complex steps: exact to round-off."""
     columns = []
     for k in range(2 * D):
         x = z.astype(complex)
@@ -96,7 +96,7 @@ def start(seed: int) -> tuple[np.ndarray, np.ndarray]:
 @cases(80)
 @given(**ANY)
 def test_the_compiled_step_is_that_of_the_text(name, metric, M, eps, seed):
-    """And symplectic; and the step back, of size -eps, undoes it."""
+    """The step is also symplectic, and the step of size -eps undoes it."""
     q, p = start(seed)
     integrator, H = STEPS[name](M), refhmc.Hamiltonian(split(M), METRICS[metric])
     text, complex_H = integrator.on_arrays(), on_complex_numbers(M, METRICS[metric])
@@ -188,7 +188,7 @@ def test_one_part_is_the_leapfrog_and_so_is_the_naive_split():
 
 @pytest.mark.parametrize("M", [1, 2, 3, 7])
 def test_no_part_is_evaluated_twice_at_one_position(M):
-    """2 M - 2 gradients of parts a step, and one for the first kick; the randomised split 2 M. Counted where they are made."""
+    """2 M - 2 gradients of parts per step, and one for the first kick; the randomised split 2 M. Evaluations are counted."""
     calls: list[tuple] = []
 
     def part(m: int):
@@ -303,7 +303,8 @@ def test_exact_draws_stay_exact(kernel, name, M):
 @pytest.mark.parametrize("depth", [1, 2])
 def test_nuts_in_one_order_is_exact_and_static_hmc_is_not(depth):
     """Exactly, on enumerated orbits: the leaves backward in time are those of the inverse map. Static HMC's proposal in one
-    order is not symmetric, which its integrator says of itself."""
+    order is not symmetric, as its integrator reports.
+    """
     one_order = RandomizedSplit(one_order=(2, 0, 1))
     kernel = refhmc.NUTS(step_size=0.35, max_treedepth=depth, integrator=one_order, metric=Identity())
     report = refhmc.check.orbit(kernel, target=split(3), depth=depth, most_runs=1000 if depth == 1 else 60_000)
@@ -330,7 +331,7 @@ def test_one_order_is_marked_as_exact_with_nuts_and_not_with_hmc(backend):
 
 
 def test_the_order_of_a_trajectory_is_drawn_as_written_down():
-    """Fisher and Yates on recorded uniforms, after the normals; each order is as likely."""
+    """Fisher and Yates on recorded uniforms, after the normals; all orders are equally likely."""
     M, (q, p) = 4, start(2)
     model = split(M)
     kernel = refhmc.HMC(step_size=0.05, n_steps=3, integrator=RandomizedSplit(), metric=Identity())
@@ -354,7 +355,7 @@ def test_the_order_of_a_trajectory_is_drawn_as_written_down():
 @pytest.mark.parametrize("integrator", [SymmetricSplit(), RandomizedSplit()], ids=["symmetric", "randomized"])
 @pytest.mark.parametrize("kernel", sorted(KERNELS))
 def test_a_restored_chain_goes_on_as_the_unbroken_one(kernel, integrator):
-    """What the integrator keeps of the last part is not saved: it never shows."""
+    """The stored gradient of the last part is not saved, and does not change the draws."""
     model = split(5)
     plan = make_plan(model, KERNELS[kernel](integrator), 0)
 

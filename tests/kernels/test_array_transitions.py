@@ -1,9 +1,9 @@
-"""The kernels' texts on arrays against the compiled kernels, transition by transition on recorded randomness.
+"""The kernels' array implementations against the compiled kernels, transition by transition on recorded random numbers.
 
-The same trees, decisions and counts; positions to 1e-12 kappa, kappa the condition of the steps that lead there
-(``tests/helpers/array_texts.py``), and energies, which the probabilities are made of, to 1e-9 (measured: 1e-12). DHMC's map has
-no derivative across a jump: its positions agree to 1e-12 (1 + |q|). A decision could differ where a uniform or a product
-rho . v lies within rounding of its limit; none of these does.
+Trees, decisions and counts are equal. Positions agree to 1e-12 kappa, where kappa is the condition of the steps that lead there
+(``tests/helpers/array_texts.py``), and energies, from which the probabilities are computed, to 1e-9 (measured: 1e-12). DHMC's
+map has no derivative across a jump: its positions agree to 1e-12 (1 + |q|). A decision could differ if a uniform or a product
+rho . v were within rounding of its limit, which does not occur here.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""DHMC's step on random models, masses, places, steps and orders, against the algorithm written down anew.
+"""DHMC's step on random models, masses, places, steps and orders, against an independent implementation of the algorithm.
 
-``plain_step`` moves by full densities and NumPy alone, and says by how much the nearest decision was taken: how far |p_j| / m_j
-was from -dL, and whether the log density is the same 1e-9 to either side of each place it asked for. A case in which a
-decision hangs on the last bits is passed over, since there, and there only, rounding may decide otherwise on the way back.
-So is a path whose leapfrog diverges, on which rounding grows without bound.
+``plain_step`` uses full densities and NumPy alone, and returns the margin of the closest decision: how far |p_j| / m_j
+was from -dL, and whether the log density is the same 1e-9 to either side of each position that it evaluated. A case in which a
+decision depends on the last bits is skipped, since only there may rounding change a decision of the reverse step. So is a path
+whose leapfrog diverges, on which rounding errors grow without bound.
 
-Reversal and the energy are asked for to the rounding of their terms: some units in the last place of the largest number in
-play for each move, and for the reversal twice that after every further step.
+Reversal and energy must agree to the rounding of their terms: some units in the last place of the largest number per move, and
+for the reversal twice that after every further step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Gibbs sampling on random partitions, with random kernels: the sampler written down anew, and what no block may touch.
+"""Gibbs sampling on random partitions, with random kernels: an independent implementation, and what no block may change.
 
 ``plain_draw`` is Hamiltonian Monte Carlo of one block after the other in NumPy on the joint gradient, from the generator's own
 numbers in the order that refhmc/core/randomness.py states. The draws agree with it to 1e-9 of their size: that of a block needs
@@ -125,7 +125,7 @@ def test_a_block_touches_no_other_coordinate(name, moving, seed):
 @cases(10)
 @given(seed=SEEDS)
 def test_a_block_that_jumps_beside_a_smooth_one(seed):
-    """The integer's block, by DHMC, keeps the smooth coordinate to the last bit; beside it the smooth block runs on SoftAbs."""
+    """The integer's block, by DHMC, keeps the smooth coordinate to the last bit, while the smooth block runs on SoftAbs."""
     model, rng = closed(), np.random.default_rng(seed)
     q = model.reference.draw(rng, 1)[0]
     stays = HMC(step_size=1e9, n_steps=1)

@@ -1,4 +1,4 @@
-"""HMC: the acceptance rule on injected randomness, exact acceptance rates, failures, statistics, laws of the draws."""
+"""HMC: the acceptance rule on injected randomness, exact acceptance rates, failures, statistics, distribution of the draws."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def test_what_is_not_finite_is_never_accepted(what):
 
 
 def test_a_user_s_model_leaves_no_trace_in_the_compiled_core():
-    """Where a core function is compiled for the types of a user's functions, Numba's disk cache names their module, and
+    """If a core function were compiled for the types of a user's functions, Numba's disk cache would name their module, and
     every later process would have to import it.
     """
     m = refhmc.Model(1, harmless, normal_gradient, name="a user's")

@@ -1,7 +1,7 @@
-"""NUTS: exact invariance on enumerated orbits, a recursive twin, the law of its draws, the meaning of its statistics.
+"""NUTS: exact invariance on enumerated orbits, a recursive implementation, the distribution of its draws, its statistics.
 
-The orbit test. A transition started anywhere on an orbit stays on it, so its law K(i -> j) on the orbit's states is a
-finite matrix: all answers to the kernel's random questions are tried, with their probabilities. Invariance is then
+The orbit test. A transition started anywhere on an orbit stays on it, so that its distribution K(i -> j) on the orbit's states
+is a finite matrix: all answers to the kernel's random questions are tried, with their probabilities. Invariance is then
 
     sum_i pi(i) K(i -> j) = pi(j),      pi(i) = exp(-H(i)),
 
@@ -68,7 +68,7 @@ NO_DYNAMICS = (None, None, None, None)
 
 
 class TextOnOrbit:
-    """The text of ``nuts`` as ordinary Python, moving along a stored orbit; ``decide(kind, p)`` answers its questions.
+    """The code of ``nuts`` as ordinary Python, moving along a stored orbit; ``decide(kind, p)`` answers its questions.
 
     ``mutation`` replaces functions it calls, or one of its two uses of ``bernoulli``: ``leaf_flip``, ``merge_flip``.
     """
@@ -138,8 +138,8 @@ class TextOnOrbit:
 
     def collapsed_law(self, start: int) -> dict[int, object]:
         """The same in 2^max_depth runs: directions are enumerated; among the leaves of a subtree the last one taken is
-        its candidate, among the subtrees the last one taken is the draw, which is summed in closed form. (That this is
-        the law of the text is checked against :meth:`law`.)
+        its candidate, among the subtrees the last one taken is the draw, which is summed in closed form. (:meth:`law`
+        checks that this is the distribution of the code.)
         """
         law, waiting = {}, [[]]
         while waiting:
@@ -310,7 +310,7 @@ def test_orbits_are_invariant_in_double_precision():
 
 @pytest.mark.sweep
 def test_the_orbits_reach_every_ending():
-    """The orbits above are no easy ones: they end in all the ways there are."""
+    """The orbits above end in all possible ways."""
     seen = set()
     for kind in KINDS:
         for seed in range(6):
@@ -586,7 +586,7 @@ def test_the_iterative_tree_is_the_recursive_one(name, metric, seed, step, max_d
 
 
 def test_the_twin_meets_every_ending():
-    """What the comparison above goes through: every ending occurs among such cases."""
+    """Every ending occurs among the cases of the comparison above."""
     seen = set()
     for seed in range(60):
         H, q, p, step_size = case("funnel", "identity", seed, 0.05 * 1.1**seed)
@@ -630,7 +630,8 @@ def test_compiled_code_and_the_plain_text_agree(name, metric, seed, step):
 @pytest.mark.parametrize("step_size", representatives([0.2, 0.4], [0.4]))
 def test_independent_normals_do_not_resonate(step_size):
     """At these steps a doubling spans a whole period of the oscillators, and the U-turn is missed without the two extra
-    checks. Right draws are the same without them, at ten times the price."""
+    checks. Without them the draws have the same distribution, at ten times the cost.
+    """
     m, n_draws = normals(100), 5
     H = refhmc.Hamiltonian(m)
     kernel = refhmc.NUTS(step_size=step_size)

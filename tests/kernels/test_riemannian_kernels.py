@@ -1,8 +1,8 @@
-"""HMC and NUTS on Riemannian metrics: the acceptance rule, the law of the draws, statistics, adaptation, reproducibility.
+"""HMC and NUTS on Riemannian metrics: the acceptance rule, the distribution of the draws, statistics, adaptation.
 
-The statistical tests of this file together raise a false alarm with probability 1e-4 at most: a third of it for the laws, a
-third for those of the slow test, a third for the moments, each shared out evenly (Bonferroni) over all its comparisons.
-The seeds are fixed.
+The statistical tests of this file together raise a false alarm with probability 1e-4 at most: a third of it for the
+distributions, a third for those of the slow test, a third for the moments, each shared out evenly (Bonferroni) over all its
+comparisons. The seeds are fixed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def test_acceptance_is_that_of_metropolis(integrator, metric):
 
 @functools.cache
 def law(name: str):
-    """draw, back: between independent standard normals (n, d) and independent draws."""
+    """Return draw and back, which map between independent standard normals (n, d) and independent draws."""
     return LAWS[name][0]()
 
 
@@ -177,7 +177,7 @@ def test_a_kernel_without_the_log_det_is_caught():
 
 @pytest.mark.sweep
 def test_the_explicit_integrator_is_caught():
-    """Tao's explicit map at a coarse step: its transitions change the law. The implicit midpoint's do not."""
+    """Transitions with Tao's explicit map at a coarse step change the distribution; those of the implicit midpoint do not."""
     kernels = [
         refhmc.HMC(step_size=0.5, n_steps=12, metric=Fisher(), integrator=integrator)
         for integrator in (ExplicitTao(omega=0.5), ImplicitMidpoint(reversibility_check=True))
@@ -277,7 +277,7 @@ def test_condition_of_the_metric_where_a_transition_started(kernel, metric, samp
 
 
 def test_a_failing_solver_is_warned_of(sample):
-    """Steps that are too large: outcomes named, the chain goes on, a warning says what to do."""
+    """With steps that are too large, outcomes are named, the chain continues, and a warning explains what to do."""
     kernel = refhmc.HMC(step_size=0.5, n_steps=4, metric=Fisher(), integrator=GeneralizedLeapfrog())
     result = sample(model_of("banana"), kernel, draws=200, tune=0, chains=2, random_seed=2)
     stats = result.sample_stats
@@ -358,7 +358,7 @@ def test_a_checkpointed_run_is_the_unbroken_run(sample, tmp_path):
 
 
 def test_the_default_target():
-    """.98 on a metric that depends on the position, .8 elsewhere, and what is asked for where it is."""
+    """.98 on a metric that depends on the position, .8 on others, and the kernel's own if it is given."""
     model = model_of("banana")
     for kernel, target in (
         (refhmc.NUTS(metric=SoftAbs()), 0.98),

@@ -1,9 +1,9 @@
-"""The metrics' texts on arrays: on stacks of positions the same as the compiled metrics, one position at a time.
+"""The metrics' array implementations: on stacks of positions equal to the compiled metrics, one position at a time.
 
-Rounding. Both add up the same terms in another order and factorise by other means (the text by LAPACK's ``eigh`` and a
-Cholesky factor, the core by Jacobi's rotations and L D L'): the error of a velocity or a force is a few eps times the
-condition of G, which here is at most 10^5, and of the sums that the model makes. The bound is 1e-14 (1 + cond G), relative
-to the largest entry; 2e-4 of it were used at most.
+Rounding. Both add up the same terms in another order and factorise in different ways (the array implementation by LAPACK's
+``eigh`` and a Cholesky factor, the core by Jacobi's rotations and L D L'). The error of a velocity or a force is a few eps
+times the condition of G, which here is at most 10^5, and of the sums that the model computes. The bound is 1e-14 (1 + cond
+G), relative to the largest entry; at most 2e-4 of it were used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The Riemannian metrics: H, dH/dq, dH/dp and the momentum's law against their definitions in 60 to 100 digits.
+"""The Riemannian metrics: H, dH/dq, dH/dp and the momentum's distribution against their definitions in 60 to 100 digits.
 
 Measured, relative to the size of the terms (worst of all cases below): dH/dq of Fisher 3e-16, SoftAbs 1e-14 (funnel, v
-from -30 to 30, alpha from 1e-3 to 1e8, n = 10 and 50: 3e-14), diagonal SoftAbs 2e-16, the outer products 1e-13 where
+from -30 to 30, alpha from 1e-3 to 1e8, n = 10 and 50: 3e-14), diagonal SoftAbs 2e-16, the outer products 1e-13 if
 alpha g.g <= 1e4; dH/dp 1e-14; H 1e-15. The tolerances are 1e-9 for the derivatives and 1e-11 for H.
 """
 
@@ -97,7 +97,7 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "metric"), CASES)
 def test_energy_and_its_derivatives(name, metric):
-    """Along a random direction, in which no error of a component is lost but by chance."""
+    """Along a random direction, in which an error of a component almost surely shows."""
     model, chosen = model_of(name), RIEMANNIAN[metric]
     if isinstance(chosen, Fisher) and not model.has("fisher"):
         return
@@ -442,7 +442,7 @@ def indefinite_fisher_derivative(q, data):
 @pytest.mark.parametrize("kernel", [refhmc.HMC(step_size=0.3, n_steps=5, metric=Fisher()),
                                     refhmc.NUTS(step_size=0.3, metric=Fisher())])  # fmt: skip
 def test_a_metric_that_is_not_positive_definite(kernel, sample):
-    """At the start: refused. On the way: a divergence, recorded and never accepted."""
+    """At the start it is rejected; during a run it is a divergence, recorded and never accepted."""
     with pytest.raises(MetricError, match=r"Fisher.*-2\.5.*SoftAbs\(\)"):
         refhmc.Hamiltonian(indefinite(), Fisher()).energy([2.0, 0.0], [1.0, 0.0])
     options = {"tune": 0, "chains": 2, "random_seed": 3}
