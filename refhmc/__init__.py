@@ -1,4 +1,6 @@
-"""refhmc: reference Hamiltonian Monte Carlo, with hand-written derivatives::
+"""refhmc: reference Hamiltonian Monte Carlo, with hand-written derivatives.
+
+::
 
     import refhmc
     result = refhmc.sample(refhmc.models.Funnel())

@@ -10,7 +10,7 @@ step size and ulp(x) the spacing of floating-point numbers at x, a chain is
   have such points, so that this counts only in a second attempt, after the first one was hopeless;
 - **unresolved** if ulp(L) >= 1/2, so that no acceptance can be decided. A chain that still climbs may come out of that;
 - **far** if g' M^-1 g > 1e3 d. For a normal and its covariance M^-1 this is the squared distance from the mode: 32 standard
-  deviations in each coordinate. This does not apply to a metric that is not learned in the scales of the draws.
+  deviations in each coordinate. It is meaningless for a metric that is not learned in the scales of the draws.
 
 A chain that runs off, or none of whose coordinates moves, ends at once: it cannot learn anything more. One that is frozen in
 some coordinates ends if a far better point is known, and otherwise, as an unresolved one, after the last iteration of warm-up.
@@ -26,7 +26,7 @@ import numpy as np
 FROZEN, RUNAWAY, FLAT, UNRESOLVED, FAR = 0.125, 1e6, 1e-12, 0.5, 1e3
 # Hopeless immediately; if a far better point is known; after the last iteration of warm-up; and only suspicious.
 HOPELESS, IF_BETTER_IS_KNOWN, AT_THE_END, SUSPICIOUS = range(4)
-FEWEST = 50  # iterations of the shortest warm-up after which chains are looked at
+FEWEST = 50  # iterations of the shortest warm-up after which chains are checked
 WHAT_TO_DO = (
     "Give initvals near plausible values, or choose units in which the parameters and their standard deviations are "
     "near 1"

@@ -157,7 +157,7 @@ class NUTSTransitions(Table):
             going = ~turned & (digits % 2 == 1)
 
     def add_subtree(self, rows: Array) -> None:
-        """A complete subtree becomes a half of the trajectory, and its candidate the chosen state, by weight."""
+        """Add complete subtrees as halves of the trajectory, and choose their candidates by weight."""
         xp, weight, forward = batched.namespace(self.H0), self.weight[rows], self.sign[rows] > 0
         taken = self.decides(rows, self.new_weight[rows] / weight)
         first, last, at = self.first_index[rows], self.last_index[rows], self.candidate_index[rows]

@@ -200,7 +200,7 @@ def as_named(cls: type, gathered: Callable) -> Callable:
 
 
 def _is_core(function: Callable | None) -> bool:
-    """Return whether a function is refhmc's own: compiled, in place, on packed data. (Those of ``refhmc.check`` are not.)"""
+    """Return whether a function is refhmc's own: compiled, in place, on packed data; those of ``refhmc.check`` are not."""
     text = getattr(function, "py_func", function)
     module = getattr(text, "__module__", None) or ""
     ours = module.startswith("refhmc.") and not module.startswith("refhmc.check.") and module != "refhmc.core.binding"
@@ -209,7 +209,7 @@ def _is_core(function: Callable | None) -> bool:
 
 @jit_anew
 def copy_array(out: np.ndarray, x: np.ndarray) -> None:
-    """out <- x, of equal shapes. (For ``out[:] = x``, Numba compiles a message about shapes, which takes longer.)"""
+    """Copy x to out, of equal shapes; for ``out[:] = x``, Numba compiles a message about shapes, which takes longer."""
     if x.shape != out.shape:
         raise ShapeError("it returned an array of another shape")
     for i in range(out.size):

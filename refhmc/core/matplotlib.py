@@ -7,7 +7,7 @@ from typing import Any
 
 
 def import_matplotlib(module: str = "matplotlib") -> Any:
-    """That module of it. Raises ImportError, saying what to install."""
+    """Import a module of Matplotlib. Raises ImportError with what to install."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as missing:

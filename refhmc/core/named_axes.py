@@ -1,4 +1,6 @@
-"""Names of the axes of a result's variables, ``dims``, and labels along them, ``coords``, as in ArviZ and PyMC::
+"""Names of the axes of a result's variables, ``dims``, and labels along them, ``coords``, as in ArviZ and PyMC.
+
+::
 
     dims={"theta": ("school",)}      coords={"school": ["Choate", "Deerfield", ...]}
 

@@ -39,21 +39,21 @@ def as_point(z: np.ndarray) -> Point:
 # One row at a time: LLVM does not vectorise a loop over several rows, because many pairs might overlap.
 @jit_inline
 def copy_row(target: np.ndarray, source: np.ndarray) -> None:
-    """target <- source."""
+    """Target <- source."""
     for i in range(source.shape[0]):
         target[i] = source[i]
 
 
 @jit_inline
 def add_row(target: np.ndarray, source: np.ndarray) -> None:
-    """target <- target + source."""
+    """Target <- target + source."""
     for i in range(source.shape[0]):
         target[i] += source[i]
 
 
 @jit_inline
 def swap_rows(x: np.ndarray, y: np.ndarray) -> None:
-    """x <-> y."""
+    """X <-> y."""
     for i in range(x.shape[0]):
         x[i], y[i] = y[i], x[i]
 

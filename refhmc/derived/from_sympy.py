@@ -1,4 +1,6 @@
-"""A model of a SymPy expression: gradient, Hessian, third derivative and its contraction as readable generated code::
+"""A model of a SymPy expression: gradient, Hessian, third derivative and its contraction as readable generated code.
+
+::
 
     mu, log_s = sympy.symbols("mu log_s")
     y, (i, n) = sympy.IndexedBase("y"), sympy.symbols("i n", integer=True)

@@ -420,7 +420,7 @@ class Reader:
             )
 
     def has_no_rows(self, e: Expr) -> bool:
-        """Return whether each sum in it is a linear form. (The forms get their names in this order.)"""
+        """Return whether each sum in it is a linear form; the forms get their names in this order."""
         return all([self.is_form(s) for s in sorted(e.atoms(Sum), key=str)])
 
     def is_form(self, e: Sum) -> bool:

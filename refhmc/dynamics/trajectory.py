@@ -182,7 +182,7 @@ def integrate(
         raise ValueError(f"step_size must be finite and not zero; got {step_size!r}.")
     model, n = H.model, whole_number("n_steps", n_steps, 0)
     q, p = model._position(q), H._momentum(p)
-    energy, _, _ = H._evaluate(q, p)  # raises where there is no metric
+    energy, _, _ = H._evaluate(q, p)  # raises MetricError if the metric is not positive definite
     dynamics = make_dynamics(model, H.metric, integrator)
     if fuse:
         dynamics = with_fused_step(dynamics, model)

@@ -1,4 +1,6 @@
-"""A diagonal metric with additional directions, O(d k) per product, with scales s and k orthonormal directions u_j:
+"""A diagonal metric with scales s and k additional orthonormal directions u_j, O(d k) per product.
+
+::
 
     M^-1 = S (I + U (Lambda - I) U') S,     S = diag(s),   U = (u_1, ..., u_k),   Lambda = diag(lambda)
     p = S^-1 (z + sum_j (lambda_j^-1/2 - 1) u_j (u_j . z)),     z standard normal: its covariance is M

@@ -189,7 +189,7 @@ def draw(rng: np.random.Generator, n_draws: int, a: float, ybar: float, b: float
 
 
 def share_of(y: np.ndarray, sigma_y: float, sigma_theta: float, rows: np.ndarray, share: float) -> Model:
-    """The banana of some of the observations, with a ``share`` of the log prior."""
+    """Return the banana with some of the observations, and with a ``share`` of the log prior."""
     return Banana(y[rows], sigma_y, sigma_theta / math.sqrt(share))
 
 

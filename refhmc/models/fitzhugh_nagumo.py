@@ -110,7 +110,7 @@ def observation_times(n: int = 200) -> np.ndarray:
 
 
 def posterior(y: np.ndarray, times: np.ndarray, sigma: float = SIGMA, tolerance: float = 5e-14) -> ode.Problem:
-    """The problem behind the model."""
+    """Return the problem behind the model."""
     return ode.make_problem(
         (rhs, jacobian, hessian, third),
         equations,

@@ -43,7 +43,7 @@ def in_words(outcome: int, t: float, max_steps: int) -> str:
 
 @jit_part
 def factor(error: float) -> float:
-    """Return the factor for the next step after that error: 0.8 e^(-1/8), at least 1/3. (Roots are faster than a power.)"""
+    """Return the factor for the next step after that error: 0.8 e^(-1/8), at least 1/3; roots are faster than a power."""
     return max(1 / 3, SAFETY / math.sqrt(math.sqrt(math.sqrt(error))))
 
 
@@ -103,7 +103,8 @@ def integrate(
 ) -> int:
     """Integrate ``u`` from ``start`` to ``end``, in place, and write its values at ``times`` between them to rows of ``path``.
 
-    ``equations(u, t, work)`` writes f(t, u) to the head of ``work``; ``scratch`` has SCRATCH_ROWS numbers per unknown. Return the outcome;
+    ``equations(u, t, work)`` writes f(t, u) to the head of ``work``; ``scratch`` has
+    SCRATCH_ROWS numbers per unknown. Return the outcome;
     ``reached`` (1,) is the last time of the solver. ``max_steps`` limits the steps from one of the times to the next, including
     rejected ones.
     """

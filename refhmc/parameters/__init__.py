@@ -1,4 +1,6 @@
-"""Named parameters with supports: the user gives the density of constrained values, refhmc adds the transforms::
+"""Named parameters with supports: the user gives the density of constrained values, refhmc adds the transforms.
+
+::
 
     from refhmc.parameters import Parameters, Positive, Real
     parameters = Parameters(mu=Real(), tau=Positive(), theta=Real(shape=8, dims="school"))

@@ -309,7 +309,7 @@ def contract(M: np.ndarray, T: np.ndarray, out: np.ndarray) -> None:
 
 
 def no_array(x: np.ndarray) -> None:
-    """Placeholder for a derivative that is not given; it is never called."""
+    """Stand in for a derivative that is not given; it is never called."""
 
 
 def own_terms(own: Own | None) -> Any:

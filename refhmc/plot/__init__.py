@@ -1,4 +1,6 @@
-"""Plots of trajectories, metrics, transitions, integrators and runs, with Matplotlib (the extra ``plot``)::
+"""Plots of trajectories, metrics, transitions, integrators and runs, with Matplotlib (the extra ``plot``).
+
+::
 
     t = refhmc.integrate(H, refhmc.integrators.ImplicitMidpoint(), q, p, step_size=0.1, n_steps=50)
     ax = refhmc.plot.trajectory(t, H=H)

@@ -1,4 +1,4 @@
-"""The batch on a GPU against the batch on NumPy. Skipped without CuPy and a GPU that works.
+"""The batch on a GPU against the batch on NumPy. Skipped without CuPy and a working GPU.
 
 Stated bounds: uniforms are equal; normals 8 units in the last place, and 2^-50 near zero; densities and derivatives 1e-10 of
 their size, steps after a fixed number of iterations 1e-9 (sums are added in another order, exp and log are another
@@ -141,7 +141,7 @@ def test_draws_that_are_streamed_are_those_that_stay():
 
 
 def test_data_that_are_sent_are_those_that_stay():
-    """A split model's, from page-locked memory, the next part beside the one that is evaluated."""
+    """A split model's data, from page-locked memory, with the next part copied while the present one is evaluated."""
     parts = refhmc.models.LogisticRegression(RNG.normal(size=(4096, 8)), RNG.integers(0, 2, 4096)).split(8)
     kept, sent = parts.on_arrays(xp), parts.on_arrays(xp, streamed=True)
     memory = pinned(np.arange(10.0))

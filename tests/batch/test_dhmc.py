@@ -1,5 +1,4 @@
-"""DHMC of many chains: transition for transition against the textbook and the compiled kernel, alone and in a batch, its law,
-and its warm-up."""
+"""DHMC of many chains against the textbook and the compiled kernel, alone and in a batch; its distribution and its warm-up."""
 
 import numpy as np
 import pytest
@@ -33,7 +32,7 @@ def starts_of(model, n, spread=0.1):
 
 @pytest.mark.parametrize("name", representatives(CASES, ["change points"]))
 def test_transition_for_transition(name):
-    """The textbook's end, and the compiled kernel's statistics (to the rounding of changes added up)."""
+    """The textbook's end, and the compiled kernel's statistics (to the rounding of a sum of changes)."""
     model, kernel = CASES[name]
     H = refhmc.array_api.discontinuous_hamiltonian(model, kernel.metric)
     starts = starts_of(model, N)
@@ -71,7 +70,7 @@ def test_both_kinds_of_moves_and_rejections_are_tested():
 
 @pytest.mark.parametrize("name", representatives(CASES, ["change points", "none jumps"]))
 def test_a_chain_is_the_same_alone(name):
-    """Bit for bit, beside neighbours outside the support or that are not numbers."""
+    """Bit for bit, with neighbours outside the support or that are not numbers."""
     model, kernel = CASES[name]
     starts = starts_of(model, N)
     starts[::4] *= 50
@@ -92,7 +91,7 @@ def without_change(model):
 
 @pytest.mark.sweep
 def test_a_move_asks_for_the_change_or_for_one_density():
-    """Where all jump nothing else is asked but L at a trajectory's end: as the text gives it there, to the last bit."""
+    """If all coordinates jump, only L at a trajectory's end is evaluated in addition, which is exact to the last bit."""
     model, kernel = CASES["all jump"]
     for each, asked in ((model, "change"), (without_change(model), "gradient")):
         chains, transitions = chains_at(each, kernel, starts_of(model, N), ENTROPY)
@@ -137,8 +136,10 @@ def test_the_law_is_kept_and_reached(exact):
 
 
 def test_the_search_for_a_jump_size_is_that_of_the_definition():
-    """Written anew: moves of one coordinate at a time, both ways, in units of its scale; the last size before the mean of
-    min(1, exp(change)) crosses 1/2, as it is seen from the first."""
+    """An independent implementation, which moves one coordinate at a time, in both directions, in units of its scale.
+
+    The result is the last size before the mean of min(1, exp(change)) crosses 1/2, coming from the first.
+    """
     variances = [0.02, 0.02, 0.02, 0.5, 0.7]
     chains, transitions = chains_at(
         CHANGES, DHMC(step_size=1.0, metric=Diagonal(variances)), starts_of(CHANGES, 6, 1.0), 1

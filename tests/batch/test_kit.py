@@ -75,7 +75,7 @@ def one_uniform(monkeypatch):
 
 
 def goes_on(monkeypatch):
-    """A chain whose solve has converged goes on as long as another's does."""
+    """A chain whose solve has converged continues as long as another's does."""
 
     def together(equation, x, known, tolerance, most, *_):
         for _ in range(most):
@@ -89,7 +89,7 @@ def goes_on(monkeypatch):
 
 
 def spreads(monkeypatch):
-    """The chains that move are taken by a matrix product, in which 0 NaN is NaN."""
+    """The moving chains are selected by a matrix product, in which 0 NaN is NaN."""
     own = Mover.__call__
 
     def move(self, point, *others):
@@ -130,7 +130,7 @@ def midpoint(q, p, eps, n):
     ],
 )
 def test_faults_planted_in_the_batch_are_found(plant, subject, row, monkeypatch):
-    """And not without them: see above, and here for the steps."""
+    """Without faults the checks pass: see above, and here for the steps."""
 
     def look():
         return rc.batch(subject, dim=3, chains=4) if callable(subject) else examined(subject)
@@ -144,7 +144,7 @@ def test_faults_planted_in_the_batch_are_found(plant, subject, row, monkeypatch)
 @pytest.mark.sweep
 @pytest.mark.parametrize("name", representatives(["hmc", "nuts", "dhmc"], ["hmc"]))
 def test_sampler(name):
-    """The kit's own false alarm: one in a million a report."""
+    """The kit's own false alarm: one in a million per report."""
     model, target = refhmc.models.Funnel(10), "funnel"
     if name == "hmc":
         kernel, k = HMC(step_size=0.4, n_steps=8, metric=Identity(), **BOTH), 3
@@ -160,8 +160,10 @@ def test_sampler(name):
 
 @pytest.mark.parametrize(("depth", "most"), [(1, 2), swept(2, 5)])
 def test_orbit(depth, most):
-    """NUTS in a batch, between a chain that is not a number and one far away: its law on orbits, enumerated; of trees of that
-    depth, which need so many uniforms at most."""
+    """NUTS in a batch, between a chain that is not a number and one far away: its distribution on enumerated orbits.
+
+    The depth of the trees bounds the number of uniforms.
+    """
     kernel = NUTS(step_size=0.5, max_treedepth=depth, metric=Identity())
 
     def run(q, p, tape):

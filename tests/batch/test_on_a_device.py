@@ -1,5 +1,8 @@
-"""``sample(backend="cupy")`` on a device without a GPU (:mod:`tests.helpers.fake_device`): nothing is mixed with the host's
-arrays, the draws are those of ``backend="arrays"`` bit for bit, and how often Python waits for the device is counted."""
+"""``sample(backend="cupy")`` on a device without a GPU (:mod:`tests.helpers.fake_device`).
+
+No array of the device is mixed with the host's, the draws are those of ``backend="arrays"`` bit for bit, and the number of
+times that Python waits for the device is counted.
+"""
 
 import sys
 
@@ -134,7 +137,7 @@ def test_draws_are_streamed_to_the_host(kernel, shared, sample, device, monkeypa
 
 
 def test_a_run_that_is_stopped_on_the_device(sample, device, monkeypatch):
-    """Ragged chains come to the host, as far as they are, in the middle of a stretch."""
+    """Chains of different lengths are moved to the host in the middle of a stretch."""
     monkeypatch.setattr(draw, "REPORT_EVERY", 0.0)
     options = {**RUN, "draws": 50, "tune": 0}
     kernel = NUTS(step_size=0.4, **SHALLOW)
@@ -217,7 +220,7 @@ def test_a_model_without_a_text_is_refused_by_name(sample, device):
 
 
 def test_memory_of_the_device(sample, device):
-    """The device says that it has 1 GiB."""
+    """The device reports 1 GiB."""
     with pytest.raises(MemoryError, match="1,073,741,824.*chains"):
         sample(FUNNEL, NUTS(), **{**RUN, "chains": 10**6, "draws": 1}, backend="cupy")
 
@@ -228,8 +231,10 @@ def test_memory_of_the_device(sample, device):
 @pytest.mark.parametrize("lost", [True, False])
 @pytest.mark.parametrize("save_warmup", [False, swept(True)])
 def test_a_device_that_fails_in_mid_run(sample, device, monkeypatch, lost, save_warmup):
-    """After the tenth draw it gives no memory; or it does not answer any more, and what was on the host is left. The draws are
-    the beginning of the unbroken run's."""
+    """After the tenth draw it is out of memory, or it does not answer any more, and the draws on the host are left.
+
+    The draws are the beginning of those of the whole run.
+    """
     monkeypatch.setattr(draw.Options.__new__, "__defaults__", (1000,))  # bytes that stay on the device: a draw or two
     options = {**RUN, "draws": 30, "tune": 4, "save_warmup": save_warmup}
     kernel = HMC(n_steps=2, step_size=0.1)

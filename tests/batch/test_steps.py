@@ -1,4 +1,4 @@
-"""A step of many chains and the way back, against the compiled core's step of each: the same verdicts, ends and iterations."""
+"""A step of many chains and its reverse step, against the compiled core's step of each: equal verdicts, ends and iterations."""
 
 import numpy as np
 import pytest
@@ -116,9 +116,12 @@ def test_each_row_goes_through_the_parts_in_its_own_order(name):
 @pytest.mark.parametrize("M", [1, 4])
 @pytest.mark.parametrize("jitter", [0.0, 0.8])
 def test_partial_gradients_of_splits_are_evaluated_once(M, jitter):
-    """2 M - 2 for a symmetric step (one with M = 1), 2 M for a randomised one. HMC: and M a trajectory, for the energy at its
-    end and for the part with which it begins. NUTS, where each state has an energy: its other parts, M - 1 or M, a step. (Where
-    all randomised rows end with the same part, that one is not evaluated for the energy again.)"""
+    """2 M - 2 for a symmetric step (one with M = 1), 2 M for a randomised one.
+
+    HMC needs M more per trajectory, for the energy at its end and for the part with which it starts. NUTS, for which each
+    state has an energy, needs the other parts, M - 1 or M, per step. (If all randomised rows end with the same part, that
+    one is not evaluated for the energy again.)
+    """
     starts = np.random.default_rng(1).normal(size=(9, 3))
     for integrator, each in {SymmetricSplit(): max(2 * M - 2, 1), RandomizedSplit(): 2 * M if M > 1 else 1}.items():
         common = {"step_size": 0.2, "metric": refhmc.metrics.Identity(), "integrator": integrator}

@@ -1,5 +1,8 @@
-"""A split model whose data stay with the host: the same draws, the data sent from page-locked memory beside the computing, and
-nothing of them kept on the device. The device without a GPU refuses what is read too early and overwritten too early."""
+"""A split model whose data stay on the host: the same draws, and no data kept on the device.
+
+The data are sent from page-locked memory during the computation. The device without a GPU detects data that are read too early
+or overwritten too early.
+"""
 
 import numpy as np
 import pytest

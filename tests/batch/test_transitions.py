@@ -1,5 +1,7 @@
-"""Transitions of many chains against the textbook's, one chain at a time, on the numbers of NumPy's own Philox; a chain's draws
-are the same in any batch, whatever becomes of its neighbours."""
+"""Transitions of many chains against the textbook's, one chain at a time, on the numbers of NumPy's own Philox.
+
+A chain's draws are the same in any batch, whatever happens to its neighbours.
+"""
 
 from functools import partial
 
@@ -98,10 +100,10 @@ CASES = {
 
 
 def test_the_default_projection_accepts_as_the_compiled_one():
-    """300 chains of the banana at draws of it, each on its own numbers: at most three acceptance probabilities differ.
+    """300 chains of the banana at exact draws, each with its own random numbers: at most three acceptance probabilities differ.
 
     A step's end is known to the solver's tolerance, which decides near the edge of solvability: 1 of 300 here. With plain
-    iteration in its place, 139 differ.
+    iteration instead, 139 differ.
     """
     integrator, rng = ProjectedTao(omega=1.0), np.random.default_rng(3)
     kernel = HMC(step_size=0.1, n_steps=5, metric=SoftAbs(alpha=1.0), integrator=integrator)
@@ -167,7 +169,7 @@ def test_the_cases_have_every_end():
 
 @pytest.mark.parametrize("name", representatives(CASES, SOME))
 def test_a_chain_is_the_same_alone(name):
-    """Bit for bit, beside neighbours that diverge, end at once, or are not numbers."""
+    """Bit for bit, with neighbours that diverge, end immediately, or are not numbers."""
     model, kernel = CASES[name]
     starts = np.random.default_rng(4).normal(size=(N, model.dim))
     starts[::4] *= 50
@@ -201,7 +203,7 @@ def test_no_number_is_shared():
     ids=["explicit", "implicit"],
 )
 def test_a_composition_ends_at_the_first_part_without_an_energy(base):
-    """Far out and at large steps, where many do: outcomes are the compiled core's, and a divergence no solver's failure."""
+    """Far out and at large steps, where many do: outcomes are the compiled core's, and a divergence is no solver failure."""
     rng, metric = np.random.default_rng(11), Fisher() if base.implicit else Identity()
     kernel = HMC(step_size=0.8, n_steps=1, metric=metric, integrator=Yoshida(base))
     q, normals, uniforms = 3 * rng.standard_normal((60, 3)), rng.standard_normal((60, 3)), rng.random((60, 3))
@@ -259,7 +261,7 @@ def its_derivative(q, data):
     [ImplicitMidpoint(), swept(GeneralizedLeapfrog()), swept(ImplicitMidpoint(reversibility_check=False))],
 )
 def test_a_metric_that_is_indefinite_is_a_divergence(integrator):
-    """In a solve, and where a step ends: as in the compiled core, no failure of the solver."""
+    """In a solve, and at the end of a step: as in the compiled core, this is not a failure of the solver."""
     model = refhmc.Model(2, flat, flat_gradient, fisher=indefinite, fisher_derivative=its_derivative)
     kernel = HMC(step_size=0.6, n_steps=4, metric=Fisher(), integrator=integrator)
     rng = np.random.default_rng(1)
@@ -274,7 +276,7 @@ def test_a_metric_that_is_indefinite_is_a_divergence(integrator):
 
 
 def test_a_solve_after_one_that_went_on_with_fewer_rows():
-    """The momentum's equation breaks at positions that are known from before: it is these that the metric is asked for."""
+    """The momentum's equation fails at positions that are known from before, for which the metric is then tested."""
     rng, kernel = (
         np.random.default_rng(11),
         HMC(step_size=0.8, n_steps=2, metric=Fisher(), integrator=GeneralizedLeapfrog()),

@@ -1,5 +1,4 @@
-"""Warm-up of many chains: what the metric is learned from stays what was asked for, window after window; random starts have
-numbers of their own."""
+"""Warm-up of many chains: how the metric is learned stays the same in all windows, and random starts have their own numbers."""
 
 import numpy as np
 import pytest
@@ -16,8 +15,9 @@ VARIANCES = np.array([1e-4, 1.0, 3e3])
 
 @pytest.mark.parametrize("tune", [60, 400])  # one window, and four
 def test_a_metric_from_gradients_is_one_in_every_window(tune):
-    """Of independent normals sqrt(var q / var dL/dq) is the variance, over any draws; variances of draws would be off by a
-    percent."""
+    """For independent normals sqrt(var q / var dL/dq) is the variance, for any draws; variances of draws would be off by a
+    percent.
+    """
     model = refhmc.models.Gaussian(np.zeros(3), np.diag(VARIANCES))
     kernel = refhmc.HMC(metric=Diagonal(learn_from="draws and gradients"), n_steps=3)
     starts = np.random.default_rng(1).normal(size=(8, 3)) * VARIANCES**0.5
@@ -27,7 +27,7 @@ def test_a_metric_from_gradients_is_one_in_every_window(tune):
 
 
 def test_a_models_own_starts_share_no_number_with_the_chains():
-    """What ``initial`` draws is of the stream of starts: were it the kernel's, an acceptance would depend on the start."""
+    """``initial`` draws from the stream of starts; from the kernel's stream, an acceptance would depend on the start."""
     drawn = []
 
     def initial(rng):

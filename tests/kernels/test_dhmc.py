@@ -1,4 +1,4 @@
-"""DHMC: its integrator, its transition without sampling error, laws of its draws, adaptation, statistics, reproducibility.
+"""DHMC: its integrator, its transition without sampling error, the distribution of its draws, adaptation, statistics.
 
 The statistical tests of this file together raise a false alarm with probability 1e-4 at most, shared out evenly (Bonferroni)
 over ``N_TESTS`` comparisons. The seeds are fixed.
@@ -250,7 +250,7 @@ def test_the_law_is_stationary_on_a_grid(weights, parts, n_steps):
 
 @pytest.mark.parametrize(("shape", "eps", "n_steps"), [((6,), 0.3, 3), ((3, 2), 0.45, 1)])
 def test_the_law_is_stationary_with_cells_of_unequal_widths(shape, eps, n_steps):
-    """a_n = log(n + 1): between the borders, moved by multiples of the step, all places fare alike."""
+    """a_n = log(n + 1): between the borders, all places moved by multiples of the step are equivalent."""
     weights = np.random.default_rng(11).uniform(0.1, 2.0, shape)
     law, model = weights / weights.sum(), refhmc.models.CellGrid(weights, a="log n")
     kernel, after = Integrated(model, eps, n_steps), np.zeros(shape)
@@ -303,7 +303,7 @@ def test_a_wrong_kernel_is_not_stationary(bug):
 
 @pytest.mark.sweep
 def test_a_fixed_order_and_no_bug_are_stationary():
-    """Each move keeps the law by itself, so that a fixed order does, too."""
+    """Each move keeps the distribution by itself, so that a fixed order does, too."""
 
     def always_the_first_before_the_second(right):
         due = [0]
@@ -334,7 +334,7 @@ LAWS = {
 
 @pytest.mark.parametrize(("name", "kernel"), one_in(3, LAWS, KERNELS))
 def test_transitions_keep_the_exact_law(name, kernel):
-    """Of both the discrete and the smooth part, from independent exact draws; 36 comparisons."""
+    """The distributions of the discrete and the smooth part, from independent exact draws; 36 comparisons."""
     make, draw, p_values = LAWS[name]
     starts = draw(np.random.default_rng([5, len(kernel)]), 8000)
     ends, stats = from_each(make(), KERNELS[kernel], starts, seed=[6, len(name)], n_transitions=3)
@@ -428,7 +428,7 @@ def test_warm_up_reaches_another_no_flip_rate(target, sample):
 def test_both_sides_of_equation_28_agree(name):
     """The share of moves that are not turned back, and the average of min(1, exp(change)), by z-test; 2 comparisons.
 
-    Where some coordinates are smooth the states within a trajectory have its energy error: only nearly.
+    If some coordinates are smooth, the states within a trajectory have its energy error, so that this holds only approximately.
     """
     stats = run(name)[1].sample_stats
     difference = stats["no_flip_rate"] - stats["no_flip_probability"]
@@ -461,7 +461,7 @@ def test_the_scales_are_learned():
 
 
 def test_jumps_are_adapted_apart_from_the_smooth_step():
-    """A smooth coordinate of standard deviation .01 beside a wide integer: the step is small and the jumps are not."""
+    """A smooth coordinate of standard deviation .01 and a wide integer: the step is small and the jumps are not."""
     plan = make_plan(narrow(), refhmc.DHMC(metric=refhmc.metrics.Identity()), 600)
     chain = Chain(narrow(), plan, np.random.default_rng(3))
     chain.start(np.array([0.0, 50.5]))

@@ -1,4 +1,4 @@
-"""Gibbs sampling: blocks and their conditionals, exact laws, reproducibility, adaptation block by block, refusals.
+"""Gibbs sampling: blocks and their conditionals, exact distributions, reproducibility, adaptation of each block, errors.
 
 The statistical tests of this file together raise a false alarm with probability 1e-4 at most, shared out evenly over
 ``N_COMPARISONS``. The seeds are fixed.
@@ -56,7 +56,7 @@ def test_blocks_are_plain_and_kernels_can_be_words():
 
 
 def pair(constrain, **options):
-    """Two coordinates, and what is seen of them."""
+    """Return a model with two coordinates and some constrained variables."""
     return refhmc.Model(2, lambda q: 0.0, lambda q: 0.0 * q, constrain=constrain, in_python="a few calls", **options)
 
 

@@ -1,4 +1,4 @@
-"""SGD, SGLD and SGHMC: their updates as the papers write them, their exact laws at finite steps, their minibatches."""
+"""SGD, SGLD and SGHMC: the updates of the papers, exact distributions at finite steps, minibatches."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def as_in_the_papers(name: str, kernel, M: int, n: int, seed: int, q: np.ndarray
 @pytest.mark.parametrize("M", [1, 4])
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_chain_is_as_the_papers_write_it(name, M):
-    """Momentum, order of the parts and number of the update go on from one transition to the next."""
+    """Momentum, order of the parts and number of the update continue from one transition to the next."""
     q = np.array([0.4, -0.3])
     draws, _ = run(split(M), KERNELS[name], 9, start=q)
     np.testing.assert_allclose(draws, as_in_the_papers(name, KERNELS[name], M, 9, 3, q), rtol=1e-11, atol=1e-11)
@@ -170,7 +170,7 @@ def many_normals():
 
 
 def assert_normal(z: np.ndarray, false_alarm: float) -> None:
-    """Independent standard normals (k, n) by their exact laws: each row's mean and sum of squares."""
+    """Check independent standard normals (k, n) by the exact distributions of each row's mean and sum of squares."""
     k, n = z.shape
     for row in z:
         assert 2 * scipy.stats.norm.sf(abs(row.mean()) * math.sqrt(n)) > false_alarm / (2 * k)
@@ -180,8 +180,10 @@ def assert_normal(z: np.ndarray, false_alarm: float) -> None:
 
 @pytest.mark.sweep
 def test_sgld_with_full_batches_is_its_ar1():
-    """Mean, variance and lag-1 correlation, 1,000 chains for each precision; a false alarm is 1e-6. A variance that is off by
-    25 % is seen in nine of ten runs, and the target's own, off by up to 61 %, is refused."""
+    """Mean, variance and lag-1 correlation, 1,000 chains for each precision; a false alarm has probability 1e-6.
+
+    A variance that is off by 25 % is detected in nine of ten runs, and the target's own, off by up to 61 %, is rejected.
+    """
     eps = 0.17
     pairs, _ = run(many_normals(), refhmc.SGLD(step_size=eps, n_steps=150), 1, start=np.ones(N))
     last, chain = run(many_normals(), refhmc.SGLD(step_size=eps, n_steps=1), 150, start=np.ones(N))
@@ -216,8 +218,9 @@ def test_sghmc_with_full_batches_has_the_law_of_its_linear_map(friction):
 
 
 def law_of(parts: np.ndarray, orders: list, h: float, a: float, c: float) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of (q, p) that p <- a p + h (b - A q) + c z, q <- q + h p keeps, where (A, b) goes through ``parts``
-    in one of the ``orders``, each as likely."""
+    """Mean and covariance of (q, p) that p <- a p + h (b - A q) + c z, q <- q + h p keeps, if (A, b) goes through ``parts``
+    in one of the ``orders``, all equally likely.
+    """
     one, n, maps = np.eye(D), 2 * D, []
     for order in orders:
         F, f, C = np.eye(n), np.zeros(n), np.zeros((n, n))
@@ -237,9 +240,12 @@ def law_of(parts: np.ndarray, orders: list, h: float, a: float, c: float) -> tup
 @pytest.mark.sweep
 @pytest.mark.parametrize("name", [swept("sgld"), "sghmc"])
 def test_the_bias_of_minibatches_is_what_the_theory_says(name):
-    """Means and variances along four directions after passes through four parts, each pass in a new order, from 20,000 starts:
-    eight bounds of 5.5 standard errors, a false alarm of 1e-6 by the normal law of averages. A variance that is off by 8 % is
-    seen. The laws of full batches and of minibatches drawn independently, off by 15 % at least, are refused."""
+    """Means and variances along four directions after passes through four parts, each pass in a new order, from 20,000 starts.
+
+    Eight bounds of 5.5 standard errors give a false alarm of 1e-6 by the normal distribution of averages. A variance that
+    is off by 8 % is detected. The distributions of full batches and of minibatches drawn independently, off by at least 15
+    %, are rejected.
+    """
     M, n, h, a, c = (
         (4, 20_000, math.sqrt(0.06 / 2), 0.0, math.sqrt(2)) if name == "sgld" else (4, 20_000, 0.15, 0.5, 1.0)
     )
@@ -264,9 +270,12 @@ def test_the_bias_of_minibatches_is_what_the_theory_says(name):
 
 @pytest.mark.parametrize("name", ["sgld", "sghmc"])
 def test_the_sampling_stage_of_a_cycle_has_the_law_of_its_linear_maps(name):
-    """Two and a half cycles of 40 updates, 30 % of them exploring, from a point: the mean and covariance of (q, p) by the
-    product of the updates' maps, with noise only where they sample; a false alarm is 1e-6. Noise throughout is refused. At the
-    end of the first exploration SGLD has nothing random."""
+    """Two and a half cycles of 40 updates, 30 % of them exploring, from a point.
+
+    The mean and covariance of (q, p) are those from the product of the updates' maps, with noise only while they sample; a
+    false alarm has probability 1e-6. Noise throughout is rejected. At the end of the first exploration SGLD has nothing
+    random.
+    """
     T, explored, n, eps, a = 40, 12, 100, {"sgld": 0.2, "sghmc": 0.4}[name], {"sgld": 0.0, "sghmc": 0.7}[name]
     options = {"step_size": eps, "n_steps": 1, "cycle": T, "exploration": 0.3}
     kernel = refhmc.SGLD(**options) if name == "sgld" else refhmc.SGHMC(friction=0.3, **options)
@@ -316,7 +325,7 @@ WITH_DATA = {
 
 @pytest.mark.parametrize("name", WITH_DATA)
 def test_the_mean_of_the_minibatches_is_the_full_gradient(name):
-    """Of parts of unequal size: the first update's displacement, averaged over which part comes first."""
+    """For parts of unequal size: the first update's displacement, averaged over the first part."""
     whole, M = WITH_DATA[name](), 4
     q, kernel = np.random.default_rng(2).normal(size=whole.dim), refhmc.SGD(step_size=1.0, n_steps=1)
     model, seen = whole.split(M), []
@@ -388,7 +397,7 @@ def test_the_result_says_that_it_is_approximate(name, sample):
 
 
 def test_draws_of_an_exploration_are_marked_and_told(sample):
-    """7 updates a draw, warm-up included, cycles of 10 with 3 that explore: by the number of each draw's last update."""
+    """7 updates per draw, warm-up included, cycles of 10 with 3 that explore: by the number of each draw's last update."""
     kernel = refhmc.SGLD(step_size=0.01, n_steps=7, cycle=10, exploration=0.3)
     result = sample(split(4), kernel, draws=20, tune=3, chains=2, random_seed=1)
     expected = [(7 * (3 + k) + 6) % 10 in (0, 1, 2) for k in range(20)]
@@ -400,7 +409,7 @@ def test_draws_of_an_exploration_are_marked_and_told(sample):
 
 @pytest.mark.parametrize("make", [refhmc.SGD, refhmc.SGLD, refhmc.SGHMC])
 def test_a_step_far_too_large_diverges_and_leaves_a_finite_chain(make, sample):
-    """And the chain, which stands where it cannot go on, is said to be stuck."""
+    """The chain, which cannot continue from its position, is reported as stuck."""
     result = sample(split(4), make(step_size=1e200, n_steps=2), draws=120, tune=0, chains=4, random_seed=1)
     assert np.isfinite(result.draws).all()
     stats = result.sample_stats

@@ -50,7 +50,7 @@ def place(name: str, d: int) -> np.ndarray:
 
 
 def values(u, segments, n):
-    """x(u) as in Stan's manual: what is left of the stick by subtraction, which needs the digits."""
+    """x(u) as in Stan's manual: the rest of the stick by subtraction, which needs the digits."""
     x, log_jacobian = [mpmath.mpf(0)] * n, mpmath.mpf(0)
     for kind, i, m, k, first, second in segments:
         rest = mpmath.mpf(1)

@@ -1,4 +1,4 @@
-"""R-hat and effective sample size against ArviZ's, column by column, near every edge of their rules."""
+"""R-hat and effective sample size against ArviZ's, column by column, near every limit of their rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHAPES = [(m, n) for m in (1, 2, 5) for n in (4, 5, 6, 7, 8, 9, 10, 11, 50, 101)
 
 
 def by_arviz(name, x):
-    """ArviZ's, whichever there is."""
+    """Return ArviZ's results, for either version."""
     try:
         from arviz_stats.base import array_stats
     except ModuleNotFoundError:
@@ -31,7 +31,7 @@ def autoregressive(rng, phi, m, n, k=4):
 
 
 def hard_cases(rng, m, n):
-    """Negatively and strongly correlated, with ties, heavy tails, chains apart and of different spread."""
+    """Negatively and strongly correlated, with ties, heavy tails, and chains that differ in location and scale."""
     for phi in (-0.9, 0.0, 0.5, 0.999):
         x = autoregressive(rng, phi, m, n)
         apart = np.arange(m)[:, None, None]

@@ -60,9 +60,9 @@ def funnel_hessian(v, x):
 
 
 def funnel_eigenvalues(H):
-    """Those of [[a, |b|], [|b|, c]], and c, n - 1 times, in 50 digits; and the condition number of the 2 x 2 block.
+    """The eigenvalues of [[a, |b|], [|b|, c]], and c, n - 1 times, in 50 digits; and the condition number of the 2 x 2 block.
 
-    The last is (|a c| + b.b) / |a c - b.b|: a relative change of an entry moves the small eigenvalue by that much more.
+    The last is (|a c| + b.b) / |a c - b.b|: a relative change of an entry moves the small eigenvalue by that factor.
     """
     with mpmath.workdps(50):
         a, c = mpmath.mpf(H[0, 0]), mpmath.mpf(H[1, 1])
@@ -131,7 +131,7 @@ def test_graded(d):
 
 @pytest.mark.parametrize("d", [3, 5, 11])
 def test_not_graded(d):
-    """Eigenvalues that differ by 100, just above where steps 3 and 4 are left out: 5e-13 (measured 5e-14)."""
+    """Eigenvalues that differ by 100, just above the limit for steps 3 and 4: 5e-13 (measured 5e-14)."""
     rng = np.random.default_rng(d)
     for _ in range(3):
         values = 2.0 ** rng.uniform(-6.9, 0, d) * rng.choice([-1, 1], d)
@@ -252,7 +252,7 @@ def test_repeats():
 
 @pytest.mark.parametrize("d", [1, 2, 3, 5, 11])
 def test_as_plain_python(d):
-    """The text as Python gives the same decomposition (sums in another order)."""
+    """The code as Python gives the same decomposition (sums in another order)."""
     A = random_symmetric(np.random.default_rng(d), d)
     for B in (A, A * np.outer(10.0 ** np.arange(d), 10.0 ** np.arange(d))):
         np.testing.assert_allclose(decomposed(B, plain(eigen))[0], decomposed(B)[0], rtol=1e-9)
@@ -266,7 +266,7 @@ def test_without_the_fast_start():
 
 
 def test_jacobi_gives_up():
-    """A NaN cannot get there by way of ``eigen``; if it does, the rotations end all the same."""
+    """A NaN cannot get there through ``eigen``; if it does, the rotations still end."""
     B = np.full((3, 3), np.nan)
     jacobi(B, np.empty(3), np.eye(3))
     assert np.isnan(B).any()

@@ -1,4 +1,4 @@
-"""The Runge-Kutta pair and its steps: order conditions, problems with known solutions, SciPy's solver, what fails."""
+"""The Runge-Kutta pair and its steps: order conditions, problems with known solutions, SciPy's solver, failures."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_one_step_is_scipys():
 
 
 def solved(f, x, times, events=(), start=0.0, tolerance=1e-10, max_steps=5000):
-    """Outcome, path, the time where it was at the end."""
+    """Return the outcome, the path, and the last time of the solver."""
     n = len(x)
     path, room = np.full((len(times), n), np.nan), np.full(ROOM * n + 1, np.nan)
     rows = np.array(events, dtype=float).reshape(len(events), 2 + n)

@@ -1,4 +1,6 @@
-"""Dual averaging (Hoffman and Gelman 2014), for the acceptances a_m from the iteration of a (re)start with the step eps_0 on:
+"""Dual averaging (Hoffman and Gelman 2014), from the acceptances a_m since a start or restart with the step eps_0.
+
+::
 
     log eps_m+1 = mu - sqrt(m) / (gamma (m + t0)) sum_{i <= m} (target - a_i),      mu = log(10 eps_0)
     log eps_bar_m = m^-kappa log eps_m+1 + (1 - m^-kappa) log eps_bar_m-1

@@ -1,4 +1,6 @@
-"""The change of a log density when one coordinate moves, as used by discontinuous HMC:
+"""The change of a log density when one coordinate moves, as used by discontinuous HMC.
+
+::
 
     change(q, j, x) = L(q with q_j = x) - L(q),      -inf where the support ends before x
 

@@ -115,13 +115,11 @@ def split(model: Any, parts: Any) -> Any:
 
 def metric(wanted: Any = None) -> Any:
     """Return the metric of that description; None is the identity."""
-
     return _made(*_described("identity" if wanted is None else wanted, own.metrics.METRICS, "metric"))
 
 
 def method(wanted: Any, **solver: Any) -> Any:
     """Return the integrator of that description; ``solver`` has options for an implicit one without options."""
-
     kind, options = _described("leapfrog" if wanted is None else wanted, own.integrators.INTEGRATORS, "method")
     takes = inspect.signature(kind).parameters
     if "base" in takes:

@@ -58,7 +58,7 @@ class Gaussian:
     precision: float = 1.0
 
     def log_density(self, f: Array, y: Array) -> Array:
-        """A number for each row, (..., n)."""
+        """Return one number per row, (..., n)."""
         return -0.5 * self.precision * namespace(f).sum((y - f) ** 2, axis=-1)
 
     def mean(self, f: Expansion) -> Expansion:
