@@ -19,6 +19,19 @@ from refhmc.numerics.convergence import rhat as rhat
 from refhmc.numerics.convergence import rhat_and_ess as rhat_and_ess
 from refhmc.numerics.differences import ridders
 
+__all__ = [
+    "OUTCOMES",
+    "autocovariances",
+    "e_bfmi",
+    "ess",
+    "geyer_ess",
+    "jacobian",
+    "reversibility_violation",
+    "rhat",
+    "rhat_and_ess",
+    "volume_violation",
+]
+
 
 def geyer_ess(x: np.ndarray) -> np.ndarray:
     """Return the effective sample size by Geyer's initial monotone sequence.

@@ -15,6 +15,17 @@ import numpy as np
 from refhmc.check import own
 from refhmc.check.subject.foreign import to_host
 
+__all__ = [
+    "kernel_with_global_seed",
+    "kernel_with_key",
+    "kernel_with_state",
+    "on_host",
+    "one_of_batch",
+    "refhmc_kernel",
+    "refhmc_step",
+    "step_with_state",
+]
+
 
 def step_with_state(step: Callable, make: Callable, read: Callable) -> Callable:
     """Adapt a step on state objects to ``step(q, p, eps, n) -> (q, p)``.

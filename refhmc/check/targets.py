@@ -29,6 +29,23 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.stats
 
+__all__ = [
+    "Target",
+    "banana",
+    "cells",
+    "exponential",
+    "from_name",
+    "funnel",
+    "gaussian",
+    "mixture",
+    "names",
+    "normal",
+    "quartic",
+    "ring",
+    "rosenbrock",
+    "student_t",
+]
+
 
 class Target(NamedTuple):
     """Distribution on R^dim with its log density, gradient and exact draws.

@@ -26,6 +26,15 @@ import numpy as np
 from refhmc.core.compiled import jit, jit_part
 from refhmc.numerics.polygamma import polygamma
 
+__all__ = [
+    "ErrorLaw",
+    "LogNormal",
+    "NegativeBinomial",
+    "Normal",
+    "Poisson",
+    "StudentT",
+]
+
 DERIVATIVES = ("", "m", "s", "mm", "ms", "ss", "mmm", "mms", "mss", "sss")
 INFORMATION = ("mm", "ss", "mm by m", "mm by s", "ss by m", "ss by s")
 LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)

@@ -21,6 +21,21 @@ import numpy as np
 
 from refhmc.core.compiled import jit, jit_part
 
+__all__ = [
+    "Beta",
+    "Exponential",
+    "Flat",
+    "Gamma",
+    "HalfCauchy",
+    "HalfNormal",
+    "InverseGamma",
+    "LogNormal",
+    "Normal",
+    "Own",
+    "Prior",
+    "StudentT",
+]
+
 FLAT, NORMAL, LOG_NORMAL, GAMMA, INVERSE_GAMMA, STUDENT_T, BETA = range(7)
 
 
