@@ -40,14 +40,14 @@ from refhmc.kernels.stochastic_gradient import transition as stochastic_gradient
 from refhmc.metrics.base import HamiltonianOnArrays
 from refhmc.metrics.laplace import LaplaceOnArrays
 from refhmc.models.base import Model
-from refhmc.models.on_arrays import ModelOnArrays, TextOnArrays
+from refhmc.models.on_arrays import ArrayImplementation, ModelOnArrays
 from refhmc.numerics.batched import fixed_point, iterate
 
 __all__ = [
+    "ArrayImplementation",
     "HamiltonianOnArrays",
     "LaplaceOnArrays",
     "ModelOnArrays",
-    "TextOnArrays",
     "Transitions",
     "composed",
     "dhmc",
@@ -78,7 +78,7 @@ def hamiltonian(model: Any, metric: Any, xp: Any = None) -> HamiltonianOnArrays:
     Parameters
     ----------
     model : Model or object
-        The model, or an object with its functions on arrays, as :class:`ModelOnArrays` and :class:`TextOnArrays` have them.
+        The model, or an object with its functions on arrays, as :class:`ModelOnArrays` and :class:`ArrayImplementation` have them.
     metric : object
         A metric of `refhmc.metrics`.
     xp : namespace, optional
@@ -177,3 +177,12 @@ def functions_of(model: Any, xp: Any) -> Any:
     if not isinstance(model, Model):
         return model
     return ModelOnArrays(model) if xp is None else model.on_arrays(xp)
+
+
+def __getattr__(name: str) -> Any:
+    if name != "TextOnArrays":
+        raise AttributeError(f"module 'refhmc.array_api' has no attribute {name!r}")
+    from refhmc._deprecated import warn_of_old_name
+
+    warn_of_old_name("refhmc.array_api.TextOnArrays", "refhmc.array_api.ArrayImplementation")
+    return ArrayImplementation

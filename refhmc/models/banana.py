@@ -39,14 +39,14 @@ from refhmc.core.compiled import jit
 from refhmc.models.base import Model
 from refhmc.models.densities import log_normal
 from refhmc.models.generated import GeneratedQuantities
-from refhmc.models.on_arrays import TextOnArrays, matrix, where_finite
+from refhmc.models.on_arrays import ArrayImplementation, matrix, where_finite
 from refhmc.models.recipe import recreatable
 from refhmc.models.recommended import Recommended
 from refhmc.models.reference import Reference
 from refhmc.numerics.batched import Array, namespace
 
 
-class BananaOnArrays(TextOnArrays):
+class BananaOnArrays(ArrayImplementation):
     """The array implementation for positions (t1, t2) of shape (..., 2). ``a``, ``ybar`` and ``b`` are numbers."""
 
     name, dim = "banana", 2

@@ -177,7 +177,7 @@ class Model:
         ``refhmc.models.networks.likelihoods``, or a function of ``q`` that returns one of these.
     on_arrays : callable, optional
         Function of a namespace of the array API that returns the array implementation of the model. This is an object with
-        the methods of ``refhmc.models.on_arrays.TextOnArrays``, with its data in that namespace.
+        the methods of ``refhmc.models.on_arrays.ArrayImplementation``, with its data in that namespace.
     recommended : Recommended, optional
         The kernel that ``sample`` uses if it is given none.
     dims : mapping, optional

@@ -53,7 +53,7 @@ from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.densities import log_normal
 from refhmc.models.generated import GeneratedQuantities, frozen
-from refhmc.models.on_arrays import TextOnArrays, blocks, in_dtype_of, matrix, where_finite
+from refhmc.models.on_arrays import ArrayImplementation, blocks, in_dtype_of, matrix, where_finite
 from refhmc.models.recipe import recreatable
 from refhmc.models.recommended import Recommended
 from refhmc.numerics import batched
@@ -79,7 +79,7 @@ SCHOOLS = (
 # --------------------------------------------------------------------------------------------------- texts on arrays
 
 
-class Schools(TextOnArrays):
+class Schools(ArrayImplementation):
     """The common part of both array implementations: y and w (J,), positions (..., J + 2). Sums are over the schools."""
 
     def __init__(self, y: np.ndarray, w: np.ndarray, xp: Any = np) -> None:

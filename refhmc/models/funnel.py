@@ -32,7 +32,7 @@ import numpy as np
 from refhmc.core.arguments import whole_number
 from refhmc.core.compiled import jit
 from refhmc.models.base import Model
-from refhmc.models.on_arrays import TextOnArrays, where_finite
+from refhmc.models.on_arrays import ArrayImplementation, where_finite
 from refhmc.models.recipe import recreatable
 from refhmc.models.recommended import Recommended
 from refhmc.models.reference import Reference
@@ -44,7 +44,7 @@ WHY = "the scale of x is e^(-v/2), so that no constant metric fits it"
 FEW, OF_FEW = 5, (("alpha", 10.0),)
 
 
-class FunnelOnArrays(TextOnArrays):
+class FunnelOnArrays(ArrayImplementation):
     """The array implementation for positions (v, x) of shape (..., 1 + n)."""
 
     name = "funnel"

@@ -23,14 +23,14 @@ from refhmc.core.arguments import array_of_numbers
 from refhmc.core.compiled import jit, jit_sum
 from refhmc.errors import MetricError, ShapeError
 from refhmc.models.base import Model
-from refhmc.models.on_arrays import TextOnArrays, in_dtype_of, where_finite
+from refhmc.models.on_arrays import ArrayImplementation, in_dtype_of, where_finite
 from refhmc.models.recipe import recreatable
 from refhmc.models.reference import Reference
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array, namespace
 
 
-class GaussianOnArrays(TextOnArrays):
+class GaussianOnArrays(ArrayImplementation):
     """The array implementation. ``mean`` is (d,), and ``precision`` is P, (d, d), or its diagonal, (d,)."""
 
     name = "gaussian"

@@ -40,7 +40,7 @@ from refhmc.models.base import Model
 from refhmc.models.generated import GeneratedQuantities, frozen
 from refhmc.models.inputs import rows_of
 from refhmc.models.networks.likelihoods import Bernoulli
-from refhmc.models.on_arrays import TextOnArrays, in_dtype_of, where_finite
+from refhmc.models.on_arrays import ArrayImplementation, in_dtype_of, where_finite
 from refhmc.models.recipe import recreatable
 from refhmc.models.reference import Reference
 from refhmc.numerics import batched
@@ -54,7 +54,7 @@ from refhmc.numerics.linalg import dot
 MOST_PAIRS = 2**24
 
 
-class LogisticRegressionOnArrays(TextOnArrays):
+class LogisticRegressionOnArrays(ArrayImplementation):
     """The array implementation. ``rows`` are the signed rows z_i, (n, d), and ``precision`` is 1 / s^2.
 
     A sum over the rows is one matrix product for all positions. log sigma(m) = min(m, 0) - log(1 + e^-|m|), and sigma(-m) is

@@ -1,7 +1,7 @@
 """Functions of a model on arrays of positions (..., d), as the array backend needs them (:mod:`refhmc.array_api`).
 
 They are either the compiled functions, called for each position (:class:`ModelOnArrays`, for every model, on NumPy), or an
-array implementation (:class:`TextOnArrays`, for some models, on any namespace of the array API, with the data there), which
+array implementation (:class:`ArrayImplementation`, for some models, on any namespace of the array API, with the data there), which
 :meth:`refhmc.Model.on_arrays` returns. Any object with these methods can be used.
 """
 
@@ -37,7 +37,7 @@ WITH_TEXT = (
 )
 
 
-class TextOnArrays:
+class ArrayImplementation:
     """The base class of array implementations. A model defines ``value_and_gradient`` and the derivatives that it has.
 
     Positions q have shape (..., d) and are not written to; results have the dtype of q. Positions do not affect each other. If
@@ -49,52 +49,156 @@ class TextOnArrays:
     name = "model"
     dim: int
     discontinuous = ()
-    parts: Sequence[TextOnArrays] = ()
+    parts: Sequence[ArrayImplementation] = ()
 
     def value_and_gradient(self, q: Array) -> tuple[Array, Array]:
-        """Return L(q), of shape (...), and dL/dq, of shape (..., d)."""
+        """Return L(q) and its gradient.
+
+        Parameters
+        ----------
+        q : array, shape (..., d)
+            Positions.
+
+        Returns
+        -------
+        tuple of array
+            L(q), shape (...), and dL/dq, shape (..., d).
+        """
         raise NotImplementedError
 
     def log_density(self, q: Array) -> Array:
-        """Return L(q), of shape (...)."""
+        """Return L(q).
+
+        Parameters
+        ----------
+        q : array, shape (..., d)
+            Positions.
+
+        Returns
+        -------
+        array, shape (...)
+            The log density.
+        """
         return self.value_and_gradient(q)[0]
 
     def gradient(self, q: Array) -> Array:
-        """Return dL/dq, of shape (..., d)."""
+        """Return the gradient dL/dq.
+
+        Parameters
+        ----------
+        q : array, shape (..., d)
+            Positions.
+
+        Returns
+        -------
+        array, shape (..., d)
+            The gradient.
+        """
         return self.value_and_gradient(q)[1]
 
     def hessian(self, q: Array) -> Array:
-        """Return the second derivatives of L, of shape (..., d, d)."""
-        raise self.missing("hessian")
+        """Return the second derivatives of L.
+
+        Parameters
+        ----------
+        q : array, shape (..., d)
+            Positions.
+
+        Returns
+        -------
+        array, shape (..., d, d)
+            The Hessian.
+        """
+        raise self._missing("hessian")
 
     def hessian_contraction(self, q: Array, M: Array) -> Array:
-        """Return sum_ij M_ij d hessian_ij / dq, of shape (..., d), for M of shape (..., d, d)."""
-        raise self.missing("hessian_contraction")
+        """Return sum_ij M_ij d hessian_ij / dq.
+
+        Parameters
+        ----------
+        q : array, shape (..., d)
+            Positions.
+        M : array, shape (..., d, d)
+            Matrices to contract with.
+
+        Returns
+        -------
+        array, shape (..., d)
+            The contraction.
+        """
+        raise self._missing("hessian_contraction")
 
     def fisher(self, q: Array) -> Array:
-        """Return the Fisher information plus the prior precision, of shape (..., d, d)."""
-        raise self.missing("fisher")
+        """Return the Fisher information plus the prior precision.
+
+        Parameters
+        ----------
+        q : array, shape (..., d)
+            Positions.
+
+        Returns
+        -------
+        array, shape (..., d, d)
+            The matrices.
+        """
+        raise self._missing("fisher")
 
     def fisher_contraction(self, q: Array, M: Array) -> Array:
-        """Return sum_ij M_ij d fisher_ij / dq, of shape (..., d), for M of shape (..., d, d)."""
-        raise self.missing("fisher_contraction")
+        """Return sum_ij M_ij d fisher_ij / dq.
+
+        Parameters
+        ----------
+        q : array, shape (..., d)
+            Positions.
+        M : array, shape (..., d, d)
+            Matrices to contract with.
+
+        Returns
+        -------
+        array, shape (..., d)
+            The contraction.
+        """
+        raise self._missing("fisher_contraction")
 
     def fisher_bands(self, q: Array) -> Array:
-        """Return diagonal and off-diagonal of a tridiagonal ``fisher``, of shape (..., 2, d); the second ends in 0."""
-        raise self.missing("fisher_bands")
+        """Return the diagonal and the off-diagonal of a tridiagonal `fisher`.
+
+        Parameters
+        ----------
+        q : array, shape (..., d)
+            Positions.
+
+        Returns
+        -------
+        array, shape (..., 2, d)
+            The two bands; the second ends in 0.
+        """
+        raise self._missing("fisher_bands")
 
     def has(self, derivative: str) -> bool:
-        """Return whether the implementation has that function."""
-        return getattr(type(self), derivative) is not getattr(TextOnArrays, derivative)
+        """Return whether the implementation has a function.
 
-    def missing(self, derivative: str) -> MissingDerivativeError:
+        Parameters
+        ----------
+        derivative : str
+            Name of a method.
+
+        Returns
+        -------
+        bool
+            Whether the class defines it.
+        """
+        return getattr(type(self), derivative) is not getattr(ArrayImplementation, derivative)
+
+    def _missing(self, derivative: str) -> MissingDerivativeError:
+        """Return the error of a derivative that the implementation lacks."""
         return MissingDerivativeError(f"The array implementation of {self.name!r} has no {derivative}.")
 
 
-class SumOnArrays(TextOnArrays):
+class SumOnArrays(ArrayImplementation):
     """The array implementation of a split model, L = sum_m L_m, from those of its parts."""
 
-    def __init__(self, parts: Sequence[TextOnArrays]) -> None:
+    def __init__(self, parts: Sequence[ArrayImplementation]) -> None:
         self.name, self.dim, self.parts = "a split model", parts[0].dim, tuple(parts)
 
     def value_and_gradient(self, q: Array) -> tuple[Array, Array]:
@@ -191,9 +295,28 @@ def fill_changes(change: Any, q: Any, data: Any, j: Any, target: Any, changes: A
 
 
 class ModelOnArrays:
-    """The compiled functions of a model on NumPy arrays (..., d). Results are NaN for positions that are not finite.
+    """The compiled functions of a model on NumPy arrays (..., d).
 
-    Raises ShapeError for other shapes and MissingDerivativeError for a derivative that the model lacks.
+    Results are NaN for positions that are not finite.
+
+    Parameters
+    ----------
+    model : Model
+        The model.
+
+    Raises
+    ------
+    refhmc.errors.ShapeError
+        By a method, for arrays of other shapes.
+    refhmc.errors.MissingDerivativeError
+        By a method, for a derivative that the model lacks.
+
+    Examples
+    --------
+    >>> import numpy as np, refhmc
+    >>> model = refhmc.array_api.ModelOnArrays(refhmc.models.Funnel(2))
+    >>> model.gradient(np.zeros((5, 3))).shape
+    (5, 3)
     """
 
     def __init__(self, model: Model) -> None:
@@ -205,15 +328,48 @@ class ModelOnArrays:
         return [ModelOnArrays(part) for part in getattr(self.model, "parts", ())]
 
     def value_and_gradient(self, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return L(q), of shape (...), and dL/dq, of shape (..., d)."""
+        """Return L(q) and its gradient.
+
+        Parameters
+        ----------
+        q : array, shape (..., d)
+            Positions.
+
+        Returns
+        -------
+        tuple of array
+            L(q), shape (...), and dL/dq, shape (..., d).
+        """
         return self._values(q)
 
     def log_density(self, q: np.ndarray) -> np.ndarray:
-        """Return L(q), of shape (...)."""
+        """Return L(q).
+
+        Parameters
+        ----------
+        q : array, shape (..., d)
+            Positions.
+
+        Returns
+        -------
+        array, shape (...)
+            The log density.
+        """
         return self._values(q)[0]
 
     def gradient(self, q: np.ndarray) -> np.ndarray:
-        """Return dL/dq, of shape (..., d)."""
+        """Return the gradient dL/dq.
+
+        Parameters
+        ----------
+        q : array, shape (..., d)
+            Positions.
+
+        Returns
+        -------
+        array, shape (..., d)
+            The gradient.
+        """
         return self._values(q)[1]
 
     @property
@@ -225,23 +381,82 @@ class ModelOnArrays:
         return None if self.model._functions["log_density_change"] is None else self._changes
 
     def hessian(self, q: np.ndarray) -> np.ndarray:
-        """Return the second derivatives of L, of shape (..., d, d)."""
+        """Return the second derivatives of L.
+
+        Parameters
+        ----------
+        q : array, shape (..., d)
+            Positions.
+
+        Returns
+        -------
+        array, shape (..., d, d)
+            The Hessian.
+        """
         return self._matrices("hessian", q, self.dim)
 
     def hessian_contraction(self, q: np.ndarray, M: np.ndarray) -> np.ndarray:
-        """Return sum_ij M_ij d hessian_ij / dq, of shape (..., d), for M of shape (..., d, d)."""
+        """Return sum_ij M_ij d hessian_ij / dq.
+
+        Parameters
+        ----------
+        q : array, shape (..., d)
+            Positions.
+        M : array, shape (..., d, d)
+            Matrices to contract with.
+
+        Returns
+        -------
+        array, shape (..., d)
+            The contraction.
+        """
         return self._traces(("hessian", "hessian_contraction"), q, M)
 
     def fisher(self, q: np.ndarray) -> np.ndarray:
-        """Return the Fisher information plus the prior precision, of shape (..., d, d)."""
+        """Return the Fisher information plus the prior precision.
+
+        Parameters
+        ----------
+        q : array, shape (..., d)
+            Positions.
+
+        Returns
+        -------
+        array, shape (..., d, d)
+            The matrices.
+        """
         return self._matrices("fisher", q, self.dim)
 
     def fisher_contraction(self, q: np.ndarray, M: np.ndarray) -> np.ndarray:
-        """Return sum_ij M_ij d fisher_ij / dq, of shape (..., d), for M of shape (..., d, d)."""
+        """Return sum_ij M_ij d fisher_ij / dq.
+
+        Parameters
+        ----------
+        q : array, shape (..., d)
+            Positions.
+        M : array, shape (..., d, d)
+            Matrices to contract with.
+
+        Returns
+        -------
+        array, shape (..., d)
+            The contraction.
+        """
         return self._traces(("fisher", "fisher_contraction"), q, M)
 
     def fisher_bands(self, q: np.ndarray) -> np.ndarray:
-        """Return diagonal and off-diagonal of a tridiagonal ``fisher``, of shape (..., 2, d); the second ends in 0."""
+        """Return the diagonal and the off-diagonal of a tridiagonal `fisher`.
+
+        Parameters
+        ----------
+        q : array, shape (..., d)
+            Positions.
+
+        Returns
+        -------
+        array, shape (..., 2, d)
+            The two bands; the second ends in 0.
+        """
         return self._matrices("fisher_bands", q, 2)
 
     def _values(self, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -59,7 +59,7 @@ from refhmc.models.base import Model
 from refhmc.models.conditionals import Conditional
 from refhmc.models.densities import log_normal
 from refhmc.models.generated import GeneratedQuantities, frozen
-from refhmc.models.on_arrays import TextOnArrays, blocks, in_dtype_of, matrix, where_finite
+from refhmc.models.on_arrays import ArrayImplementation, blocks, in_dtype_of, matrix, where_finite
 from refhmc.models.recipe import recreatable
 from refhmc.models.recommended import Recommended
 from refhmc.models.split import with_share
@@ -80,7 +80,7 @@ DATA_SEED = 20211
 # ---------------------------------------------------------------------------------------------------- text on arrays
 
 
-class StochasticVolatilityOnArrays(TextOnArrays):
+class StochasticVolatilityOnArrays(ArrayImplementation):
     """The array implementation. ``y_squared`` is (T,); positions (x_1, ..., x_T, u, g, a) have shape (..., T + 3).
 
     In the gradient, K x comes from the innovations d_1 = s x_1, d_t = x_t - phi x_{t-1}, without a loop over time::

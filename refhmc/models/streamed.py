@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.models.on_arrays import TextOnArrays
+from refhmc.models.on_arrays import ArrayImplementation
 from refhmc.numerics.batched import Array
 
 
-class StreamedOnArrays(TextOnArrays):
+class StreamedOnArrays(ArrayImplementation):
     """The array implementation of a part. ``evaluate`` copies its data and returns value and gradient."""
 
     def __init__(self, evaluate: Callable[[Array], tuple[Array, Array]], name: str, dim: int) -> None:
@@ -41,7 +41,7 @@ class Sending:
     ends the copy.
     """
 
-    def __init__(self, makers: Sequence[Callable[[Any], TextOnArrays]], xp: Any) -> None:
+    def __init__(self, makers: Sequence[Callable[[Any], ArrayImplementation]], xp: Any) -> None:
         self.makers, self.xp, self.on_gpu = makers, xp, "cupy" in getattr(xp, "__name__", "").split(".")
         self.pinned = [FromPinned(xp) for _ in makers]
         self.stream: Any = None

@@ -42,17 +42,72 @@ BLOCK = 2**17  # numbers that are processed together
 
 
 def rhat(x: np.ndarray) -> np.ndarray:
-    """Return the rank-normalised split R-hat of (chain, draw, k) draws, (k,); NaN if it is not defined, as for one chain."""
+    """Return the rank-normalised split R-hat.
+
+    Parameters
+    ----------
+    x : array_like, shape (chain, draw, k)
+        Draws.
+
+    Returns
+    -------
+    ndarray, shape (k,)
+        R-hat of each column; NaN if it is not defined, as for one chain.
+
+    References
+    ----------
+    Vehtari, Gelman, Simpson, Carpenter and Buerkner (2021), Bayesian Analysis 16, 667-718, doi:10.1214/20-BA1221.
+
+    Examples
+    --------
+    >>> import numpy as np, refhmc
+    >>> x = np.random.default_rng(1).normal(size=(4, 500, 1))
+    >>> bool(refhmc.diagnostics.rhat(x)[0] < 1.05)
+    True
+    """
     return of_columns(x, lambda halves: [ratio_of_halves(halves, normal_scores(halves))])[0]
 
 
 def ess(x: np.ndarray) -> np.ndarray:
-    """Return the bulk effective sample size of (chain, draw, k) draws, (k,); NaN if it is not defined."""
+    """Return the bulk effective sample size.
+
+    Parameters
+    ----------
+    x : array_like, shape (chain, draw, k)
+        Draws.
+
+    Returns
+    -------
+    ndarray, shape (k,)
+        Effective sample size of each column; NaN if it is not defined.
+
+    References
+    ----------
+    Vehtari, Gelman, Simpson, Carpenter and Buerkner (2021), Bayesian Analysis 16, 667-718, doi:10.1214/20-BA1221.
+
+    Examples
+    --------
+    >>> import numpy as np, refhmc
+    >>> x = np.random.default_rng(1).normal(size=(4, 500, 1))
+    >>> bool(1000 < refhmc.diagnostics.ess(x)[0] < 4000)
+    True
+    """
     return of_columns(x, lambda halves: [size_of_halves(halves, normal_scores(halves))])[0]
 
 
 def rhat_and_ess(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return both, with the values ranked once."""
+    """Return R-hat and the bulk effective sample size, with the values ranked once.
+
+    Parameters
+    ----------
+    x : array_like, shape (chain, draw, k)
+        Draws.
+
+    Returns
+    -------
+    tuple of ndarray, each of shape (k,)
+        R-hat and effective sample size.
+    """
 
     def both(halves: np.ndarray) -> list[np.ndarray]:
         scores = normal_scores(halves)
@@ -167,9 +222,21 @@ def effective_draws(z: np.ndarray) -> np.ndarray:
 
 
 def autocovariances(x: np.ndarray) -> np.ndarray:
-    """Return gamma_0, ..., gamma_{n-1} of (chain, draw, ...) values, (draw, ...), about the mean of all chains together.
+    """Return the autocovariances gamma_0, ..., gamma_{n-1}, about the mean of all chains together.
 
-    gamma_t = 1/(m n) sum_c sum_{i <= n - t} (x_{c,i} - mean) (x_{c,i+t} - mean),     m chains of n draws
+    For m chains of n draws::
+
+        gamma_t = 1/(m n) sum_c sum_{i <= n - t} (x_{c,i} - mean) (x_{c,i+t} - mean)
+
+    Parameters
+    ----------
+    x : array_like, shape (chain, draw, ...)
+        Values.
+
+    Returns
+    -------
+    ndarray, shape (draw, ...)
+        The mean over chains of the autocovariance at each lag.
     """
     x = np.asarray(x, dtype=float)
     centred = np.moveaxis(x - x.mean(axis=(0, 1)), (0, 1), (-2, -1))

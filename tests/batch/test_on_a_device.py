@@ -28,7 +28,7 @@ X, Y = RNG.normal(size=(30, 3)), RNG.integers(0, 2, 30)
 LOGISTIC = refhmc.models.LogisticRegression(X, Y)
 
 
-class Stairs(refhmc.array_api.TextOnArrays):
+class Stairs(refhmc.array_api.ArrayImplementation):
     """L = -x^2/2 - |floor y|, which jumps in y."""
 
     dim, discontinuous = 2, (1,)

@@ -19,7 +19,7 @@ import pytest
 
 import refhmc
 from refhmc.errors import MissingArrayImplementationError, MissingDerivativeError
-from refhmc.models.on_arrays import TextOnArrays
+from refhmc.models.on_arrays import ArrayImplementation
 from refhmc.numerics import batched
 from tests.helpers.sweeps import every, representatives, swept
 
@@ -273,7 +273,7 @@ def test_user_array_implementation_and_its_copy():
         refhmc.Model(2, lambda q: 0.0, lambda q: q, on_arrays=3)
 
 
-class OfAUser(TextOnArrays):
+class OfAUser(ArrayImplementation):
     def __init__(self, xp):
         self.dim = 2
 

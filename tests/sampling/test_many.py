@@ -431,7 +431,7 @@ def test_five_thousand_chains(sample):
 # ------------------------------------------------------------------------------------------ texts on arrays
 
 
-class Text(refhmc.array_api.TextOnArrays):
+class Text(refhmc.array_api.ArrayImplementation):
     """Array implementation of a standard normal in two dimensions."""
 
     dim = 2

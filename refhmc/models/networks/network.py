@@ -40,7 +40,7 @@ import numpy as np
 from refhmc.models.networks.expansion import Expansion, constant, linear
 from refhmc.models.networks.layers import Convolution, reshaped
 from refhmc.models.networks.likelihoods import slope
-from refhmc.models.on_arrays import TextOnArrays, in_dtype_of, keep_what_is_freed, where_finite
+from refhmc.models.on_arrays import ArrayImplementation, in_dtype_of, keep_what_is_freed, where_finite
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array, namespace
 
@@ -100,7 +100,7 @@ def fisher_bar(likelihood: Any, f: Array, J: Array, M: Array) -> Expansion:
     return likelihood.information(likelihood.mean((f,)), (both,))[0], bent
 
 
-class NetworkOnArrays(TextOnArrays):
+class NetworkOnArrays(ArrayImplementation):
     """The array implementation for weights (..., d). The first layer is one matrix product for all positions.
 
     ``precisions`` (d,) are those of the prior. The layers compute in ``dtype``; sums over the data and results have the
