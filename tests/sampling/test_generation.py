@@ -382,20 +382,24 @@ def raises(error):
 
 
 LATER = {
-    "a shape": (dict(dims={"yields": ["a", "b"]}), ShapeError, r"dims\['yields'\] names 2 axes.*\(3,\)"),
-    "labels": (dict(dims={"yields": "f"}, coords={"f": [1, 2]}), ShapeError, r"coords\['f'\] has 2 labels.*3 entries"),
+    "a shape": (dict(dims={"yields": ["a", "b"]}), ShapeError, r"dims\['yields'\].*(2 axes.*\(3,\)|\(3,\).*'a', 'b')"),
+    "labels": (
+        dict(dims={"yields": "f"}, coords={"f": [1, 2]}),
+        ShapeError,
+        r"coords\['f'\].*( 2 labels.* 3| 3 labels.*got 2)",
+    ),
     "an axis of two sizes": (
         dict(
             dims={"yields": "f", "z": "f"},
             generated={"log_likelihood": lambda v: {"y": Y, "z": Y[:2]}, "observed_data": {"yields": Y, "z": Y[:2]}},
         ),
         ShapeError,
-        "axis 'f' has 2 entries in 'z' and 3 in 'yields'",
+        "axis 'f'.* 2 entries in 'z' and 3 in 'yields'",
     ),
     "an axis of a variable's name": (
         dict(dims={"yields": "tau"}),
         ModelError,
-        "'tau': that is the name of an axis of 'yields'",
+        "'tau'.* axis of 'yields'",
     ),
     "no such variable": (dict(dims={"yeilds": "field"}), ModelError, "dims.*yields, tau.*'yeilds'"),
     "what it raises": (
