@@ -78,7 +78,7 @@ def hamiltonian(model: Any, metric: Any, xp: Any = None) -> HamiltonianOnArrays:
     Parameters
     ----------
     model : Model or object
-        The model, or an object with its functions on arrays, as :class:`ModelOnArrays` and :class:`ArrayImplementation` have them.
+        The model, or an object with the methods of :class:`ModelOnArrays` and :class:`ArrayImplementation`.
     metric : object
         A metric of `refhmc.metrics`.
     xp : namespace, optional

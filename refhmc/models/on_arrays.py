@@ -1,8 +1,8 @@
 """Functions of a model on arrays of positions (..., d), as the array backend needs them (:mod:`refhmc.array_api`).
 
 They are either the compiled functions, called for each position (:class:`ModelOnArrays`, for every model, on NumPy), or an
-array implementation (:class:`ArrayImplementation`, for some models, on any namespace of the array API, with the data there), which
-:meth:`refhmc.Model.on_arrays` returns. Any object with these methods can be used.
+array implementation, which :meth:`refhmc.Model.on_arrays` returns (:class:`ArrayImplementation`, for some models, on any
+namespace of the array API, with the data there). Any object with these methods can be used.
 """
 
 from __future__ import annotations

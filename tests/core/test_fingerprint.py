@@ -521,7 +521,8 @@ def test_every_function_of_a_model_and_its_data_are_part_of_it():
         assert all(clause.split(" ")[0].startswith(key) or key in clause for clause in found)
     (found,) = differences(of(data=(1.0, np.zeros(4))), before)
     assert found.startswith("data[1] differs: here float64 array of shape (4,)")
-    text = "class T(refhmc.array_api.ArrayImplementation):\n dim = 2\n def value_and_gradient(self, q): return 0 * q[..., 0], -q"
+    text = "class T(refhmc.array_api.ArrayImplementation):\n dim = 2\n"
+    text += " def value_and_gradient(self, q): return 0 * q[..., 0], -q"
     one, other = (
         of(on_arrays=eval("lambda xp: T()", {**run(f"import refhmc\n{each}")}))
         for each in (text, text.replace("0", "1"))
