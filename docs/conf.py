@@ -5,7 +5,6 @@ Nothing is loaded from the network, to build or to read: mathematics is MathML, 
 
 import inspect
 import os
-import re
 import shutil
 import sys
 from pathlib import Path
@@ -30,7 +29,7 @@ version = release = refhmc.__version__
 
 extensions = [
     *("sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.linkcode", "numpydoc", "myst_nb"),
-    *("mathml", "source_pages", "executed", "built_pages"),
+    *("mathml", "papers", "source_pages", "executed", "built_pages"),
 ]
 exclude_patterns = ["_*", "**/__pycache__"]
 templates_path = ["_templates"]
@@ -98,11 +97,6 @@ def linkcode_resolve(domain: str, info: dict) -> str | None:
 building: list = []  # the application, which Sphinx does not hand to ``linkcode_resolve``
 
 
-def link_dois(app: object, what: str, name: str, value: object, options: object, lines: list[str]) -> None:
-    """Make ``doi:10...`` in a docstring a link."""
-    lines[:] = [re.sub(r"\bdoi:(10\.[^\s,;]+[^\s,;.])", r"`doi:\1 <https://doi.org/\1>`__", line) for line in lines]
-
-
 def skip_old_names(app: object, what: str, name: str, value: object, skip: bool, options: object) -> bool | None:
     """Leave deprecated names out of the reference."""
     return True if hasattr(value, "replaced_by") else None
@@ -126,7 +120,6 @@ def setup(app: object) -> None:
     from pygments.lexers.special import TextLexer
 
     building.append(app)
-    app.connect("autodoc-process-docstring", link_dois)
     app.connect("autodoc-process-signature", double_quotes)
     app.connect("autodoc-skip-member", skip_old_names)
     app.connect("build-finished", copy_interactive_page, priority=400)  # before its links are checked
