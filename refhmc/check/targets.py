@@ -398,7 +398,7 @@ def rosenbrock() -> Target:
 
 
 def ring(c: float = 4.0, s: float = 1.0) -> Target:
-    """Return a ring in the plane with density proportional to exp(-(|q|^2 - c)^2 / (2 s^2)).
+    """Return a ring in the plane with density proportional to ``exp(-(|q|^2 - c)^2 / (2 s^2))``.
 
     In polar coordinates the area element is d(r^2) d(angle) / 2. The target is therefore drawn with a normal r^2, truncated
     at 0, and a uniform angle.
@@ -408,7 +408,7 @@ def ring(c: float = 4.0, s: float = 1.0) -> Target:
     c : float, default 4.0
         Squared radius of the ring.
     s : float, default 1.0
-        Width of the ring in |q|^2.
+        Width of the ring in ``|q|^2``.
 
     Returns
     -------

@@ -158,9 +158,9 @@ def fixed_point(
     blame: Callable | None = None,
     accelerate: Callable | None = None,
 ) -> Array:
-    """Solve x = equation(x, *known) for each row by fixed-point iteration.
+    """Solve ``x = equation(x, *known)`` for each row by fixed-point iteration.
 
-    The iteration is x_{k+1} = equation(x_k, *known). A row stops when no coordinate changes by more than the tolerance or
+    The iteration is ``x_{k+1} = equation(x_k, *known)``. A row stops when no coordinate changes by more than the tolerance or
     its last bits, or when it is not finite. When fewer than half of the rows continue, only these are evaluated.
 
     Parameters

@@ -42,8 +42,7 @@ def predict(
 
     The group ``predictions`` holds the parameters of p:
 
-    - ``probability`` (chain, draw, observation, class) for a categorical or Bernoulli likelihood, in the latter case for 0 and
-    1;
+    - ``probability`` (chain, draw, observation, class) for a categorical or Bernoulli likelihood, whose classes are 0 and 1;
     - ``mean`` (chain, draw, observation, output) and ``sd`` (chain, draw) for a normal likelihood;
     - ``outputs`` (chain, draw, observation, output) if the model has no likelihood.
 
