@@ -479,7 +479,7 @@ def test_in_a_block_the_metric_is_diagonal():
     plan = make_plan(model, refhmc.Gibbs({"v": refhmc.NUTS(), "x": refhmc.HMC(n_steps=3)}), 100)
     assert all(isinstance(block.dynamics.metric, Diagonal) for block in plan.blocks)
     for metric in (LowRank(), Dense(learn_from="draws and gradients")):
-        with pytest.raises(ValueError, match="[bB]lock '?x.*draws and gradients"):
+        with pytest.raises(ValueError, match=f"metric of block 'x'.*gradients.*got {type(metric).__name__}"):
             make_plan(model, refhmc.Gibbs({"v": refhmc.NUTS(), "x": refhmc.HMC(n_steps=3, metric=metric)}), 100)
 
 

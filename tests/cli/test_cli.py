@@ -56,7 +56,7 @@ def test_sample_prints_the_truth_and_writes_files(tmp_path, capsys):
     assert "9.488" in printed.out  # the x's standard deviation, e^{9/4}
     assert re.search(r"(?m)^warning: .*E-BFMI", printed.out)
     assert "ompiled" in printed.out
-    assert re.search(r"(?i)sampling:? 4 chains.*2,?400/2,?400", printed.err)
+    assert re.search(r"Sampled 4 chains: 2,400/2,400 draws", printed.err)
     assert re.search(r"(?i)\n.*divergences?\W.*\d+.* warm-up", printed.out)
     assert plot.read_bytes().startswith(b"\x89PNG")
     import xarray as xr
@@ -272,7 +272,7 @@ def test_plot_of_a_kernel_without_an_energy(tmp_path, capsys):
         (["sample", "tunnel"], "MODEL .*funnel, banana.*'tunnel'"),
         (["sample", "funnel", "--draws", "-3"], "draws.*-3"),
         (["sample", "funnel", "--init", "jitter"], "init must be 'uniform' or 'pathfinder'.*'jitter'"),
-        (["sample", "change-point", "--init", "pathfinder"], "init.*pathfinder.*gradient"),
+        (["sample", "change-point", "--init", "pathfinder"], "init=.pathfinder.*discontinuous.*change-point"),
         (["sample", "funnel", "--step-size", "0"], "step_size.*positive.*0.0"),
         (
             ["sample", "gaussian", "--n-steps", "3"],
@@ -288,10 +288,10 @@ def test_plot_of_a_kernel_without_an_energy(tmp_path, capsys):
         ),
         (
             ["sample", "funnel", "--kernel", "sgd", "--step-size", "1e-3", "--metric", "diagonal"],
-            r"SGD.*Identity\(\).*Diagonal\(variances\)",
+            r"Identity\(\).*Diagonal\(variances\).*SGD",
         ),
         (["sample", "funnel", "--kernel", "sgd", "--step-size", "1", "--momentum", "1"], r"momentum.*\[0, 1\)"),
-        (["sample", "funnel", "--metric", "fisher", "--integrator", "leapfrog"], "constant m.*Fisher"),
+        (["sample", "funnel", "--metric", "fisher", "--integrator", "leapfrog"], "metric must be constant.*Fisher"),
         (["sample", "funnel", "--metric", "fisher", "--alpha", "2"], "--alpha belongs to the SoftAbs metrics"),
         (["sample", "gaussian", "--tolerance", "1e-3"], "--tolerance belongs to the implicit integrators"),
         (["sample", "funnel", "--metric", "softabs", "--tolerance", "1e-20"], "tolerance.*1e-20"),

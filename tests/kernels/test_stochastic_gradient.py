@@ -402,7 +402,7 @@ def test_draws_of_an_exploration_are_marked_and_told(sample):
     result = sample(split(4), kernel, draws=20, tune=3, chains=2, random_seed=1)
     expected = [(7 * (3 + k) + 6) % 10 in (0, 1, 2) for k in range(20)]
     np.testing.assert_array_equal(result.sample_stats["exploring"], [expected, expected])
-    assert any(f"{2 * sum(expected)} of 40 draws are of the exploration" in text for text in result.warnings)
+    assert any(f"{2 * sum(expected)} of 40 draws belong to the exploration" in text for text in result.warnings)
     without = sample(split(4), refhmc.SGLD(step_size=0.01, cycle=10), draws=4, tune=0, chains=1, random_seed=1)
     assert "exploring" not in without.sample_stats
 
@@ -417,8 +417,8 @@ def test_a_step_far_too_large_diverges_and_leaves_a_finite_chain(make, sample):
     assert not stats["is_accepted"].any()
     said = " ".join(result.warnings)
     assert "480 of 480 transitions (100 %) diverged" in said
-    assert "Take a smaller step_size" in said
-    assert "stood still for 120 draws" in said
+    assert "smaller step_size" in said
+    assert "stood still for all of its 120 draws" in said
 
 
 def half_line(q, data):

@@ -199,7 +199,7 @@ def test_start_outside_the_support_is_rejected(sample):
     model = refhmc.models.ClosedPopulation()
     with pytest.raises(InitError, match=r"-inf.*outside the support.*log_N = 3\.4"):
         sample(model, initvals=[0.0, 3.4])
-    with pytest.raises(InitError, match=r"(?i)start.*\b100 tries"):
+    with pytest.raises(InitError, match="start .*chain 0.* 100 points"):
         sample(make_far())
 
 
@@ -288,9 +288,7 @@ def test_discontinuous_models_use_dhmc_by_default(sample):
 
 def test_reflected_steps_give_a_warning(sample):
     result = sample(refhmc.models.CellGrid(), refhmc.DHMC(step_size=20.0, n_steps=2), draws=200, tune=0, chains=2)
-    assert any(
-        "of the moves of the discontinuous coordinates got through in 2 of 2 chains" in w for w in result.warnings
-    )
+    assert any("of the moves of discontinuous coordinates were accepted in 2 of 2 chains" in w for w in result.warnings)
 
 
 # ------------------------------------------------------------------------------------------------- command line

@@ -205,13 +205,13 @@ def test_logistic_terms_are_stored_in_the_copy_of_a_chain():
     model = LogisticRegression(rng.standard_normal((40, 5)), rng.uniform(size=40) < 0.4)
     M, shared = dense(5), model.core.tuple_for(Fisher())
     own = model.core.with_room(shared)
-    assert [len(shared[0]), len(own[0])] == [6, 6 + model.room]
+    assert [len(shared[0]), len(own[0])] == [6, 6 + model.scratch_rows]
     first, second = rng.standard_normal((2, 5))
     for q in (np.zeros(5), first, second, first, first, np.full(5, np.nan), first, np.zeros(5)):
         for order in rng.permutation(3), rng.permutation(3):
             np.testing.assert_array_equal(*(evaluate_in_order(pointers, order, q, M) for pointers in (shared, own)))
-    assert pickle.loads(pickle.dumps(model)).room == model.room
-    assert LogisticRegression(np.ones((3, 2)), [1, 0, 1]).room == 0  # a position does not fit into a row
+    assert pickle.loads(pickle.dumps(model)).scratch_rows == model.scratch_rows
+    assert LogisticRegression(np.ones((3, 2)), [1, 0, 1]).scratch_rows == 0  # a position does not fit into a row
 
 
 def test_logistic_chains_do_not_share_stored_terms():

@@ -9,7 +9,7 @@ import scipy.integrate
 from refhmc.core.compiled import jit_anew, plain
 from refhmc.models.ode_solution import EQUATIONS, solve
 from refhmc.numerics import dormand_prince
-from refhmc.numerics.runge_kutta import NOT_FINITE, ROOM, SOLVED, TOO_MANY_STEPS, VANISHING_STEP, in_words
+from refhmc.numerics.runge_kutta import NOT_FINITE, SCRATCH_ROWS, SOLVED, TOO_MANY_STEPS, VANISHING_STEP, in_words
 
 TIGHT = 1e-3
 
@@ -75,7 +75,7 @@ def test_one_step_is_scipys():
 def solved(f, x, times, events=(), start=0.0, tolerance=1e-10, max_steps=5000):
     """Return the outcome, the path, and the last time of the solver."""
     n = len(x)
-    path, room = np.full((len(times), n), np.nan), np.full(ROOM * n + 1, np.nan)
+    path, room = np.full((len(times), n), np.nan), np.full(SCRATCH_ROWS * n + 1, np.nan)
     rows = np.array(events, dtype=float).reshape(len(events), 2 + n)
     u, times = np.array(x, dtype=float), np.array(times, dtype=float)
     equations = compiled_equations(f)

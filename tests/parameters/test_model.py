@@ -332,8 +332,8 @@ def test_invalid_options_are_named():
         model(schools_log_density, schools_gradient, hessian_contraction=schools_gradient)
     with pytest.raises(ModelError, match="names is not an option.* follows from the parameters"):
         model(schools_log_density, schools_gradient, names=["a"])
-    with pytest.raises(ModelError, match="room is not an option.* named parameters"):
-        model(schools_log_density, schools_gradient, room=2)
+    with pytest.raises(ModelError, match="scratch_rows is not an option.* named parameters"):
+        model(schools_log_density, schools_gradient, scratch_rows=2)
     with pytest.raises(ModelError, match="dims .*'theta'"):
         model(schools_log_density, schools_gradient, dims={"theta": "school"})
     assert model(schools_log_density, schools_gradient, dims={"y": "school"}).dims == {

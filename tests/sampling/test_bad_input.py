@@ -278,7 +278,7 @@ def followed(q=(0.0, 0.0), p=(1.0, 0.0), step_size=0.1, n_steps=2):
         (evaluated("log_density", [0.0, 0.0, 0.0]), ShapeError, r"position of 'normal'.*\(2,\).*got.*\(3,\)"),
         (evaluated("log_density", [[0.0, 0.0]]), ShapeError, r"position of 'normal'.*\(2,\).*got.*\(1, 2\)"),
         (evaluated("gradient", "ab"), ShapeError, "position of 'normal' must.*got 'ab'"),
-        (evaluated("gradient", [1j, 0]), ShapeError, r"position of 'normal' must.*got \[1j, 0\]"),
+        (evaluated("gradient", [1j, 0]), ShapeError, r"position of 'normal' must.*got.* \[1j, 0\]"),
         (
             evaluated("hessian", [0.0, 0.0]),
             MissingDerivativeError,
@@ -301,8 +301,8 @@ def followed(q=(0.0, 0.0), p=(1.0, 0.0), step_size=0.1, n_steps=2):
         (made(names=["a"]), ShapeError, r"names must.*got \['a'\]"),
         (made(names=["a", "a"]), ShapeError, "names must .*got"),
         (made(names="ab"), ShapeError, "names must.*got the string 'ab'"),
-        (made(names=["x", "x[0]"]), ShapeError, "'x\\[0\\]'.*'x'"),
-        (made(names=["draw", "b"]), ShapeError, "coordinate.*'draw'"),
+        (made(names=["x", "x[0]"]), ShapeError, "names.*'x'.*'x\\[0\\]'"),
+        (made(names=["draw", "b"]), ShapeError, "names.*'draw'"),
         (made(initial=[0.0]), ShapeError, r"initial of 'model'.*\(2,\).*got.*\(1,\)"),
         (made(initial=["a", "b"]), ShapeError, "initial of 'model' must"),
         (made(discontinuous=[2]), ModelError, "an index of discontinuous must.*got 2"),
@@ -574,7 +574,7 @@ def test_shapes_at_the_model(normal):
         refhmc.Model(2, lambda q, data: 0.0, lambda q, data: q, names=["a", "a"])
     with pytest.raises(ModelError, match="gradient must.*got float"):
         refhmc.Model(2, lambda q, data: 0.0, 1.0)
-    with pytest.raises(ShapeError, match=r"M of hessian_contraction.*\(3, 3\).*got.*\(2, 2\)"):
+    with pytest.raises(ShapeError, match=r"M must .*\(3, 3\) in hessian_contraction.*got.*\(2, 2\)"):
         refhmc.models.Funnel(2).hessian_contraction(np.zeros(3), np.eye(2))
 
 

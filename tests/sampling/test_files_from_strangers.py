@@ -415,7 +415,7 @@ def test_a_result_with_numbers_that_no_warm_up_learns_is_rejected(tmp_path, name
     model, kernel = refhmc.models.Funnel(), refhmc.HMC()
     result = sample(kernel, tmp_path)
     result.adapted[:] = [each._replace(**{name: value}) for each in result.adapted]
-    with pytest.raises(ValueError, match=f"warmup: .*{name}"):
+    with pytest.raises(ValueError, match=f"{name} of warmup must .*got {value}"):
         refhmc.sample(model, kernel, draws=5, tune=0, warmup=result, **RUN)
 
 
