@@ -60,7 +60,7 @@ class CheckpointError(ValueError):
 class CheckpointWarning(UserWarning):
     """Issued if a checkpoint is less safe than usual.
 
-    Either a part of the model cannot be compared with that of the saved run, or a second run cannot be kept from its folder.
+    Either a part of the model cannot be compared with that of the saved run, or the folder cannot be locked.
     """
 
 
@@ -177,7 +177,7 @@ class CompileCacheWarning(UserWarning):
 
 
 class PrecisionWarning(SamplingWarning):
-    """Issued if the log density or its gradient has only single precision, or is as noisy."""
+    """Issued if the log density or its gradient is accurate only to single precision."""
 
 
 class PythonModelWarning(UserWarning):

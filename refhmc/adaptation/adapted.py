@@ -292,7 +292,7 @@ def chains_of(warmup: Any) -> list[Adapted]:
     if not known or not all(isinstance(each, Adapted) for each in known):
         raise ValueError(
             why_not(attributes_of(warmup))
-            or f'warmup must be None, "stan", or the result of a run of HMC or NUTS; got {warmup!r}'[:400]
+            or f'warmup must be None, "stan", or the result of a run of HMC, NUTS or DHMC; got {warmup!r}'[:400]
         )
     return known
 
@@ -321,7 +321,7 @@ def why_not(about: dict[str, Any]) -> str:
             "together. Omit warmup."
         )
     if json.loads(about["kernel"])["name"] == "Gibbs":
-        return "warmup must be a result of HMC or NUTS; got one of Gibbs, each block of which learns separately. Omit warmup."
+        return "warmup must be a result of HMC, NUTS or DHMC; got one of Gibbs, whose blocks adapt separately. Omit warmup."
     return (
         "warmup must be a result whose warm-up has ended; got one that stopped before. Resume that run, or omit warmup."
     )

@@ -3,9 +3,9 @@
 A row has one of four statuses, the measured number, the tolerance and the origin of the tolerance. A FAIL carries the smallest
 failing input that was found, as a line of Python to paste, and a severity:
 
-    wrong distribution       a chain built on the code does not have the stated stationary distribution
-    inefficient     the distribution is right, but the code does less well than it claims, or something else
-    misconduct      the code raised, hung, changed its input, or answered in another shape: it could not be judged there
+    wrong distribution  a chain built on the code does not have the stated stationary distribution
+    inefficient         the distribution is right, but the code does less well than it claims, or does something else
+    misconduct          the code raised, hung, changed its input, or answered in another shape: it could not be judged there
 
 A report is PASS, FAIL or INCONCLUSIVE. It is PASS only if no row failed and at least one decisive row passed. Decisive rows
 (``DECISIVE``) are about the distribution (transition, orbit, sampler, batch, randomness), the map (integrator) or the function

@@ -13,4 +13,6 @@ def import_matplotlib(module: str = "matplotlib") -> Any:
     except ModuleNotFoundError as missing:
         if (missing.name or "").split(".")[0] != "matplotlib":
             raise
-        raise ImportError('a picture needs matplotlib: python -m pip install "refhmc[plot]"') from missing
+        raise ImportError(
+            'Plots require Matplotlib. Install it with: python -m pip install "refhmc[plot]"'
+        ) from missing

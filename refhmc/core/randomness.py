@@ -45,7 +45,7 @@ def uniform(randomness: tuple) -> float:
     if tape.shape[0] == 0:
         return rng.random()
     if cursor[0] >= tape.shape[0]:
-        raise IndexError("the tape of recorded uniforms is too short for this transition")
+        raise IndexError("uniforms must have as many numbers as the transition uses; got too few. Give more.")
     cursor[0] += 1
     return tape[cursor[0] - 1]
 

@@ -2,8 +2,8 @@
 
     z' = z + eps f((z + z')/2),        z = (q, p),    f = (dH/dp, -dH/dq)
 
-Order 2, symplectic, reversible. It conserves every quadratic invariant, so that on a Gaussian with a constant metric
-no proposal is rejected at any step size. There are two ways to solve it (Brofos and Lederman 2021):
+Order 2, symplectic, reversible. It conserves every quadratic invariant: on a Gaussian with a constant metric the energy
+is conserved at every step size at which the solver converges. There are two ways to solve it (Brofos and Lederman 2021):
 
     endpoint, I.M.(a), Algorithm 3     z' = z + eps f((z + z')/2)          for z', tolerance on z'
     midpoint, I.M.(b), Algorithm 5     m = z + eps/2 f(m)                  for m, tolerance on m;    z' = m + eps/2 f(m)
@@ -45,8 +45,8 @@ class ImplicitMidpoint(Implicit):
         z' = z + eps f((z + z')/2),        z = (q, p),    f = (dH/dp, -dH/dq)
 
     The method is of order 2, symplectic and reversible to the tolerance of the solver. A chain is exact if the
-    reversibility check is on. The method conserves every quadratic invariant. On a Gaussian with a constant metric no
-    proposal is rejected, whatever the step size.
+    reversibility check is on. The method conserves every quadratic invariant. On a Gaussian with a constant metric the
+    energy is conserved to the tolerance, at every step size at which the solver converges.
 
     Parameters
     ----------

@@ -7,7 +7,7 @@ mu = (mu_q, mu_p) that, applied before and after, maps the diagonal x = q, y = p
 
 This is the symmetric projection of Hairer (2000) and, for extended phase spaces, of Jayawardana and Ohsawa (2023). Phi
 preserves dq^dp + dx^dy, which the shifts change by 2 dmu_q^dmu_p at both ends, so that (q, p) -> (q', p') is symplectic.
-The same mu solves the reverse step, so that the map is reversible. Order 2.
+The shift -mu solves the reverse step, so that the map is reversible. Order 2.
 
 The equation is solved for mu, starting from 0, by x -> x - B F(x). Here F(mu) = D Phi(z + S mu) + 2 mu is the difference of the
 two copies afterwards, with D(q, p, x, y) = (q - x, p - y). B is the inverse of its derivative at eps = 0 with the binding's

@@ -46,7 +46,7 @@ class Gibbs:
     ----------
     blocks : mapping
         The kernel of each block, in the order in which the blocks are moved. A kernel is ``HMC(...)``, ``NUTS(...)``,
-        ``DHMC(...)``, one of your own, or a word such as ``"nuts"``. A block is the name of a variable, a tuple of names, or a
+        ``DHMC(...)``, one of your own, or a name such as ``"nuts"``. A block is the name of a variable, a tuple of names, or a
         tuple or range of indices of coordinates. Names of coordinates are for example ``"v"``, ``"x[3]"``, or ``"x"`` for all
         of ``x[0]``, ``x[1]``, .... The name of a constrained variable means all coordinates on which it depends. Each
         coordinate must be in exactly one block. Coordinates with jumps need ``DHMC``.
@@ -54,7 +54,7 @@ class Gibbs:
     Raises
     ------
     ValueError
-        If `blocks` is empty, if two blocks are equal or have one name, or if a word is unknown. When the kernel is first
+        If `blocks` is empty, if two blocks are equal or have the same name, or if a name is unknown. When the kernel is first
         used with a model, also if the model does not have a name or index, or if the blocks overlap or leave a coordinate out.
     TypeError
         If the kernel of a block is not a kernel of one transition.
@@ -117,6 +117,6 @@ def made(kernel: Any, block: Any) -> Any:
     if isinstance(kernel, str):
         word, kernel = kernel, named(kernel, what, OF_BLOCKS)
         if kernel is None:
-            raise ValueError(f'{what} must not be {word!r}. Name a kernel, such as "nuts".')
+            raise ValueError(f'{what} must be a kernel or its name, such as "nuts"; got {word!r}.')
     check_kernel(kernel, what)
     return kernel

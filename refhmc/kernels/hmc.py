@@ -65,10 +65,10 @@ class HMC:
         Relative half-width, in [0, 1), of the uniform jitter of the step size.
     length_jitter : float, optional
         Relative half-width, in [0, 1), of the uniform jitter of the number of steps, which is then rounded to at least 1.
-        Defaults to 0, or to 0.5 if the trajectory length is learned.
+        Defaults to 0, or to 0.5 if the trajectory length is adapted.
     metric : object or str, optional
         A metric of `refhmc.metrics`, or its name in lower case. The default, ``"auto"``, is :class:`refhmc.metrics.LowRank`,
-        which starts diagonal and learns in warm-up those directions that pay. In a block of Gibbs, and with the backends
+        which starts diagonal and adds directions in warm-up if they reduce the cost. In a block of Gibbs, and with the backends
         ``"arrays"`` and ``"cupy"``, ``"auto"`` is an adapted ``Diagonal()``.
     integrator : object or str, optional
         An integrator of `refhmc.integrators`, or its name in lower case. Defaults to ``Leapfrog()``, or to
@@ -79,7 +79,7 @@ class HMC:
     Raises
     ------
     ValueError
-        If a number is out of range, if both `n_steps` and `trajectory_length` are given, if a word is unknown, or if the
+        If a number is out of range, if both `n_steps` and `trajectory_length` are given, if a name is unknown, or if the
         integrator does not fit the metric.
     TypeError
         If an option is unknown, or if `metric` or `integrator` is not a suitable object.

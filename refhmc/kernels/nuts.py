@@ -236,7 +236,7 @@ class NUTS:
         Maximum number of doublings, from 1 to 30. A draw takes at most ``2**max_treedepth - 1`` steps.
     metric : object or str, optional
         A metric of `refhmc.metrics`, or its name in lower case. The default, ``"auto"``, is :class:`refhmc.metrics.LowRank`,
-        which starts diagonal and learns in warm-up those directions that pay. In a block of Gibbs, and with the backends
+        which starts diagonal and adds directions in warm-up if they reduce the cost. In a block of Gibbs, and with the backends
         ``"arrays"`` and ``"cupy"``, ``"auto"`` is an adapted ``Diagonal()``.
     integrator : object or str, optional
         An integrator of `refhmc.integrators`, or its name in lower case. Defaults to ``Leapfrog()``, or to
@@ -247,7 +247,7 @@ class NUTS:
     Raises
     ------
     ValueError
-        If a number is out of range, if a word is unknown, or if the integrator does not fit the metric.
+        If a number is out of range, if a name is unknown, or if the integrator does not fit the metric.
     TypeError
         If an option is unknown, or if `metric` or `integrator` is not a suitable object.
 

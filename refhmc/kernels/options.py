@@ -108,7 +108,7 @@ def named(word: str, what: str, known: Registry) -> Any:
     plain = word.lower().replace("_", "-")
     if plain not in (AUTO, *there):
         words = ", ".join([AUTO, *there])
-        raise ValueError(f"{what} must be an object of refhmc or one of the words {words}; got {word!r}.")
+        raise ValueError(f"{what} must be an object of refhmc or one of the names {words}; got {word!r}.")
     return None if plain == AUTO else known[there[plain]]()
 
 

@@ -44,7 +44,7 @@ class DiagonalOuterProductSoftAbs(Riemannian):
     Parameters
     ----------
     alpha : float, default 1.0
-        Sharpness of the smoothed absolute value. The least eigenvalue of the metric is 1/alpha.
+        Sharpness of the smoothed absolute value. No eigenvalue of the metric is below 1/alpha.
 
     Raises
     ------

@@ -48,7 +48,7 @@ class DiagonalSoftAbs(Riemannian):
     Parameters
     ----------
     alpha : float, default 1e6
-        Sharpness of the smoothed absolute value. The least eigenvalue of the metric is 1/alpha.
+        Sharpness of the smoothed absolute value. No eigenvalue of the metric is below 1/alpha.
 
     Raises
     ------

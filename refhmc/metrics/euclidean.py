@@ -252,11 +252,11 @@ class Dense(Euclidean):
     covariance : array_like, shape (d, d), optional
         Covariance of the coordinates. By default it is adapted in warm-up, starting from the identity.
     learn_from : {"draws", "draws and gradients"}, default "draws"
-        How warm-up estimates the matrix: as the covariance of the draws, shrunk by 1/1000 of their own variances, or as the
+        How warm-up estimates the matrix: as the covariance of the draws, shrunk towards 1/1000 of their variances, or as the
         matrix of least Fisher divergence. The latter is exact for any Gaussian with fewer dimensions than half the number of
         draws, if its condition number, after scaling, is at most 1e12.
     regularization : {"stan"}, optional
-        Shrink the covariance of the draws by 1/1000 of the identity, as Stan does.
+        Shrink the covariance of the draws towards 1/1000 of the identity, as Stan does.
 
     Raises
     ------

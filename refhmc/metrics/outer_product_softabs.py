@@ -68,7 +68,7 @@ class OuterProductSoftAbs(Riemannian):
     Parameters
     ----------
     alpha : float, default 1.0
-        Sharpness of the smoothed absolute value. The least eigenvalue of the metric is 1/alpha.
+        Sharpness of the smoothed absolute value. No eigenvalue of the metric is below 1/alpha, except with `as_published`.
     as_published : bool, default False
         Use the formula printed in the paper, ``across(s) = s / sinh(alpha s)``. It is not SoftAbs of the outer product, and it
         overflows at ``alpha * s = 710``.

@@ -62,8 +62,8 @@ class SoftAbs(Riemannian):
     Parameters
     ----------
     alpha : float, default 1e6
-        Sharpness of the smoothed absolute value: eigenvalues are smoothed over a width 1/alpha, which is also the least
-        eigenvalue of the metric.
+        Sharpness of the smoothed absolute value: eigenvalues are smoothed over a width 1/alpha, which also bounds the
+        eigenvalues of the metric from below.
 
     Raises
     ------
@@ -80,7 +80,7 @@ class SoftAbs(Riemannian):
     -----
     Betancourt (2013) uses 1e6. If an eigenvalue passes 0, the metric then changes within 1e-6, which no step resolves. The
     solver fails there and the energy jumps, so that warm-up reduces the step size again and again. Examples are the banana and
-    the centred eight schools. With a smaller `alpha` the metric resolves less of weak curvature. For the schools 100 is small
+    the centred eight schools. With a smaller `alpha` the metric ignores curvature below 1/alpha. For the schools 100 is small
     enough, for the banana 10. The funnel has half the effective sample size with 100.
 
     References

@@ -194,7 +194,7 @@ def AR(y: Any = None, K: int | None = None) -> Model:
     if y.ndim != 1 or not 1 <= K < len(y):
         raise ShapeError(f"y must have shape (T,) with T > K >= 1; got shape {y.shape} and K={K}.")
     if not np.isfinite(y).all():
-        raise ValueError("y must be finite; it has NaN or infinite entries.")
+        raise ValueError("y must be finite; got NaN or infinite entries. Remove or replace them.")
     X, after = frozen(design(y, K)), frozen(y[K:])
     return Model(
         K + 2,

@@ -225,12 +225,14 @@ def Gaussian(mean: npt.ArrayLike, covariance: npt.ArrayLike, *, name: str = "gau
         raise MetricError("mean and covariance must be finite; one has NaN or infinite entries.")
     asymmetry = np.abs(S - S.T).max()
     if asymmetry > 1e-10 * np.abs(S).max():
-        raise MetricError(f"covariance must be symmetric; it differs from its transpose by up to {asymmetry:.3g}.")
+        raise MetricError(
+            f"covariance must be symmetric; got one that differs from its transpose by up to {asymmetry:.3g}."
+        )
     variance = np.diag(S).copy()
     diagonal = np.array_equal(S, np.diag(variance))
     least = variance.min() if diagonal else np.linalg.eigvalsh(S)[0]
     if not least > 0:
-        raise MetricError(f"covariance must be positive definite; its least eigenvalue is {least:.6g}.")
+        raise MetricError(f"covariance must be positive definite; got one whose least eigenvalue is {least:.6g}.")
     if diagonal:
         factor = np.sqrt(variance)
         precision = 1 / variance

@@ -446,7 +446,7 @@ def GaussianMixture(y: Any = None) -> Model:
     if y.ndim != 1 or len(y) < 1:
         raise ShapeError(f"y must have shape (N,) with N >= 1; got shape {y.shape}.")
     if not np.isfinite(y).all():
-        raise ValueError("y must be finite; it has NaN or infinite entries.")
+        raise ValueError("y must be finite; got NaN or infinite entries. Remove or replace them.")
     return Model(
         5,
         log_density,

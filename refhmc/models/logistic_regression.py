@@ -491,7 +491,7 @@ def signed_rows(X: npt.ArrayLike, y: npt.ArrayLike) -> np.ndarray:
     if y.shape != X.shape[:1]:
         raise ShapeError(f"y must have shape ({X.shape[0]},), one entry per row of X; got {y.shape}.")
     if not np.isfinite(X).all():
-        raise ValueError("X must be finite; it has NaN or infinite entries.")
+        raise ValueError("X must be finite; got NaN or infinite entries. Remove or replace them.")
     if not np.isin(y, (0, 1)).all():
         raise ValueError(f"y must be zeros and ones; got {np.unique(y)[:5]}.")
     return (2 * y - 1)[:, None] * X

@@ -715,7 +715,7 @@ class CholeskyCorrelation(Support):
 
     The density is with respect to the entries below the diagonal, as in Stan. That of LKJ(eta) is prod_i L_ii^(n - i + 2 eta
     - 2), i = 2, ..., n. Derivatives are with respect to the lower triangle with its diagonal, each entry treated as free.
-    Derivatives by entries above the diagonal are ignored.
+    Derivatives with respect to entries above the diagonal are ignored.
 
     Parameters
     ----------

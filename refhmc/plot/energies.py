@@ -28,7 +28,7 @@ def energy_transitions(result: Any, *, ax: Any = None) -> Any:
     Parameters
     ----------
     result : Result, ArviZ object or path
-        A :class:`refhmc.Result`, the ArviZ object of either version, or a netCDF file. If the kernel has no energy, as SGLD,
+        A :class:`refhmc.Result`, the ArviZ object of either version, or a netCDF file. If the kernel has no energy (SGLD),
         the log density or the step size is plotted instead.
     ax : matplotlib.axes.Axes, optional
         Axes to draw on. Defaults to those of a new figure.

@@ -261,7 +261,8 @@ def nuts_tree(
 
     In the tree, time runs in steps from left to right, and depth upwards. A leaf is a state. A node is an interval of
     2^depth states that joins two halves A and B. Let rho be the sum of the momenta of an interval, and v = G^-1 p. A and B
-    may not be joined if rho . v <= 0 at an end of their union, or of the interval between them. The interval that turned is
+    may not be joined if rho . v <= 0 at an end of their union, of A
+    with the first state of B, or of B with the last state of A. The interval that turned is
     red, and discarded states are grey. Numbered rings are the candidates after each doubling, and the star is the next
     state. Within a half, a state becomes the candidate with probability proportional to exp(-H). The candidate of a half
     replaces that of the tree with probability min(1, W_half / W_tree).

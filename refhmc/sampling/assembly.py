@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 
 NO_STEP_SIZE = (
-    "The energy error of one step does not depend on its size there, as for an improper density or a gradient of zeros. Check "
+    "The energy error of one step does not depend on the step size, as for an improper density or a gradient of zeros. Check "
     f"that the density is proper and that its gradient is correct. {_see('step-size-search')}"
 )
 LOOKED_AT = 2**26  # bytes of a stored run that the review reads

@@ -156,7 +156,7 @@ def warnings_of(controls: list[np.ndarray], tune: int) -> list[str]:
         found.append(
             f"The start given by initvals is far from the posterior in {len(given)} of {len(values)} chains ({listed(given)}): "
             f"after {-values[given[0]]} of {tune} iterations of warm-up the log density was far below that of a point found by "
-            "Pathfinder. The draws may come from a region without probability. "
+            "Pathfinder. The draws may come from a region of negligible probability. "
             f"{WHAT_TO_DO.rstrip('.')}, or use init='pathfinder'. {_see('far-start')}"
         )
     return found

@@ -46,7 +46,7 @@ def generate(
 
     :func:`refhmc.sample` adds the same groups by default if they are small. ``log_likelihood`` and ``posterior_predictive``
     have the chains and draws of `result`; ``prior`` and ``prior_predictive`` have one chain with as many draws. A group takes
-    8 bytes per number: 4 chains of 1,000 draws with 10,000 observations take 320 MB. A ModelWarning is raised if `result`
+    8 bytes per number: 4 chains of 1,000 draws with 10,000 observations take 320 MB. A ModelWarning is issued if `result`
     comes from another model or other data, according to the fingerprint in its attributes.
 
     Parameters
@@ -75,7 +75,7 @@ def generate(
     TypeError
         If `model` is not a model or `result` was not returned by ``sample``.
     ModelError
-        If a function of the model returns something else than named arrays of fixed shapes. Exceptions of these functions are
+        If a function of the model returns anything other than named arrays of fixed shapes. Exceptions of these functions are
         raised unchanged.
     MemoryError
         If the groups need more memory than there is.

@@ -48,7 +48,8 @@ class Result:
         rectangle of chains and draws.
     adapted : list, optional
         What warm-up of each chain adapted: step size, metric and trajectory length; for a kernel with several blocks a
-        dictionary of these by block. In ArviZ objects this is the group ``adaptation``.
+        dictionary of these by block. In ArviZ objects this is the group ``adaptation``, except
+        for a kernel with several blocks, where it is missing.
     dims : dict of str to tuple of str, optional
         Names of the variables' axes.
     coords : dict of str to sequence, optional

@@ -116,7 +116,7 @@ def sample(
         False none. By default all groups that fit into 1 GiB are generated. :func:`refhmc.generate` adds groups later.
     **unknown
         Other names raise TypeError with the name that refhmc uses. The old options `fuse`, `shared_step_size` and `streamed`
-        raise a FutureWarning; they belong to the backend objects.
+        issue a FutureWarning; they belong to the backend objects.
 
     Returns
     -------

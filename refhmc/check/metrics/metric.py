@@ -221,7 +221,7 @@ def _bring_along(given: dict[str, Any], G: Any, dim: int | None) -> tuple[int | 
 
 def _half(answer: Any, index: int) -> Any:
     if not isinstance(answer, tuple | list) or len(answer) != 2:
-        raise TypeError("dH must return a pair (dH/dq, dH/dp)")
+        raise TypeError(f"dH must return a pair (dH/dq, dH/dp); got {type(answer).__name__}.")
     return answer[index]
 
 

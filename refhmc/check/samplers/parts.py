@@ -75,7 +75,10 @@ def splits_of(given: Any, n: int | None, like: Any, notes: list[str]) -> list[Sp
         return made
     parts = getattr(given, "parts", given)
     if not isinstance(parts, Sequence) or isinstance(parts, str):
-        raise TypeError("parts must be a sequence of parts, an object with parts, or a function of their number M.")
+        raise TypeError(
+            "parts must be a sequence of parts, an object with parts, or a function of their number M; "
+            f"got {type(parts).__name__}."
+        )
     if not parts:
         raise ValueError("parts must contain at least one part; got none.")
     M = len(parts)

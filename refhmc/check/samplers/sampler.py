@@ -178,7 +178,7 @@ def sampler(
     'wrong distribution'
     """
     if sum(x is not None for x in (kernel, make, run)) != 1:
-        raise TypeError("Exactly one of kernel, make and run must be given.")
+        raise TypeError("Exactly one of kernel, make and run must be given; got none or several.")
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie between 0 and 1; got {alpha}.")
     require_counts(transitions=transitions, draws=draws)
