@@ -72,7 +72,7 @@ def metric(
         energy                            H(q, 0) + L(q) - 1/2 log det G is constant
         velocity, force                   dH/dp = v = G^-1 p;
                                           dH/dq_k = -dL/dq_k + 1/2 tr(G^-1 dG/dq_k) - 1/2 v' dG/dq_k v
-        momentum distribution                      p ~ N(0, G(q))
+        momentum distribution             p ~ N(0, G(q))
 
     The check finds wrong factors and signs of single terms, exchanged indices, a root or an inverse in the wrong place, missing
     limits of divided differences, and a momentum from an outdated metric. It cannot show that G is a useful metric. Faults in

@@ -72,7 +72,7 @@ def minibatch(
 
         mean over batches            E g(q, B) = G(q), exactly, over all batches or balanced sets of them
         sum of the parts             sum_m grad log p_m(q) = G(q), for every number M of parts
-        stationary as eps -> 0   the covariance S = A S A' + B B' of x' = A x + B w + b tends to P^-1
+        stationary as eps -> 0       the covariance S = A S A' + B B' of x' = A x + B w + b tends to P^-1
 
     The last row is for a step with exact gradients of a Gaussian with precision P. Langevin steps need noise of variance twice
     the drift's coefficient: drift eps/2 and noise sqrt(eps), or eps and sqrt(2 eps). With friction F the variance is 2 eps F.
