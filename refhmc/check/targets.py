@@ -4,7 +4,7 @@
 
     name        distribution                                                              drawn by
     funnel      v ~ N(0, 9), x_i | v ~ N(0, e^-v)                                         v, then x
-    banana      exp(-a (y - t1 - t2^2)^2 / 2 - b (t1^2 + t2^2) / 2), 25, 1, 1/4           t2 by rejection, then t1
+    banana      exp(-a (y - t1 - t2^2)^2 / 2 - b (t1^2 + t2^2) / 2), a = 25, y = 1, b = 1/4  t2 by rejection, then t1
     gaussian    N((0.5, -1), [[1, 0.5], [0.5, 2]])                                        a linear map
     gaussian-d  N(0, Q L Q'), Q a fixed rotation, L of the stated condition               a linear map
     normal-d    N(0, I)
