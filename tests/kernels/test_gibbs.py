@@ -128,7 +128,7 @@ def test_refusals_further_on():
     blocks = {(0, 1): HMC(step_size=0.1, metric=Fisher()), (2, 3, 4): NUTS()}
     with pytest.raises(refhmc.errors.MissingDerivativeError, match="fisher"):
         refhmc.sample(mixture, Gibbs(blocks), draws=1, tune=0, chains=1, **QUIET)
-    with pytest.raises(MetricError, match="chain 0"):
+    with pytest.raises(MetricError, match="[Cc]hain 0"):
         refhmc.sample(indefinite(), Gibbs({"a": HMC(metric=Fisher()), "b": NUTS()}), draws=1, chains=1, **QUIET)
 
 
@@ -387,7 +387,7 @@ def test_warnings_name_the_block():
     result = refhmc.sample(FUNNEL, kernel, draws=200, tune=0, chains=2, random_seed=2, **QUIET)
     assert not result.attributes["exact"]
     assert any("approximate" in text for text in result.warnings)
-    assert any(text.startswith("Block x: Chain 0 stood still") for text in result.warnings)
+    assert any(text.startswith("Block x: Chain 0 is stuck: it stood still") for text in result.warnings)
 
 
 def test_a_diagonal_metric_from_gradients_and_arviz():
