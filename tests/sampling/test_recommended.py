@@ -72,23 +72,23 @@ def test_a_funnel_of_few_is_sampled_rightly_by_default(n):
 def test_the_command_reports_the_kernel_and_the_reason(capsys, tmp_path):
     few = ["--draws", "5", "--tune", "20", "--chains", "1", "--seed", "1", "--quiet"]
     assert main(["sample", "banana", *few]) == 0
-    assert "kernel: hmc on fisher, since its ridge is curved" in capsys.readouterr().out
+    assert "Kernel: hmc on fisher, because its ridge is curved" in capsys.readouterr().out
     assert main(["sample", "eight-schools", *few]) == 0
-    assert "kernel: nuts with target_accept=0.95, since" in capsys.readouterr().out
+    assert "Kernel: nuts with target_accept=0.95, because" in capsys.readouterr().out
     assert main(["sample", "eight-schools", "--target-accept", "0.7", *few]) == 0
     file = tmp_path / "few.py"
     file.write_text("import refhmc\nmodel = refhmc.models.Funnel(2)\n")
     assert main(["sample", f"{file}:model", *few]) == 0
-    assert "kernel: hmc on softabs (alpha=10.0), since" in capsys.readouterr().out
-    assert "kernel:" not in capsys.readouterr().out
+    assert "Kernel: hmc on softabs (alpha=10.0), because" in capsys.readouterr().out
+    assert "Kernel:" not in capsys.readouterr().out
     assert main(["sample", "pac-bayes", *few, "--out", str(tmp_path / "steps.nc")]) == 0
-    assert "kernel: dhmc with n_steps=40, since" in capsys.readouterr().out
+    assert "Kernel: dhmc with n_steps=40, because" in capsys.readouterr().out
     steps = xarray.open_dataset(tmp_path / "steps.nc", group="sample_stats")["n_steps"].values
     assert 32 <= steps.min() <= steps.max() <= 48  # 40, with its jitter of a fifth
     assert main(["sample", "banana", "--kernel", "nuts", *few]) == 0
-    assert "kernel:" not in capsys.readouterr().out
+    assert "Kernel:" not in capsys.readouterr().out
     assert main(["sample", "eight-schools-centered", *few]) == 0
-    assert "kernel: nuts, though the centred form is a funnel" in capsys.readouterr().out
+    assert "Kernel: nuts, although the centred form is a funnel" in capsys.readouterr().out
 
 
 @pytest.mark.sweep
