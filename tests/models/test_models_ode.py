@@ -408,13 +408,13 @@ def test_solver_failures_are_stored_in_the_arviz_object(bounded, sample):
 
 @pytest.mark.sweep
 def test_start_without_a_solution_is_rejected_with_the_message_of_the_solver(bounded, sample):
-    with pytest.raises(InitError, match=rf"(?i)chain 0.* \[1.5\] is -inf.*{EXCESS}"):
+    with pytest.raises(InitError, match=rf"start \[1.5\] of chain 0 .*got -inf.*{EXCESS}"):
         sample(bounded, initvals=[1.5])
-    with pytest.raises(InitError, match=rf"(?i)chain 1.* \[2.\] is -inf.*{EXCESS}"):
+    with pytest.raises(InitError, match=rf"start \[2.\] of chain 1 .*got -inf.*{EXCESS}"):
         sample(bounded, initvals=[[0.5], [2.0]], chains=2)
     nowhere = explosive(initial_state=[1e9], max_steps=20)  # for negative theta there is a solution
     nowhere.initial = None
-    with pytest.raises(InitError, match=rf"(?i)no start.*{EXCESS}"):
+    with pytest.raises(InitError, match=rf"No valid start.*{EXCESS}"):
         sample(nowhere)
 
 
