@@ -424,7 +424,9 @@ def test_each_block_of_gibbs_sampling():
     right = refhmc.Model(3, log_density, gradient, hessian, third_derivative, in_python=PYTHON)
     check_derivatives(make_plan(right, blocks, 0), HERE)
     wrong = refhmc.Model(3, log_density, gradient, hessian, scaled(third_derivative, (0, 0, 0)), in_python=PYTHON)
-    with pytest.raises(GradientError, match="hessian_contraction of model .*coordinates' must be the derivative of the hessian"):
+    with pytest.raises(
+        GradientError, match="hessian_contraction of model .*coordinates' must be the derivative of the hessian"
+    ):
         check_derivatives(make_plan(wrong, blocks, 0), HERE)
 
 
