@@ -102,13 +102,6 @@ def skip_old_names(app: object, what: str, name: str, value: object, skip: bool,
     return True if hasattr(value, "replaced_by") else None
 
 
-def double_quotes(
-    app: object, what: str, name: str, value: object, options: object, arguments: str | None, returned: str | None
-):
-    """Show strings in signatures as the source writes them."""
-    return arguments and arguments.replace("'", '"'), returned
-
-
 def copy_interactive_page(app: object, exception: Exception | None) -> None:
     """Copy ``moving/``, which runs from a file, too."""
     if exception is None and app.builder.format == "html":
@@ -120,7 +113,6 @@ def setup(app: object) -> None:
     from pygments.lexers.special import TextLexer
 
     building.append(app)
-    app.connect("autodoc-process-signature", double_quotes)
     app.connect("autodoc-skip-member", skip_old_names)
     app.connect("build-finished", copy_interactive_page, priority=400)  # before its links are checked
     app.add_lexer("mermaid", TextLexer)  # shown as its text: what draws it comes from the network

@@ -16,6 +16,7 @@ pytest.importorskip("latex2mathml", reason="needs the extra docs")
 sys.path.insert(0, str(ROOT / "docs" / "_extensions"))
 
 import built_pages
+import papers
 
 PAGE = '<html><body id="top"><h1 id="a">A</h1>{}</body></html>'
 
@@ -59,6 +60,18 @@ def test_what_is_planted_in_a_page_is_found(tmp_path, body, said):
 def test_a_style_sheet_that_loads_a_font_from_elsewhere_is_found(tmp_path):
     (tmp_path / "x.css").write_text("@font-face { src: url('https://example.org/x.woff2'); }", encoding="utf-8")
     assert any("x.css" in fault for fault in faults_of(tmp_path, ""))
+
+
+def test_papers_and_identifiers_become_links_to_their_dois():
+    line = papers.linked("Tao (2016), section 2; doi:10.1214/20-BA1221, arXiv:1604.00695.")
+    assert "`Tao (2016) <https://doi.org/10.1103/PhysRevE.94.043303>`__, section 2" in line
+    assert "<https://doi.org/10.1214/20-BA1221>`__," in line
+    assert "<https://doi.org/10.48550/arXiv.1604.00695>`__." in line
+
+
+def test_every_paper_with_a_doi_is_named_in_a_docstring():
+    text = " ".join(" ".join(path.read_text(encoding="utf-8").split()) for path in (ROOT / "refhmc").rglob("*.py"))
+    assert [name for name in papers.DOI if name not in text] == []
 
 
 @pytest.fixture(scope="module")
