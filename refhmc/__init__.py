@@ -22,15 +22,15 @@ _HOME = {
     "resume": "refhmc.sampling.resume",
     "sample": "refhmc.sampling.sample",
     "start": "refhmc.sampling.sample",
-    "predict": "refhmc.sampling.prediction",
-    "generate": "refhmc.sampling.generation",
+    "predict": "refhmc.sampling.results.prediction",
+    "generate": "refhmc.sampling.results.generated_quantities",
     "Model": "refhmc.models.base",
     "GeneratedQuantities": "refhmc.models.generated",
     "Parameters": "refhmc.parameters",
     "Embedding": "refhmc.models.embedding",
     "Reference": "refhmc.models.reference",
     "Recommended": "refhmc.models.recommended",
-    "Result": "refhmc.sampling.result",
+    "Result": "refhmc.sampling.results.result",
     "ProgressReport": "refhmc.sampling.progress",
     "Numba": "refhmc.backends",
     "Arrays": "refhmc.backends",
@@ -79,7 +79,7 @@ _MODULES = {
 _RENAMED = {"derive": "from_sympy", "Generated": "GeneratedQuantities", "arrays": "array_api"}
 _NO_LONGER_PUBLIC = {
     "progress": ("refhmc.sampling.progress", "refhmc.ProgressReport"),
-    "compiled": ("refhmc.core.compiled", "refhmc.core.compiled, which is not public"),
+    "compiled": ("refhmc.compile.compiled", "refhmc.compile.compiled, which is not public"),
     "sample_stats": ("refhmc.core.sample_stats", "refhmc.diagnostics.OUTCOMES for the codes of outcomes"),
 }
 

@@ -31,6 +31,7 @@ BEGIN, END = "<!-- made by `python -m validation.architecture --write` -->", "<!
 ORDER = (
     "_deprecated",
     "errors",
+    "compile",
     "core",
     "backends",
     "numerics",

@@ -30,7 +30,7 @@ import pathlib
 import numpy as np
 
 import refhmc
-from refhmc.sampling.prediction import predicted
+from refhmc.sampling.results.prediction import predicted
 from validation import cobb_jalaian_methods as methods
 from validation import cobb_jalaian_schemes as schemes
 from validation import common

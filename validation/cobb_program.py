@@ -27,8 +27,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import types as nb
 
+from refhmc.compile.compiled import entry, jit_part
 from refhmc.core import types
-from refhmc.core.compiled import entry, jit_part
 from refhmc.core.point import GRADIENT, LOG_DENSITY, Q, as_point, copy_row
 from refhmc.core.randomness import fill_normals
 from refhmc.core.types import as_dynamics, as_model, as_work

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from refhmc.core.compiled import jit, jit_part
+from refhmc.compile.compiled import jit, jit_part
 from refhmc.core.point import COPY_P, COPY_Q, P, Q, as_point, copy_row
 from refhmc.core.types import as_metric, as_model, as_work
 from refhmc.integrators import ExplicitTao, GeneralizedLeapfrog

@@ -7,8 +7,8 @@
 The runs are those of :mod:`validation.pinned_runs`, for both trees in the text that stands here. A difference is told by
 run and array; exit status 1. No hashes are kept in the repository, since other processors and versions round otherwise.
 
-A run is taken again until nothing is compiled in it: before :mod:`refhmc.core.linking` a process that compiled the core could
-order a sum otherwise than one that loaded it, and a commit to compare with may be of that time.
+A run is taken again until nothing is compiled in it: before :mod:`refhmc.compile.linking` a process that compiled the core
+could order a sum otherwise than one that loaded it, and a commit to compare with may be of that time.
 """
 
 from __future__ import annotations

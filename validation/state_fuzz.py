@@ -35,11 +35,11 @@ import numpy as np
 
 import refhmc
 from refhmc.core.records import N_CONTROL
-from refhmc.sampling import journal
-from refhmc.sampling.chain import make_plan
-from refhmc.sampling.chain_run import ChainTask, LiveChain
-from refhmc.sampling.files import read_arrays
-from refhmc.sampling.journal import Rows
+from refhmc.sampling.chains.chain import make_plan
+from refhmc.sampling.chains.chain_run import ChainTask, LiveChain
+from refhmc.sampling.storage import append_only
+from refhmc.sampling.storage.append_only import Rows
+from refhmc.sampling.storage.files import read_arrays
 from tests.helpers.crafted import Arrays, read_state, write_state
 
 TUNE, DRAWS, MORE = 100, 20, 10
@@ -99,7 +99,7 @@ def prepare(folder: pathlib.Path, name: str, stage: str) -> None:
     outer["start_of_draws"] = saved.start_of_draws
     [of_rows] = folder.glob("chain-0.*.rows")
     of_rows.unlink()
-    outer["length"] = np.asarray(journal.append(of_rows, 0, [rows]))
+    outer["length"] = np.asarray(append_only.append(of_rows, 0, [rows]))
     write_state(path, read_arrays(io.BytesIO(saved.state)), outer)
 
 

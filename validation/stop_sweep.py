@@ -35,7 +35,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import refhmc
-from refhmc.sampling import chain_run, checkpoint
+from refhmc.sampling.chains import chain_run
+from refhmc.sampling.storage import checkpoint
 
 PATIENCE = 120.0  # seconds without a word from a process, which compiles for half a minute when it begins
 MOST_STOPS = 8  # of one case, after which it is left to end

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from refhmc.core.compiled import jit
+from refhmc.compile.compiled import jit
 from refhmc.core.records import REAL, record_type
 
 GAMMA, T0, KAPPA = 0.05, 10.0, 0.75

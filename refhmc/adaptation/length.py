@@ -57,8 +57,8 @@ import numpy as np
 from numba import types as nb
 
 from refhmc.adaptation.windows import warmup_schedule
+from refhmc.compile.compiled import jit
 from refhmc.core import types
-from refhmc.core.compiled import jit
 from refhmc.core.point import copy_row
 from refhmc.core.records import REAL, WHOLE, Layout, record_type
 from refhmc.kernels.watched import AN_OCTAVE, MAX_STEPS, N_LENGTHS, as_watched, steps_of, watched_length

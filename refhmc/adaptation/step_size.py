@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core.compiled import jit
+from refhmc.compile.compiled import jit
 from refhmc.core.point import as_point, copy_point
 from refhmc.core.randomness import fill_normals
 from refhmc.core.types import as_dynamics, as_points, as_work, as_workspace

@@ -11,8 +11,8 @@ from numba import types as nb
 from refhmc.adaptation.dual_averaging import DUAL, restart_dual_averaging, update_dual_averaging
 from refhmc.adaptation.step_size import search_jump_size, search_step_size, set_jump_size
 from refhmc.adaptation.welford import learn_from_gradients, learn_metric, update_welford
+from refhmc.compile.compiled import jit, jit_inline
 from refhmc.core import types
-from refhmc.core.compiled import jit, jit_inline
 from refhmc.core.point import as_point, copy_row
 from refhmc.core.records import REAL, WHOLE, record_type
 from refhmc.core.types import JUMPING, as_points, as_work, as_workspace

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from refhmc.adaptation.fisher_divergence import LARGEST, SMALLEST
-from refhmc.core.compiled import invariant, jit
+from refhmc.compile.compiled import invariant, jit
 from refhmc.core.types import as_work
 from refhmc.metrics.euclidean import dense, diagonal
 from refhmc.numerics.linalg import cholesky

@@ -31,8 +31,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types as nb
 
+from refhmc.compile.compiled import entry, jit
 from refhmc.core import types
-from refhmc.core.compiled import entry, jit
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 

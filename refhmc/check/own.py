@@ -25,7 +25,7 @@ PUBLIC = {
     *("array_api", "integrators", "metrics", "models", "integrate", "sample", "transition"),
 }
 INTERNAL = {
-    "compiled": "refhmc.core.compiled",
+    "compiled": "refhmc.compile.compiled",
     "records": "refhmc.core.records",
     "dual_averaging": "refhmc.adaptation.dual_averaging",
     "welford": "refhmc.adaptation.welford",

@@ -25,10 +25,10 @@ from refhmc.core.registry import options as options_of
 from refhmc.sampling.interruption import sigterm_as_ctrl_c
 
 if TYPE_CHECKING:
-    from refhmc.core.compiled import Compilation
+    from refhmc.compile.compiled import Compilation
     from refhmc.models.base import Model
     from refhmc.models.recommended import Recommended
-    from refhmc.sampling.result import Result
+    from refhmc.sampling.results.result import Result
 
 INTERRUPTED = 130
 NEEDED = ("step_size",)  # required arguments of kernels that have an option here
@@ -575,7 +575,7 @@ def print_json(model: Model, result: Result) -> None:
     """
     import json
 
-    from refhmc.sampling.result import summary_table
+    from refhmc.sampling.results.result import summary_table
 
     short = min(result.draws.shape[:2]) == 0 or result.draws.shape[1] < FEWEST or model.dim > SUMMARISED
     rows = None if short else json.loads(summary_table(result).to_json(orient="index"))
@@ -711,7 +711,7 @@ def run_models(options: Any) -> int:
 def run_warmup(options: Any) -> int:
     """Run ``refhmc warmup``: compile the core and every built-in model."""
     from refhmc.cli.precompile import compile_everything
-    from refhmc.core.compile_cache import cache_directory
+    from refhmc.compile.compile_cache import cache_directory
 
     for done, total, title, seconds in compile_everything():
         print(f"[{done}/{total}] {title}: {seconds:.1f} s", flush=True)
@@ -725,7 +725,7 @@ def run_info(options: Any) -> int:
     from importlib.metadata import PackageNotFoundError, version
 
     import refhmc
-    from refhmc.core.compile_cache import cache_directory
+    from refhmc.compile.compile_cache import cache_directory
 
     print(f"refhmc {refhmc.__version__}, Python {platform.python_version()}, {platform.platform()}")
     for package in ("numpy", "scipy", "numba", "arviz", "arviz-base", "xarray", "rich", "cupy"):
@@ -818,8 +818,8 @@ def _model(name: str, widths: str | None) -> Model:
 
 def compilation_report() -> str:
     """Return one line on what was compiled in this process and how long it took."""
-    from refhmc.core import compiled
-    from refhmc.core.compile_cache import cache_directory
+    from refhmc.compile import compiled
+    from refhmc.compile.compile_cache import cache_directory
 
     fresh = [item for item in compiled.log if not item.from_cache]
     loaded = [item for item in compiled.log if item.from_cache]
@@ -841,7 +841,7 @@ def summary_beside_truth(model: Model, result: Result) -> str:
     """Return ArviZ's summary table, with the known mean and standard deviation if the model has them."""
     import numpy as np
 
-    from refhmc.sampling.result import summary_table
+    from refhmc.sampling.results.result import summary_table
 
     if min(result.draws.shape[:2]) == 0 or result.draws.shape[1] < FEWEST:
         return "(No summary: too few draws.)"

@@ -13,7 +13,7 @@ def compile_everything() -> Iterator[tuple[int, int, str, float]]:
     """Compile everything and yield (done, total, title, seconds) after each task."""
     import refhmc
     from refhmc.core.binding import DERIVATIVES
-    from refhmc.sampling.chain import make_plan
+    from refhmc.sampling.chains.chain import make_plan
 
     def core(kernel: Any, model: Any = None) -> Any:
         model = gaussian if model is None else model

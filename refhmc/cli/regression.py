@@ -10,7 +10,7 @@ from refhmc.plot.predictive import means_and_sds
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
-    from refhmc.sampling.result import Result
+    from refhmc.sampling.results.result import Result
 
 
 def fit_to_data(model: Model, result: Result, X: np.ndarray, y: np.ndarray) -> str:

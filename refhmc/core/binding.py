@@ -3,7 +3,7 @@
 The functions of built-in models already follow the in-place protocol, with data in one matrix. A user's functions are
 adapted. They are compiled with Numba if possible, and otherwise called back as Python by *trampolines*, so that one set of
 compiled kernels serves both. Code compiled from a user's functions is shared by all functions that are equal part for part
-(:mod:`refhmc.core.identity`). It is shared in this process and, if all parts can be inspected, in later ones. (Numba's own
+(:mod:`refhmc.compile.identity`). It is shared in this process and, if all parts can be inspected, in later ones. (Numba's own
 cache does not notice edits of their callees.)
 """
 
@@ -24,8 +24,7 @@ import numpy as np
 from numba import types as nb
 from numba.core.errors import NumbaError, UnsupportedBytecodeError
 
-from refhmc.core import types
-from refhmc.core.compiled import (
+from refhmc.compile.compiled import (
     forget,
     jit,
     jit_anew,
@@ -35,9 +34,10 @@ from refhmc.core.compiled import (
     returned_type,
     silence_experimental,
 )
+from refhmc.compile.identity import identity_of, identity_with
+from refhmc.compile.user_text import WithoutData, compilable
+from refhmc.core import types
 from refhmc.core.failures import FailureLog
-from refhmc.core.identity import identity_of, identity_with
-from refhmc.core.user_text import WithoutData, compilable
 from refhmc.errors import EvaluationError, ModelError, PythonModelWarning, ShapeError, _see
 
 if TYPE_CHECKING:

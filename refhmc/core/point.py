@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refhmc.core.compiled import jit, jit_inline
+from refhmc.compile.compiled import jit, jit_inline
 
 
 class Point(NamedTuple):

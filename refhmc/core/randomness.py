@@ -28,14 +28,15 @@ The generator of chain k is PCG64(SeedSequence(entropy, spawn_key=(k,))). A rand
 (-2, 2) for each coordinate. It is drawn again, up to 100 times, if the density or its gradient is not finite, or if a
 position-dependent metric is not positive definite. With init="pathfinder", the generator's first child, spawn_key=(k, 0),
 provides 25 d standard normals at each iterate of the path, then d for each attempt at a start; the generator itself is not used
-for these. The groups that a model generates from draws have further children (:mod:`refhmc.sampling.generation`).
+for these. The groups that a model generates from draws have further children
+(:mod:`~refhmc.sampling.results.generated_quantities`).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from refhmc.core.compiled import jit, jit_inline
+from refhmc.compile.compiled import jit, jit_inline
 
 
 @jit_inline

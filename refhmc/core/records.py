@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core.compiled import jit_template
+from refhmc.compile.compiled import jit_template
 
 REAL, WHOLE = np.float64, np.int64
 

@@ -49,7 +49,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core.compiled import jit
+from refhmc.compile.compiled import jit
 from refhmc.core.records import REAL, record_type
 
 FLOATS = (

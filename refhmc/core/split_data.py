@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from refhmc.core.compiled import jit, jit_inline
+from refhmc.compile.compiled import jit, jit_inline
 from refhmc.core.randomness import uniform
 
 HEAD = 3  # header entries of a part

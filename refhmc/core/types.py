@@ -38,9 +38,9 @@ import numba
 import numpy as np
 from numba import types as nb
 
+from refhmc.compile.compiled import jit_inline, silence_experimental
+from refhmc.compile.pointer_type import Pointer
 from refhmc.core import records
-from refhmc.core.compiled import jit_inline, silence_experimental
-from refhmc.core.pointer_type import Pointer
 from refhmc.core.sample_stats import STATS
 
 silence_experimental()

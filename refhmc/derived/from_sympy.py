@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.compile.compiled import jit_anew, jit_of_user
+from refhmc.compile.identity import identity_of
 from refhmc.core.binding import pack
-from refhmc.core.compiled import jit_anew, jit_of_user
-from refhmc.core.identity import identity_of
 from refhmc.derived.model import DerivedModel
 from refhmc.errors import ModelError
 

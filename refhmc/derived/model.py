@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from refhmc.core.fingerprint import Fingerprint, fingerprint
+from refhmc.compile.fingerprint import Fingerprint, fingerprint
 from refhmc.models.base import Model
 
 

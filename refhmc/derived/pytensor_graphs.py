@@ -20,7 +20,7 @@ Here s is such that ``max_k |s u_k| / max(1, |q_k|) = STEP``, the fifth root of 
 error, of order s^4, with the rounding error divided by s. The relative error is about 3e-13 if the Hessian varies on scales
 of 1.
 
-Compiled code is cached for other processes (:mod:`refhmc.core.compile_cache`) if PyTensor has a name for the graph. Its name
+Compiled code is cached for other processes (:mod:`refhmc.compile.compile_cache`) if PyTensor has a name for the graph. Its name
 is a digest of the graph as PyTensor has rewritten it, with its constants. PyTensor caches the code of each operation. Graphs
 with user-defined operations, with operations that run as Python, or with an array of a megabyte are not cached.
 """
@@ -38,11 +38,11 @@ import numpy as np
 from numba import types as nb
 from numba.core.dispatcher import Dispatcher
 
+from refhmc.compile.compiled import jit_of_user, shaped
+from refhmc.compile.fingerprint import sha256
+from refhmc.compile.identity import identity_of_text
+from refhmc.compile.pointers import by_address
 from refhmc.core.binding import Deferred, kept
-from refhmc.core.compiled import jit_of_user, shaped
-from refhmc.core.fingerprint import sha256
-from refhmc.core.identity import identity_of_text
-from refhmc.core.pointers import by_address
 
 UNCHECKED = "local_remove_check_parameter"  # PyMC's rewrite
 # With shapes, or PyTensor rewrites zeros of a shape forever (Dirichlet and Multinomial).

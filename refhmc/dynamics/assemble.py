@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from refhmc.core import compiled, types
+from refhmc.compile import compiled
+from refhmc.core import types
 from refhmc.core.point import POINT_ROWS
 from refhmc.core.records import CACHE, COUNTERS, OPTIONS, STATUS, one
 from refhmc.core.split_data import rows_of_order

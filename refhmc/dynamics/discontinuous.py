@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types as nb
 
+from refhmc.compile.compiled import entry, plain
 from refhmc.core import types
-from refhmc.core.compiled import entry, plain
 from refhmc.core.point import GRADIENT, LOG_DENSITY, POINT_ROWS, VELOCITY, P, Q
 from refhmc.core.types import as_dynamics
 from refhmc.dynamics.assemble import make_discontinuous_dynamics

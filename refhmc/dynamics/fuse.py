@@ -8,7 +8,7 @@ do not change: a fused transition, or step, has the signature of one by pointer 
 A kernel on a diagonal metric with the leapfrog, whose steps cost less than a call through a pointer, always has these two fused
 and the model by pointer. This is also compiled only once.
 
-The arithmetic is the same code in the same order. Only sums that may be reordered (:func:`refhmc.core.compiled.jit_sum`,
+The arithmetic is the same code in the same order. Only sums that may be reordered (:func:`refhmc.compile.compiled.jit_sum`,
 ``jit_products``) may be rounded differently when LLVM compiles them in another context. If neither the metric nor the model has
 such sums in the force, trajectories are identical to those by pointer. The energy has one, p . v, so that its last bits may
 differ, and with them an adapted step size and, rarely, a decision. Otherwise draws may differ in the last bits.
@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 import numba
 import numpy as np
 
+from refhmc.compile.compiled import jit_bound, of_width
+from refhmc.compile.identity import identity_of
 from refhmc.core.binding import python_value_and_gradient
-from refhmc.core.compiled import jit_bound, of_width
-from refhmc.core.identity import identity_of
 from refhmc.errors import ModelError, ShapeError
 
 if TYPE_CHECKING:

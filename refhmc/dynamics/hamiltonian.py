@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numba import types as nb
 
+from refhmc.compile.compiled import entry
 from refhmc.core import types
 from refhmc.core.arguments import array_of_numbers
-from refhmc.core.compiled import entry
 from refhmc.core.point import POINT_ROWS, VELOCITY, P, Q, as_point
 from refhmc.core.types import Work, as_metric, as_work
 from refhmc.dynamics.assemble import make_dynamics

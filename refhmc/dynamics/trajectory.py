@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types as nb
 
+from refhmc.compile.compiled import Entry, jit_part
 from refhmc.core import sample_stats as S
 from refhmc.core import types
 from refhmc.core.arguments import is_number, whole_number
-from refhmc.core.compiled import Entry, jit_part
 from refhmc.core.point import GRADIENT, LOG_DENSITY, POINT_ROWS, P, Q, as_point, copy_row
 from refhmc.core.types import Work, as_work
 from refhmc.dynamics.assemble import make_dynamics

@@ -27,8 +27,8 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.compile.compiled import jit
 from refhmc.core import sample_stats as S
-from refhmc.core.compiled import jit
 from refhmc.core.point import as_point
 from refhmc.core.types import as_model, as_work
 from refhmc.integrators.leapfrog import NO_ROWS, leapfrog_diagonal

@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.compile.compiled import jit, jit_part
 from refhmc.core.arguments import is_number
-from refhmc.core.compiled import jit, jit_part
 from refhmc.core.point import COPY_P, COPY_Q, EXTENDED_ROWS, as_point
 from refhmc.core.records import Layout
 from refhmc.core.types import as_work

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core.compiled import jit
+from refhmc.compile.compiled import jit
 from refhmc.core.point import as_point
 from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core.compiled import jit, jit_part
+from refhmc.compile.compiled import jit, jit_part
 from refhmc.core.point import as_point, copy_row
 from refhmc.core.records import Layout
 from refhmc.core.types import as_metric, as_work

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core.compiled import jit, jit_part
+from refhmc.compile.compiled import jit, jit_part
 from refhmc.core.point import P, Q, as_point
 from refhmc.core.records import Layout
 from refhmc.integrators.base import CHECK, Implicit

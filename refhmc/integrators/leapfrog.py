@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core.compiled import jit, jit_part, jit_part_sum
+from refhmc.compile.compiled import jit, jit_part, jit_part_sum
 from refhmc.core.point import as_point
 from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core.compiled import jit
+from refhmc.compile.compiled import jit
 from refhmc.core.point import as_point, copy_row
 from refhmc.core.records import Layout
 from refhmc.core.split_data import number_of_parts, part_of

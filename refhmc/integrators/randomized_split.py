@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core.compiled import jit
+from refhmc.compile.compiled import jit
 from refhmc.core.split_data import nth_part, number_of_parts, rows_of_order
 from refhmc.core.types import as_model
 from refhmc.integrators.parts import KNOWN, FollowsParts, drift, energy, gradient_of_part, kick

@@ -35,8 +35,8 @@ import math
 
 import numpy as np
 
+from refhmc.compile.compiled import jit, jit_part
 from refhmc.core import sample_stats as S
-from refhmc.core.compiled import jit, jit_part
 from refhmc.core.point import P, Q, copy_point
 from refhmc.core.types import as_dynamics, as_work
 from refhmc.integrators.base import CHECK

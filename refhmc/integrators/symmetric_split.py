@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core.compiled import jit
+from refhmc.compile.compiled import jit
 from refhmc.core.split_data import number_of_parts
 from refhmc.core.types import as_model
 from refhmc.integrators.parts import FollowsParts, drift, energy, kick

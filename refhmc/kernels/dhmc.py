@@ -28,8 +28,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from refhmc.compile.compiled import invariant, jit
 from refhmc.core import sample_stats as S
-from refhmc.core.compiled import invariant, jit
 from refhmc.core.point import as_point, copy_point
 from refhmc.core.randomness import uniform
 from refhmc.core.types import as_dynamics, as_model, as_points, as_work, as_workspace

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from refhmc.compile.compiled import invariant, jit
 from refhmc.core import sample_stats as S
-from refhmc.core.compiled import invariant, jit
 from refhmc.core.point import as_point, copy_point, copy_state
 from refhmc.core.randomness import bernoulli, uniform
 from refhmc.core.types import as_points, as_work, as_workspace

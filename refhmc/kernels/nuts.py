@@ -31,9 +31,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from refhmc.compile.compiled import invariant, jit, jit_inline, jit_sum
 from refhmc.core import sample_stats as S
 from refhmc.core.arguments import whole_number
-from refhmc.core.compiled import invariant, jit, jit_inline, jit_sum
 from refhmc.core.point import add_row, as_point, copy_point, copy_row, copy_state, swap_rows
 from refhmc.core.randomness import bernoulli, uniform
 from refhmc.core.types import as_points, as_work, as_workspace

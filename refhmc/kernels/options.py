@@ -75,7 +75,7 @@ def check_kernel(kernel: Any, what: str) -> None:
     if not (isinstance(transition, Dispatcher) or (numba.config.DISABLE_JIT and callable(transition))):
         raise TypeError(
             f"{what} {kind} must have a transition that Numba compiles; got {transition!r}. Decorate the function with "
-            "refhmc.core.compiled.jit or numba.njit."
+            "refhmc.compile.compiled.jit or numba.njit."
         )
     if isinstance(statistics, str) or not isinstance(statistics, Iterable):
         raise TypeError(f"{what} {kind} must have statistics, a tuple of names; got {statistics!r}.")

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from refhmc.compile.compiled import jit
 from refhmc.core import sample_stats as S
-from refhmc.core.compiled import jit
 from refhmc.core.point import as_point
 from refhmc.core.randomness import fill_normals
 from refhmc.core.split_data import draw_order

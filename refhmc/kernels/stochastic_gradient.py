@@ -52,9 +52,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from refhmc.compile.compiled import jit
 from refhmc.core import sample_stats as S
 from refhmc.core.arguments import is_number, share, whole_number
-from refhmc.core.compiled import jit
 from refhmc.core.point import POINT_ROWS, Q, as_point, copy_row
 from refhmc.core.randomness import next_normals
 from refhmc.core.split_data import draw_order, nth_part, part_of

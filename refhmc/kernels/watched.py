@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refhmc.core.compiled import jit, jit_inline
+from refhmc.compile.compiled import jit, jit_inline
 from refhmc.core.point import copy_row
 
 N_LENGTHS, AN_OCTAVE = 20, 4

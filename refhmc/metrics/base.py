@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
+from refhmc.compile.compiled import invariant, jit, jit_part
 from refhmc.core import sample_stats as S
-from refhmc.core.compiled import invariant, jit, jit_part
 from refhmc.core.point import POINT_ROWS, as_point, copy_row
 from refhmc.core.records import Layout
 from refhmc.core.types import as_metric, as_model, as_work

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from refhmc.compile.compiled import jit
 from refhmc.core.arguments import positive
-from refhmc.core.compiled import jit
 from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
 from refhmc.metrics.base import SHARED, HamiltonianOnArrays, Riemannian, log_density_at_metric

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from refhmc._deprecated import warn_of_old_name
+from refhmc.compile.compiled import jit, jit_inline
 from refhmc.core.arguments import array_of_numbers, one_of
-from refhmc.core.compiled import jit, jit_inline
 from refhmc.core.point import as_point
 from refhmc.core.records import Layout
 from refhmc.core.types import as_work

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.compile.compiled import jit
 from refhmc.core import sample_stats as S
-from refhmc.core.compiled import jit
 from refhmc.core.point import copy_row
 from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refhmc.core.compiled import jit
+from refhmc.compile.compiled import jit
 from refhmc.core.point import as_point
 from refhmc.core.records import Layout
 from refhmc.metrics.base import EUCLIDEAN

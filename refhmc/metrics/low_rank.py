@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.compile.compiled import plain
 from refhmc.core.arguments import array_of_numbers
-from refhmc.core.compiled import plain
 from refhmc.errors import MetricError, ShapeError
 from refhmc.metrics.base import FROM_PAIRS, NOTHING, HamiltonianOnArrays
 from refhmc.metrics.euclidean import FIRST_DIRECTION, LOW_RANK, Diagonal, Euclidean, EuclideanOnArrays

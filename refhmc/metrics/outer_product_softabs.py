@@ -32,8 +32,8 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.compile.compiled import jit
 from refhmc.core.arguments import positive
-from refhmc.core.compiled import jit
 from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
 from refhmc.metrics.base import SHARED, HamiltonianOnArrays, Riemannian, log_density_at_metric

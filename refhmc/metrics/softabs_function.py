@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core.compiled import jit
+from refhmc.compile.compiled import jit
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 

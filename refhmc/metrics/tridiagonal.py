@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.compile.compiled import jit, jit_products, plain
 from refhmc.core import sample_stats as S
 from refhmc.core.arguments import array_of_numbers
-from refhmc.core.compiled import jit, jit_products, plain
 from refhmc.core.point import as_point
 from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work

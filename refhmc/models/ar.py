@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.compile.compiled import jit
 from refhmc.core.arguments import array_of_numbers
-from refhmc.core.compiled import jit
 from refhmc.errors import ShapeError
 from refhmc.models import linear_regression
 from refhmc.models.base import Model

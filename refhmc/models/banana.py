@@ -34,8 +34,8 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.compile.compiled import jit
 from refhmc.core.arguments import array_of_numbers
-from refhmc.core.compiled import jit
 from refhmc.models.base import Model
 from refhmc.models.densities import log_normal
 from refhmc.models.generated import GeneratedQuantities

@@ -32,13 +32,13 @@ from typing import Any
 import numpy as np
 
 from refhmc._deprecated import renamed_arguments, renamed_method
+from refhmc.compile.fingerprint import Fingerprint, fingerprint
+from refhmc.compile.user_text import WithoutData
 from refhmc.core.arguments import array_of_numbers, refuse_masked, whole_number
 from refhmc.core.binding import DERIVATIVES, FULL_TENSOR, Core, argument_count, check_arguments, named
 from refhmc.core.data import as_data
-from refhmc.core.fingerprint import Fingerprint, fingerprint
 from refhmc.core.named_axes import SAMPLES, check_storable, coords_of, dims_of
 from refhmc.core.split_data import stacked
-from refhmc.core.user_text import WithoutData
 from refhmc.errors import MissingArrayImplementationError, MissingDerivativeError, ModelError, ShapeError
 from refhmc.models.generated import CLOSE, COMPARED, GeneratedQuantities, generated_of
 from refhmc.models.on_arrays import WITH_TEXT, SumOnArrays, keep_what_is_freed

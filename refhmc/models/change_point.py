@@ -33,8 +33,8 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
+from refhmc.compile.compiled import jit
 from refhmc.core.arguments import array_of_numbers, positive, whole_number
-from refhmc.core.compiled import jit
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.datasets import load_json

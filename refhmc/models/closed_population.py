@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import scipy.special
 
-from refhmc.core.compiled import jit
+from refhmc.compile.compiled import jit
 from refhmc.models.base import Model
 from refhmc.models.densities import log_binomial
 from refhmc.models.embedding import Embedding, log_integer, log_log_width

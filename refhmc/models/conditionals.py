@@ -24,13 +24,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.core.errors import NumbaError
 
+from refhmc.compile.compiled import jit, jit_anew
 from refhmc.core.binding import (
     DERIVATIVES,
     python_contraction,
     python_metric,
     python_value_and_gradient,
 )
-from refhmc.core.compiled import jit, jit_anew
 from refhmc.kernels.blocks import block_indices
 from refhmc.models.base import Model
 

@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core.compiled import jit, jit_anew
+from refhmc.compile.compiled import jit, jit_anew
 
 FARTHEST = 2**62  # stands for integers that do not fit into 64 bits
 ROUNDING = 1e-13  # exceeds the relative error of exp(log n) up to 2^62

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refhmc.core.compiled import jit, jit_part
+from refhmc.compile.compiled import jit, jit_part
 from refhmc.numerics.polygamma import polygamma
 
 __all__ = [

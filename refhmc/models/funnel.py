@@ -29,8 +29,8 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.compile.compiled import jit
 from refhmc.core.arguments import whole_number
-from refhmc.core.compiled import jit
 from refhmc.models.base import Model
 from refhmc.models.on_arrays import ArrayImplementation, where_finite
 from refhmc.models.recipe import recreatable

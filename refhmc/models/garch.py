@@ -44,8 +44,8 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.compile.compiled import jit, jit_allocating
 from refhmc.core.arguments import array_of_numbers
-from refhmc.core.compiled import jit, jit_allocating
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference

@@ -19,8 +19,8 @@ import numpy as np
 import scipy.linalg
 from numpy import typing as npt
 
+from refhmc.compile.compiled import jit, jit_sum
 from refhmc.core.arguments import array_of_numbers
-from refhmc.core.compiled import jit, jit_sum
 from refhmc.errors import MetricError, ShapeError
 from refhmc.models.base import Model
 from refhmc.models.on_arrays import ArrayImplementation, in_dtype_of, where_finite

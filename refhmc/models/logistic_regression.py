@@ -30,8 +30,8 @@ from typing import Any
 import numpy as np
 from numpy import typing as npt
 
+from refhmc.compile.compiled import jit, jit_allocating, jit_products, jit_sum
 from refhmc.core.arguments import array_of_numbers, positive
-from refhmc.core.compiled import jit, jit_allocating, jit_products, jit_sum
 from refhmc.core.data import from_table
 from refhmc.core.point import copy_row
 from refhmc.errors import ShapeError

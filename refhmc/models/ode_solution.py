@@ -30,10 +30,7 @@ import numpy as np
 from numba import types as nb
 from scipy.integrate import ODEintWarning, odeint
 
-from refhmc.core import types
-from refhmc.core.arguments import array_of_numbers
-from refhmc.core.binding import CANNOT_COMPILE, argument_count, copy_array, first_words
-from refhmc.core.compiled import (
+from refhmc.compile.compiled import (
     borrowed,
     compile_pointer,
     entry,
@@ -44,11 +41,14 @@ from refhmc.core.compiled import (
     plain,
     silence_experimental,
 )
-from refhmc.core.identity import identity_of
+from refhmc.compile.identity import identity_of
+from refhmc.compile.pointer_type import Pointer
+from refhmc.compile.pointers import by_address
+from refhmc.compile.user_text import compilable
+from refhmc.core import types
+from refhmc.core.arguments import array_of_numbers
+from refhmc.core.binding import CANNOT_COMPILE, argument_count, copy_array, first_words
 from refhmc.core.point import copy_row
-from refhmc.core.pointer_type import Pointer
-from refhmc.core.pointers import by_address
-from refhmc.core.user_text import compilable
 from refhmc.errors import EvaluationError, PythonModelWarning, ShapeError, _see
 from refhmc.models.sensitivities import along_path, n_unknowns, work_for, work_length
 from refhmc.numerics.runge_kutta import NOT_FINITE, SCRATCH_ROWS, SOLVED, in_words, integrate

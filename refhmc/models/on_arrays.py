@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import types as nb
 
+from refhmc.compile.compiled import compile_pointer, entry, jit
 from refhmc.core import types
-from refhmc.core.compiled import compile_pointer, entry, jit
 from refhmc.errors import MissingDerivativeError, ShapeError
 from refhmc.numerics.batched import Array, namespace, transpose
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core.compiled import jit, jit_allocating, jit_sum
+from refhmc.compile.compiled import jit, jit_allocating, jit_sum
 from refhmc.models import datasets
 from refhmc.models.base import Model
 from refhmc.models.logistic_regression import signed_rows

@@ -26,7 +26,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from refhmc.core.compiled import jit_inline, jit_part, shaped
+from refhmc.compile.compiled import jit_inline, jit_part, shaped
 
 
 @jit_part

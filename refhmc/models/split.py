@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.compile.compiled import jit_anew
 from refhmc.core.arguments import whole_number
-from refhmc.core.compiled import jit_anew
 from refhmc.core.point import add_row
 from refhmc.core.split_data import HEAD, number_of_parts, part_of
 

@@ -46,7 +46,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from refhmc.core.compiled import jit, jit_allocating, jit_part
+from refhmc.compile.compiled import jit, jit_allocating, jit_part
 from refhmc.numerics.linalg import dot
 from refhmc.numerics.transforms import half_line, interval, interval_log_jacobian
 

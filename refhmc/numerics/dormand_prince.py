@@ -27,7 +27,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from refhmc.core.compiled import jit_part, jit_template
+from refhmc.compile.compiled import jit_part, jit_template
 
 COLUMNS = 17  # of K
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core.compiled import jit, jit_sum
+from refhmc.compile.compiled import jit, jit_sum
 from refhmc.numerics.linalg import EPSILON
 
 LARGEST = 2.0**1000  # a larger sum of entries is treated as infinite

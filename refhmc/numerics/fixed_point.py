@@ -40,8 +40,8 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.compile.compiled import invariant, jit, jit_part, jit_template
 from refhmc.core import sample_stats as S
-from refhmc.core.compiled import invariant, jit, jit_part, jit_template
 from refhmc.core.types import as_work
 
 LAST_BITS = 4 * np.finfo(float).eps

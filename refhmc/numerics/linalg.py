@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core.compiled import jit, jit_sum
+from refhmc.compile.compiled import jit, jit_sum
 
 EPSILON = 2.0**-52
 

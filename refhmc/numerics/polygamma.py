@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from refhmc.core.compiled import jit
+from refhmc.compile.compiled import jit
 
 ENOUGH = 20.0
 BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)  # B_2, B_4, ... B_16

@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from refhmc.core.compiled import jit_part, jit_template, shaped
+from refhmc.compile.compiled import jit_part, jit_template, shaped
 from refhmc.core.point import copy_row
 from refhmc.numerics.dormand_prince import COLUMNS, allowed, at, between, step
 

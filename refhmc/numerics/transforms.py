@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core.compiled import jit
+from refhmc.compile.compiled import jit
 
 # --------------------------------------------------------------------------------------------- the logistic function
 

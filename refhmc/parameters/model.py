@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from refhmc.compile.compiled import jit_anew
 from refhmc.core.binding import (
     argument_count,
     as_array,
@@ -24,7 +25,6 @@ from refhmc.core.binding import (
     gather,
     taker,
 )
-from refhmc.core.compiled import jit_anew
 from refhmc.core.named_axes import dims_of
 from refhmc.core.point import copy_row
 from refhmc.errors import ModelError

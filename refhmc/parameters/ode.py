@@ -27,13 +27,13 @@ import numpy as np
 import scipy.optimize
 from numba import types as nb
 
+from refhmc.compile.compiled import borrowed, entry, jit_anew, jit_part
+from refhmc.compile.pointer_type import Pointer
+from refhmc.compile.pointers import by_address
+from refhmc.compile.user_text import compilable
 from refhmc.core import types
 from refhmc.core.arguments import array_of_numbers
-from refhmc.core.compiled import borrowed, entry, jit_anew, jit_part
 from refhmc.core.point import copy_row
-from refhmc.core.pointer_type import Pointer
-from refhmc.core.pointers import by_address
-from refhmc.core.user_text import compilable
 from refhmc.errors import EvaluationError, ModelError, ShapeError
 from refhmc.models.base import Model
 from refhmc.models.error_laws import ErrorLaw

@@ -26,7 +26,7 @@ def regression_data(model: Model) -> tuple[np.ndarray, np.ndarray] | None:
 
 def means_and_sds(model: Model, result: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and standard deviation of the outputs at X for each draw, as :func:`refhmc.predict` does."""
-    from refhmc.sampling.prediction import predict
+    from refhmc.sampling.results.prediction import predict
 
     predicted = predict(model, result, X, thin=max(1, run_of(result).shape[1] // DRAWS))
     group = run_of(predicted).groups["predictions"]

@@ -14,7 +14,7 @@ import numpy as np
 from refhmc.adaptation.adapted import Adapted, chains_of
 from refhmc.core.arviz import read_tree
 from refhmc.plot.attributes import checked
-from refhmc.sampling.result import Result
+from refhmc.sampling.results.result import Result
 
 Group = Mapping[str, np.ndarray]
 FEW_CHAINS = 16

@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Any
 import numba
 
 from refhmc.adaptation.adapted import as_stan, begin_from, chains_of, check_dimension, ends_of
-from refhmc.core import compiled
-from refhmc.core.fingerprint import CHANGES, Fingerprint, classes_in, fingerprint, settled
+from refhmc.compile import compiled
+from refhmc.compile.fingerprint import CHANGES, Fingerprint, classes_in, fingerprint, settled
 from refhmc.core.signals import held_back
 from refhmc.errors import CheckpointWarning, DiscontinuityWarning, PrecisionWarning, _see
 from refhmc.models.base import Model
-from refhmc.sampling import discontinuity
-from refhmc.sampling.arguments import check_arguments, check_init, check_kinds, entropy_of, seconds_of
-from refhmc.sampling.assembly import begun, kernel_as_json
-from refhmc.sampling.chain import BlockState, make_plan
-from refhmc.sampling.chain_run import ChainTask, chain_generator
-from refhmc.sampling.checkpoint import Checkpoint, describe_run
-from refhmc.sampling.drawing import Drawing
-from refhmc.sampling.generation import check_groups, chosen
-from refhmc.sampling.initialization import checked_starts, is_default
+from refhmc.sampling.chains.chain import BlockState, make_plan
+from refhmc.sampling.chains.chain_pool import Drawing
+from refhmc.sampling.chains.chain_run import ChainTask, chain_generator
+from refhmc.sampling.chains.initialization import checked_starts, is_default
+from refhmc.sampling.checks import discontinuity
+from refhmc.sampling.checks.arguments import check_arguments, check_init, check_kinds, entropy_of, seconds_of
+from refhmc.sampling.checks.memory_estimate import bytes_of_values, check_room, room_for
 from refhmc.sampling.progress import make_display
 from refhmc.sampling.recommended import kernel_for
-from refhmc.sampling.room import bytes_of_values, check_room, room_for
+from refhmc.sampling.results.from_chains import begun, kernel_as_json
+from refhmc.sampling.results.generated_quantities import check_groups, chosen
 from refhmc.sampling.run import Request, Run
-from refhmc.sampling.store import Store, check_outside_of_stores, states_of
+from refhmc.sampling.storage.checkpoint import Checkpoint, describe_run
+from refhmc.sampling.storage.store import Store, check_outside_of_stores, states_of
 
 if TYPE_CHECKING:
     from refhmc.sampling.progress import _Silent

@@ -32,8 +32,15 @@ from refhmc.integrators.defaults import resolve
 from refhmc.metrics import Diagonal
 from refhmc.metrics.base import FROM_PAIRS
 from refhmc.numerics import batched
-from refhmc.sampling import discontinuity
-from refhmc.sampling.assembly import (
+from refhmc.sampling.chains.chain import make_plan
+from refhmc.sampling.chains.initialization import check_metrics, check_start, given_starts
+from refhmc.sampling.checks import discontinuity
+from refhmc.sampling.checks.memory_estimate import bytes_of_values, of_review
+from refhmc.sampling.checks.preflight import check_derivatives, check_gradient, rounded_to_single
+from refhmc.sampling.checks.user_functions import check_functions, check_variables
+from refhmc.sampling.interruption import past_ctrl_c, sigterm_as_ctrl_c
+from refhmc.sampling.progress import Progress
+from refhmc.sampling.results.from_chains import (
     NO_STEP_SIZE,
     Seen,
     attached,
@@ -45,19 +52,12 @@ from refhmc.sampling.assembly import (
     review_cut_off,
     searched,
 )
-from refhmc.sampling.chain import make_plan
-from refhmc.sampling.generation import check_groups
-from refhmc.sampling.initialization import check_metrics, check_start, given_starts
-from refhmc.sampling.interruption import past_ctrl_c, sigterm_as_ctrl_c
-from refhmc.sampling.preflight import check_derivatives, check_gradient, rounded_to_single
-from refhmc.sampling.progress import Progress
-from refhmc.sampling.review import failed_evaluations, review
-from refhmc.sampling.room import bytes_of_values, of_review
-from refhmc.sampling.user_functions import check_functions, check_variables
+from refhmc.sampling.results.generated_quantities import check_groups
+from refhmc.sampling.results.review import failed_evaluations, review
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
-    from refhmc.sampling.result import Result
+    from refhmc.sampling.results.result import Result
 
 COMPARED = 4  # starts at which the array implementation is compared with the model's functions
 CLOSE = 1e-6  # relative tolerance of the comparison
@@ -312,7 +312,8 @@ def check_memory_of_many(
 ) -> None:
     """Raise MemoryError, with the bytes needed and available, before anything is allocated.
 
-    `of_warmup` iterations of warm-up are kept. `values` and `generated` are those of :func:`refhmc.sampling.room.room_for`.
+    `of_warmup` iterations of warm-up are kept. `values` and `generated` are those of
+    :func:`refhmc.sampling.checks.memory_estimate.room_for`.
     """
     chains, draws, d, kept = int(chains), int(draws), model.dim, int(draws) + int(of_warmup)
     names = [name for name in kernel.statistics if name not in NOT_OF_A_DRAW]

@@ -10,15 +10,15 @@ import numpy as np
 
 from refhmc.errors import CheckpointError
 from refhmc.models.recipe import model_of_recipe
-from refhmc.sampling.assembly import kernel_as_json
 from refhmc.sampling.begin import begin_run
-from refhmc.sampling.checkpoint import NOT_RECOVERED, STARTS, STATES, read_run, refuse_links
-from refhmc.sampling.files import read_arrays
-from refhmc.sampling.initialization import given_starts
+from refhmc.sampling.chains.initialization import given_starts
+from refhmc.sampling.results.from_chains import kernel_as_json
+from refhmc.sampling.storage.checkpoint import NOT_RECOVERED, STARTS, STATES, read_run, refuse_links
+from refhmc.sampling.storage.files import read_arrays
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
-    from refhmc.sampling.result import Result
+    from refhmc.sampling.results.result import Result
 
 
 def resume(
@@ -206,7 +206,7 @@ def own_kernel(run: dict[str, Any], folder: Any) -> Any:
 
 
 def made_of(described: Any, name: str = "") -> Any:
-    """Return the object that :func:`refhmc.sampling.assembly.kernel_as_json` described."""
+    """Return the object that :func:`refhmc.sampling.results.from_chains.kernel_as_json` described."""
     from refhmc import integrators, kernels, metrics
 
     if isinstance(described, dict):

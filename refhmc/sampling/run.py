@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from refhmc.core.linear_algebra import one_thread
 from refhmc.core.signals import held_back
 from refhmc.errors import SamplingWarning
-from refhmc.sampling.assembly import (
+from refhmc.sampling.chains.chain_pool import Drawing, draw_in_threads
+from refhmc.sampling.chains.chain_run import ChainRun
+from refhmc.sampling.chains.executors import draw_in_executor
+from refhmc.sampling.interruption import past_ctrl_c, sigterm_as_ctrl_c
+from refhmc.sampling.progress import ProgressReport
+from refhmc.sampling.results.from_chains import (
     attached,
     failure_of,
     put_draws,
@@ -22,19 +27,14 @@ from refhmc.sampling.assembly import (
     put_warnings,
     review_cut_off,
 )
-from refhmc.sampling.chain_run import ChainRun
-from refhmc.sampling.drawing import Drawing, draw_in_threads
-from refhmc.sampling.executors import draw_in_executor
-from refhmc.sampling.generation import put_generated_or_say
-from refhmc.sampling.interruption import past_ctrl_c, sigterm_as_ctrl_c
-from refhmc.sampling.progress import ProgressReport
+from refhmc.sampling.results.generated_quantities import put_generated_or_say
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
-    from refhmc.sampling.checkpoint import Checkpoint
     from refhmc.sampling.progress import _Silent
-    from refhmc.sampling.result import Result
-    from refhmc.sampling.store import Store
+    from refhmc.sampling.results.result import Result
+    from refhmc.sampling.storage.checkpoint import Checkpoint
+    from refhmc.sampling.storage.store import Store
 
 WATCH_EVERY = 0.05  # seconds between two readings of the chains' counters
 AT_EXIT = 5.0  # seconds that a process waits at its end for runs without a call of wait()
@@ -139,7 +139,7 @@ class Run:
         Result
             The largest rectangle of complete draws, as after a stop.
         """
-        from refhmc.sampling.result import Result
+        from refhmc.sampling.results.result import Result
 
         begun = self._result
         result = Result({}, dict(begun.attributes), dims=begun.dims, coords=begun.coords)

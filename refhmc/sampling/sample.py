@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from refhmc.backends import Arrays, Numba, with_old_options
 from refhmc.models.base import Model
-from refhmc.sampling.arguments import check_kinds, check_options, entropy_of, seconds_of
-from refhmc.sampling.assembly import with_partial
 from refhmc.sampling.begin import begin_run, checked
-from refhmc.sampling.generation import put_generated_or_say
+from refhmc.sampling.checks.arguments import check_kinds, check_options, entropy_of, seconds_of
+from refhmc.sampling.checks.unknown_arguments import refuse_unknown
 from refhmc.sampling.interruption import sigterm_as_ctrl_c
 from refhmc.sampling.many import sample_many
 from refhmc.sampling.progress import ProgressReport, make_display
+from refhmc.sampling.results.from_chains import with_partial
+from refhmc.sampling.results.generated_quantities import put_generated_or_say
 from refhmc.sampling.run import Run
-from refhmc.sampling.unknown_arguments import refuse_unknown
 
 if TYPE_CHECKING:
-    from refhmc.sampling.result import Result
+    from refhmc.sampling.results.result import Result
 
 
 def sample(

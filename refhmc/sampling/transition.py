@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numba import types as nb
 
+from refhmc.compile.compiled import entry
 from refhmc.core import types
-from refhmc.core.compiled import entry
 from refhmc.core.point import P, Q
 from refhmc.core.records import one
 from refhmc.core.sample_stats import N_STATS, OUTCOMES, STATS, named
@@ -18,7 +18,7 @@ from refhmc.dynamics.discontinuous import DiscontinuousHamiltonian
 from refhmc.dynamics.hamiltonian import Hamiltonian
 from refhmc.errors import ShapeError
 from refhmc.kernels.blocks import ALL, blocks_of
-from refhmc.sampling.chain import BlockState, control_record, make_plan, record_counters
+from refhmc.sampling.chains.chain import BlockState, control_record, make_plan, record_counters
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model

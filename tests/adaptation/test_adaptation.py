@@ -22,14 +22,14 @@ from refhmc.adaptation.dual_averaging import (
 from refhmc.adaptation.step_size import MAX_DOUBLINGS, search_step_size
 from refhmc.adaptation.welford import learn_from_gradients, learn_metric, update_welford
 from refhmc.adaptation.windows import schedule_array, warmup_schedule
-from refhmc.core import compiled
+from refhmc.compile import compiled
 from refhmc.core.point import P, Q
 from refhmc.core.records import one
 from refhmc.core.sample_stats import N_STATS, STATS
 from refhmc.core.types import SMOOTH, Points
 from refhmc.integrators.leapfrog import leapfrog_diagonal
 from refhmc.metrics import euclidean
-from refhmc.sampling.chain import BlockState, Chain, make_plan
+from refhmc.sampling.chains.chain import BlockState, Chain, make_plan
 from tests.helpers.core_records import control_row, counters_of, plain_dynamics, plain_model, work_of
 from tests.helpers.random_cases import cases
 from tests.helpers.sweeps import one_in, representatives, swept

@@ -19,7 +19,7 @@ from refhmc.core.arviz import read_tree
 from refhmc.core.sample_stats import N_STATS, STATS
 from refhmc.integrators import ExplicitTao, Leapfrog, Yoshida
 from refhmc.metrics import Dense, Diagonal, Identity, LowRank, SoftAbs, Tridiagonal
-from refhmc.sampling.chain import Chain, make_plan
+from refhmc.sampling.chains.chain import Chain, make_plan
 from tests.helpers.low_rank_metrics import low_rank_metric
 from tests.helpers.sweeps import swept
 

@@ -28,7 +28,7 @@ from refhmc.core.records import SETTINGS, one
 from refhmc.core.sample_stats import N_STATS, STATS
 from refhmc.kernels.watched import AN_OCTAVE, MAX_STEPS, N_LENGTHS, WATCHED_ROWS
 from refhmc.metrics import Dense, Fisher, Identity, SoftAbs
-from refhmc.sampling.chain import Chain, make_plan
+from refhmc.sampling.chains.chain import Chain, make_plan
 from tests.helpers.sweeps import swept
 
 QUIET = {"progressbar": False, "raw": True, "cores": 1}

@@ -7,7 +7,7 @@ import pytest
 
 import refhmc
 from refhmc.adaptation.welford import learn_from_gradients
-from refhmc.core import compiled
+from refhmc.compile import compiled
 from tests.helpers.core_records import work_of
 
 learn = compiled.plain(learn_from_gradients)
@@ -18,7 +18,7 @@ def test_it_is_exact_for_independent_normals_whatever_the_draws():
     sd = np.array([1e-3, 0.1, 1.0, 30.0, 1e4])
     model = refhmc.models.Gaussian(np.arange(5.0), np.diag(sd**2))
     from refhmc.core.sample_stats import N_STATS
-    from refhmc.sampling.chain import Chain, make_plan
+    from refhmc.sampling.chains.chain import Chain, make_plan
 
     chain = Chain(model, make_plan(model, refhmc.NUTS(metric=METRIC), 120), np.random.default_rng(3))
     chain.start(np.arange(5.0) + sd)

@@ -6,7 +6,6 @@ import ast
 import subprocess
 import sys
 import textwrap
-import tomllib
 
 import pytest
 
@@ -63,12 +62,6 @@ def test_no_module_shadows_a_public_function():
     assert not beside & (set(refhmc.check.__all__) - modules)
     for name in refhmc.check.__all__:
         assert callable(getattr(refhmc.check, name)) != (name in modules)
-
-
-def test_every_package_is_installed():
-    told = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
-    found = {".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "refhmc").rglob("__init__.py")}
-    assert set(told) == found
 
 
 @pytest.mark.sweep

@@ -15,7 +15,7 @@ from refhmc.check.mutants import orbits as cases
 from refhmc.check.orbits.shapes import tape_transition
 from refhmc.check.orbits.states import PhaseMap, at_the_limit
 from refhmc.check.subject.enumeration import Answers, Enumerator, law_of
-from refhmc.core import compiled
+from refhmc.compile import compiled
 from refhmc.core.point import POINT_ROWS, VELOCITY, P, Q
 from refhmc.core.records import SETTINGS, TRAJECTORY, one
 from refhmc.core.types import N_POINTS, Points

@@ -21,7 +21,7 @@ from refhmc.check.report import FAIL, INEFFICIENT, PASS, Report, Row, inconclusi
 pytest_plugins = ["pytester"]
 
 # An in-process pytest run removes the modules that it imported first, and compiled modules cannot be imported twice.
-for module in ("numpy.fft", "scipy.integrate", "scipy.stats", "refhmc.core.compiled", "refhmc.sampling.sample"):
+for module in ("numpy.fft", "scipy.integrate", "scipy.stats", "refhmc.compile.compiled", "refhmc.sampling.sample"):
     importlib.import_module(module)
 for found in pkgutil.walk_packages(refhmc.check.__path__, "refhmc.check."):
     importlib.import_module(found.name)

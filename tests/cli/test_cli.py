@@ -333,12 +333,12 @@ SECOND_PROCESS = """
 import json, refhmc
 result = refhmc.sample(refhmc.models.Funnel(2), refhmc.NUTS(), draws=5, tune=5, chains=1, random_seed=1,
 progressbar=False, raw=True)
-print(json.dumps([[item.title, item.from_cache] for item in refhmc.core.compiled.log]))
+print(json.dumps([[item.title, item.from_cache] for item in refhmc.compile.compiled.log]))
 print(json.dumps(result.draws.tolist()))
 """
 
 
-@pytest.mark.sweep  # in the default run tests/core/test_linking.py has a second process that compiles nothing
+@pytest.mark.sweep  # in the default run tests/compile/test_linking.py has a second process that compiles nothing
 def test_second_process_hits_the_compile_cache(tmp_path):
     first, second = (run("-W", "ignore", "-c", SECOND_PROCESS, REFHMC_CACHE_DIR=str(tmp_path)) for _ in range(2))
     assert first.returncode == second.returncode == 0, first.stderr + second.stderr

@@ -89,7 +89,7 @@ def test_old_names_give_the_new_objects(old, new):
     ("old", "home", "new"),
     [
         ("progress", "refhmc.sampling.progress", "refhmc.ProgressReport"),
-        ("compiled", "refhmc.core.compiled", "not public"),
+        ("compiled", "refhmc.compile.compiled", "not public"),
         ("sample_stats", "refhmc.core.sample_stats", "refhmc.diagnostics.OUTCOMES"),
     ],
 )

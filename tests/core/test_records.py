@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import refhmc
-from refhmc.core import compiled, records, types
+from refhmc.compile import compiled
+from refhmc.core import records, types
 from refhmc.core.records import Layout, one
 from refhmc.core.sample_stats import N_STATS, STATS, named
 from refhmc.integrators import ExplicitTao, GeneralizedLeapfrog, ImplicitMidpoint, ProjectedTao

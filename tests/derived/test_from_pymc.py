@@ -12,8 +12,8 @@ import scipy.stats
 
 import refhmc
 from refhmc import check
-from refhmc.core.compile_cache import cache_directory
-from refhmc.core.identity import identity_of
+from refhmc.compile.compile_cache import cache_directory
+from refhmc.compile.identity import identity_of
 from tests.helpers.agreement import assert_same_means
 
 pm = pytest.importorskip("pymc", reason="PyMC is not installed (extra pymc)")

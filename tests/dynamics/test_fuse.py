@@ -17,14 +17,14 @@ from numba.core.typing import templates
 from numba.extending import lower_builtin, overload, overload_attribute, overload_method
 
 import refhmc
-from refhmc.core.compile_cache import cache_directory
-from refhmc.core.fingerprint import sha256
-from refhmc.core.identity import identity_of
+from refhmc.compile.compile_cache import cache_directory
+from refhmc.compile.fingerprint import sha256
+from refhmc.compile.identity import identity_of
 from refhmc.errors import CheckpointError, ModelError, SamplingError, ShapeError
 from refhmc.integrators import ExplicitTao, GeneralizedLeapfrog, ImplicitMidpoint, Leapfrog, Yoshida
 from refhmc.metrics import Dense, Fisher, Identity, OuterProductSoftAbs, SoftAbs
 from refhmc.models import Banana, ChangePoint, Funnel, Gaussian, LogisticRegression
-from refhmc.sampling.chain import make_plan
+from refhmc.sampling.chains.chain import make_plan
 from tests.helpers.sweeps import swept
 
 numba_only = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
@@ -148,7 +148,7 @@ def test_chains_in_an_executor_are_fused_too():
 PROGRAM = """
 import importlib, json, sys
 import refhmc
-from refhmc.core import compiled
+from refhmc.compile import compiled
 sys.path.insert(0, {folder!r})
 found = []
 for name in {names!r}:

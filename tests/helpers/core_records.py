@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from refhmc.core import compiled, records
+from refhmc.compile import compiled
+from refhmc.core import records
 from refhmc.core.sample_stats import STATS
 from refhmc.core.types import Work
 

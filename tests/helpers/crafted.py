@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.sampling.files import checksum_of_arrays, read_arrays
+from refhmc.sampling.storage.files import checksum_of_arrays, read_arrays
 
 Arrays = dict[str, Any]
 

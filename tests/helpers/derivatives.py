@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from refhmc.core.compiled import plain
+from refhmc.compile.compiled import plain
 
 STEP = 1e-30
 

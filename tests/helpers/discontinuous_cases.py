@@ -10,12 +10,12 @@ import numpy as np
 import scipy.stats
 
 import refhmc
-from refhmc.core import compiled
+from refhmc.compile import compiled
 from refhmc.core.point import P, Q
 from refhmc.integrators import discontinuous as step_text
 from refhmc.kernels.dhmc import dhmc
 from refhmc.metrics import laplace
-from refhmc.sampling.chain import BlockState, make_plan
+from refhmc.sampling.chains.chain import BlockState, make_plan
 from tests.helpers.core_records import control_row, stats_row
 
 # ------------------------------------------------------------------------------------------- one smooth, one integer

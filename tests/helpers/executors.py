@@ -15,7 +15,7 @@ import numpy as np
 import threadpoolctl
 
 import refhmc
-from refhmc.sampling import executors
+from refhmc.sampling.chains import executors
 
 
 @contextlib.contextmanager

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from refhmc.core import compiled, types
+from refhmc.compile import compiled
 from refhmc.core import sample_stats as S
+from refhmc.core import types
 from refhmc.core.point import as_point, copy_row
 from refhmc.core.records import records
 from refhmc.core.types import as_model, as_points, as_work, as_workspace
-from refhmc.sampling.chain import BlockState, control_record, make_plan, record_counters, reset_counters
+from refhmc.sampling.chains.chain import BlockState, control_record, make_plan, record_counters, reset_counters
 
 
 @compiled.entry(

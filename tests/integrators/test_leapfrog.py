@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import refhmc
-from refhmc.core import compiled
+from refhmc.compile import compiled
 from refhmc.core.point import GRADIENT, LOG_DENSITY, POINT_ROWS, VELOCITY, P, Q
 from refhmc.dynamics.assemble import make_dynamics
 from refhmc.dynamics.trajectory import run_trajectory

@@ -17,7 +17,7 @@ from refhmc.core import sample_stats as S
 from refhmc.core.types import Work
 from refhmc.integrators import GaussianSplit, Leapfrog, NaiveSplit, RandomizedSplit, SymmetricSplit, Yoshida
 from refhmc.metrics import Dense, Diagonal, Identity
-from refhmc.sampling.chain import Chain, make_plan
+from refhmc.sampling.chains.chain import Chain, make_plan
 from tests.helpers.many_starts import from_each
 from tests.helpers.random_cases import cases
 

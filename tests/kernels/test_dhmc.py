@@ -18,7 +18,7 @@ import scipy.stats
 
 import refhmc
 import refhmc.check as rc
-from refhmc.core import compiled
+from refhmc.compile import compiled
 from refhmc.core import sample_stats as S
 from refhmc.core.point import LOG_DENSITY, P
 from refhmc.core.records import records
@@ -26,7 +26,7 @@ from refhmc.core.sample_stats import N_STATS
 from refhmc.core.types import Work
 from refhmc.kernels.hmc import MAX_STEPS
 from refhmc.metrics import Diagonal, laplace
-from refhmc.sampling.chain import Chain, make_plan
+from refhmc.sampling.chains.chain import Chain, make_plan
 from tests.helpers.core_records import counters_of
 from tests.helpers.discontinuous_cases import (
     Integrated,

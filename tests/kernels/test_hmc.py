@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import refhmc
-from refhmc.core import compiled
+from refhmc.compile import compiled
 from refhmc.core import sample_stats as S
 from refhmc.core.point import P, Q
 from refhmc.core.records import one
 from refhmc.kernels.hmc import MAX_STEPS, hmc
 from refhmc.metrics import Diagonal, euclidean
-from refhmc.sampling.chain import BlockState, make_plan
+from refhmc.sampling.chains.chain import BlockState, make_plan
 from tests.helpers.core_records import control_row, plain_dynamics, plain_model
 from tests.helpers.laws import (
     JUST_BELOW_ONE,

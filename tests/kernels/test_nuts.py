@@ -25,14 +25,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import refhmc
-from refhmc.core import compiled
+from refhmc.compile import compiled
 from refhmc.core import sample_stats as S
 from refhmc.core.point import POINT_ROWS, VELOCITY, P, Q
 from refhmc.core.records import SETTINGS, TRAJECTORY, one
 from refhmc.core.types import N_POINTS
 from refhmc.kernels import nuts as module
 from refhmc.metrics import Diagonal
-from refhmc.sampling.chain import BlockState, make_plan
+from refhmc.sampling.chains.chain import BlockState, make_plan
 from tests.helpers.core_records import control_row, plain_dynamics, plain_model, stats_row, work_of
 from tests.helpers.laws import LAWS, assert_law_is_kept, normal_gradient, normal_with_a_wall, normals
 from tests.helpers.leapfrog_cases import ANY_CASE, LEAPFROG, METRICS, case, model

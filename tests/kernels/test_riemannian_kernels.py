@@ -20,7 +20,7 @@ from refhmc.core import sample_stats as S
 from refhmc.core.sample_stats import N_STATS
 from refhmc.integrators import ExplicitTao, GeneralizedLeapfrog, ImplicitMidpoint, ProjectedTao, Suzuki, Yoshida
 from refhmc.metrics import DiagonalSoftAbs, Fisher, OuterProductSoftAbs, SoftAbs
-from refhmc.sampling.chain import Chain, make_plan
+from refhmc.sampling.chains.chain import Chain, make_plan
 from tests.helpers.laws import LAWS, acceptance_by_bisection
 from tests.helpers.many_starts import from_each
 from tests.helpers.posteriors import z_scores

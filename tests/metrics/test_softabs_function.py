@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from refhmc.core.compiled import plain
+from refhmc.compile.compiled import plain
 from refhmc.metrics.softabs_function import divided_difference, divided_difference_of, soft, soft_derivative
 from tests.helpers.random_cases import cases
 

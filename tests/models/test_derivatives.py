@@ -1,7 +1,7 @@
 """Every derivative of every model compared with the complex step of the order below it.
 
 The complex step, Im f(q + i h e_k) / h with h = 1e-30, has no truncation and no cancellation error. It runs the Python code
-of the model on complex numbers (``refhmc.core.compiled.plain``). Each order is thus compared with the one below it, down to
+of the model on complex numbers (``refhmc.compile.compiled.plain``). Each order is thus compared with the one below it, down to
 the log density, which the tests of each model compare with independent implementations.
 
 The tolerance is 1e-9 of the *scale*: the largest entry, by either computation, of the gradient, or of the slice [..., k] of a

@@ -13,7 +13,7 @@ from scipy import stats
 
 import refhmc
 from refhmc import HMC
-from refhmc.core.compiled import plain
+from refhmc.compile.compiled import plain
 from refhmc.core.sample_stats import N_STATS
 from refhmc.errors import MetricError, ShapeError
 from refhmc.metrics import Fisher
@@ -23,7 +23,7 @@ from refhmc.models.eight_schools import EightSchools
 from refhmc.models.gaussian import Gaussian
 from refhmc.models.linear_regression import LinearRegression
 from refhmc.models.logistic_regression import BreastCancer, Diabetes, Heart, LogisticRegression
-from refhmc.sampling.chain import Chain, make_plan
+from refhmc.sampling.chains.chain import Chain, make_plan
 
 # 16 digits of 40-digit quadrature: mean of theta[0], variances of theta[0] and theta[1], two quantiles
 BANANA = {

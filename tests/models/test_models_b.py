@@ -14,7 +14,7 @@ import scipy.optimize
 import scipy.stats
 
 import refhmc.numerics.transforms as tr
-from refhmc.core.compiled import plain
+from refhmc.compile.compiled import plain
 from refhmc.models.ar import AR
 from refhmc.models.datasets import posteriordb
 from refhmc.models.garch import GARCH

@@ -16,7 +16,7 @@ import pytest
 import scipy.stats
 
 import refhmc
-from refhmc.core.compiled import plain
+from refhmc.compile.compiled import plain
 from refhmc.errors import ShapeError
 from refhmc.models import change_point, jolly_seber, pac_bayes_classifier
 from refhmc.models.change_point import ChangePoint

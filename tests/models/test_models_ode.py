@@ -20,7 +20,7 @@ import pytest
 import scipy.stats
 
 import refhmc
-from refhmc.core.compiled import plain
+from refhmc.compile.compiled import plain
 from refhmc.errors import (
     EvaluationError,
     GradientError,

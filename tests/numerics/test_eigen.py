@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refhmc.core.compiled import plain
+from refhmc.compile.compiled import plain
 from refhmc.numerics.eigen import GRADED, eigen, jacobi, products
 from tests.helpers.random_cases import cases
 from tests.helpers.sweeps import swept

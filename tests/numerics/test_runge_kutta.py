@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.integrate
 
-from refhmc.core.compiled import jit_anew, plain
+from refhmc.compile.compiled import jit_anew, plain
 from refhmc.models.ode_solution import EQUATIONS, solve
 from refhmc.numerics import dormand_prince
 from refhmc.numerics.runge_kutta import NOT_FINITE, SCRATCH_ROWS, SOLVED, TOO_MANY_STEPS, VANISHING_STEP, in_words

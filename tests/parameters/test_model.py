@@ -13,7 +13,7 @@ import scipy.stats
 import refhmc
 from refhmc.errors import EvaluationError, InitError, ModelError, PythonModelWarning, ShapeError
 from refhmc.parameters import CholeskyCorrelation, Positive, Real
-from refhmc.sampling.initialization import given_starts
+from refhmc.sampling.chains.initialization import given_starts
 from tests.helpers.models import FEW_CALLS
 from tests.helpers.named_models import (
     Y,

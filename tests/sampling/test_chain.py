@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import refhmc
 from refhmc.core.sample_stats import N_STATS
 from refhmc.errors import CheckpointError
-from refhmc.sampling.chain import Chain, make_plan
+from refhmc.sampling.chains.chain import Chain, make_plan
 from tests.helpers.random_cases import cases
 
 TUNE, DRAWS = 180, 60

@@ -26,14 +26,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import refhmc
-from refhmc.core import file_lock
+from refhmc.compile import file_lock
 from refhmc.core.records import DRAWS_DONE, FIRST, STOP
 from refhmc.core.sample_stats import N_STATS
 from refhmc.errors import CheckpointError, CheckpointWarning, SamplingError, SaveError
-from refhmc.sampling import chain_run, checkpoint, journal
-from refhmc.sampling.chain import make_plan
-from refhmc.sampling.journal import Rows
-from refhmc.sampling.keeper import Keeper
+from refhmc.sampling.chains import chain_run
+from refhmc.sampling.chains.chain import make_plan
+from refhmc.sampling.storage import append_only, checkpoint
+from refhmc.sampling.storage.append_only import Rows
+from refhmc.sampling.storage.chain_storage import Keeper
 from tests.helpers.random_cases import cases
 from tests.helpers.stopping import stop_after
 from tests.helpers.sweeps import every, representatives
@@ -282,8 +283,8 @@ CHILD = """
 import os, pathlib, sys
 import numpy as np
 import refhmc
-from refhmc.sampling import chain_run
-from refhmc.sampling import checkpoint
+from refhmc.sampling.chains import chain_run
+from refhmc.sampling.storage import checkpoint
 
 chain_run.PAUSE_EVERY, checkpoint.SAVE_EVERY = 0.001, 0.0
 calls = 0
@@ -341,8 +342,8 @@ KILLED = """
 import os, sys, threading, time
 import numpy as np
 import refhmc
-from refhmc.sampling import chain_run
-from refhmc.sampling import checkpoint
+from refhmc.sampling.chains import chain_run
+from refhmc.sampling.storage import checkpoint
 
 chain_run.PAUSE_EVERY, checkpoint.SAVE_EVERY = 0.005, 0.01
 m = refhmc.metrics
@@ -589,7 +590,7 @@ def block(first, n):
     """Return a complete block of rows of other iterations, with the same length."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "rows"
-        journal.append(path, 0, [Rows(first, np.zeros((n, 4)), np.zeros((n, N_STATS)))])
+        append_only.append(path, 0, [Rows(first, np.zeros((n, 4)), np.zeros((n, N_STATS)))])
         return path.read_bytes()
 
 
@@ -603,12 +604,12 @@ def test_a_failed_write_of_blocks_keeps_earlier_rows(tmp_path):
         yield second
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    length = journal.append(path, 0, [first])
+    length = append_only.append(path, 0, [first])
     with pytest.raises(OSError, match="No space"):
-        journal.append(path, length, then_full())
+        append_only.append(path, length, then_full())
     assert path.stat().st_size > length
-    assert np.array_equal(journal.read(path, length, 4, N_STATS).draws, q[:3])
-    kept = journal.read(path, journal.append(path, length, [second, third]), 4, N_STATS)
+    assert np.array_equal(append_only.read(path, length, 4, N_STATS).draws, q[:3])
+    kept = append_only.read(path, append_only.append(path, length, [second, third]), 4, N_STATS)
     assert kept.first == 0
     assert np.array_equal(kept.draws, q)
     assert np.array_equal(kept.stats, stats)

@@ -12,7 +12,7 @@ import pytest
 
 import refhmc
 from refhmc.errors import WorkerDied
-from refhmc.sampling import executors
+from refhmc.sampling.chains import executors
 from tests.helpers.executors import OneThread, Workers, threads_of_linear_algebra
 from tests.helpers.sweeps import one_in, representatives, swept
 

@@ -12,11 +12,11 @@ import refhmc
 from refhmc.adaptation import symptoms
 from refhmc.core.records import FAR_START, N_CONTROL
 from refhmc.errors import SamplingWarning, WarmupError
-from refhmc.sampling import far_start
-from refhmc.sampling.chain import make_plan
-from refhmc.sampling.chain_run import ChainTask, LiveChain, run_segment
-from refhmc.sampling.far_start import look_after
-from refhmc.sampling.journal import Rows
+from refhmc.sampling.chains import far_start
+from refhmc.sampling.chains.chain import make_plan
+from refhmc.sampling.chains.chain_run import ChainTask, LiveChain, run_segment
+from refhmc.sampling.chains.far_start import look_after
+from refhmc.sampling.storage.append_only import Rows
 from tests.helpers.far import decay
 
 RUN = {"random_seed": 1, "raw": True, "progressbar": False}

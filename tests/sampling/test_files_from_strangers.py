@@ -16,11 +16,11 @@ from refhmc.adaptation.adapted import adapted_of
 from refhmc.core.records import FAR_START, N_CONTROL
 from refhmc.core.sample_stats import N_STATS
 from refhmc.errors import CheckpointError, CheckpointWarning
-from refhmc.sampling import journal
-from refhmc.sampling.chain import make_plan
-from refhmc.sampling.chain_run import ChainTask, LiveChain
-from refhmc.sampling.files import checksum_of_run
-from refhmc.sampling.saved_state import check_saved
+from refhmc.sampling.chains.chain import make_plan
+from refhmc.sampling.chains.chain_run import ChainTask, LiveChain
+from refhmc.sampling.storage import append_only
+from refhmc.sampling.storage.files import checksum_of_run
+from refhmc.sampling.storage.saved_state import check_saved
 from tests.helpers.crafted import craft, read_state
 from tests.helpers.far import decay
 from tests.helpers.sweeps import representatives, swept
@@ -279,7 +279,7 @@ def check_all_states(model, kernel, tune, total, **options):
     live = LiveChain(task, plan, np.zeros(N_CONTROL, np.int64))
     assert live.begin()
     for done in range(total + 1):
-        rows = journal.Rows(
+        rows = append_only.Rows(
             max(done - 1, 0), np.zeros((min(done, 1), model.dim)), np.zeros((min(done, 1), plan.n_stats))
         )
         live.advance(rows)
@@ -369,11 +369,11 @@ def test_a_field_of_run_json_of_another_type_is_rejected_by_name(saved, tmp_path
 def rewrite_rows(folder, change):
     """Change the draws and statistics on disk, with valid checksums."""
     [path] = folder.glob("chain-0.*.rows")
-    rows = journal.read(path, path.stat().st_size, 11, N_STATS)
+    rows = append_only.read(path, path.stat().st_size, 11, N_STATS)
     draws, stats = rows.draws.copy(), rows.stats.copy()
     change(draws, stats)
     path.unlink()
-    length = journal.append(path, 0, [journal.Rows(rows.first, draws, stats)])
+    length = append_only.append(path, 0, [append_only.Rows(rows.first, draws, stats)])
     craft(folder, outer_field("length", length))
 
 

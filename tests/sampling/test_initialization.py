@@ -15,11 +15,11 @@ import scipy.stats
 import refhmc
 from refhmc.core.records import N_CONTROL, STOP
 from refhmc.errors import CheckpointError, PythonModelWarning, SamplingWarning
-from refhmc.sampling import checkpoint
-from refhmc.sampling.chain import make_plan
-from refhmc.sampling.chain_run import ChainTask, chain_generator, run_chain
-from refhmc.sampling.initialization import pathfinder_start
-from refhmc.sampling.keeper import Keeper
+from refhmc.sampling.chains.chain import make_plan
+from refhmc.sampling.chains.chain_run import ChainTask, chain_generator, run_chain
+from refhmc.sampling.chains.initialization import pathfinder_start
+from refhmc.sampling.storage import checkpoint
+from refhmc.sampling.storage.chain_storage import Keeper
 from tests.helpers.models import FEW_CALLS
 from tests.helpers.sweeps import swept
 

@@ -7,7 +7,7 @@ import pytest
 
 import refhmc
 from refhmc.errors import InitError, ShapeError
-from refhmc.sampling.initialization import given_starts
+from refhmc.sampling.chains.initialization import given_starts
 
 MODELS = {
     "eight schools": refhmc.models.EightSchools,

@@ -15,9 +15,9 @@ import pytest
 
 import refhmc
 from refhmc.errors import GradientError, MetricError, MissingDerivativeError, ModelError, PrecisionWarning, ShapeError
-from refhmc.sampling.chain import make_plan
-from refhmc.sampling.preflight import check_derivatives, check_gradient
-from refhmc.sampling.user_functions import check_variables
+from refhmc.sampling.chains.chain import make_plan
+from refhmc.sampling.checks.preflight import check_derivatives, check_gradient
+from refhmc.sampling.checks.user_functions import check_variables
 from tests.helpers.sweeps import swept
 
 PYTHON = "it is short"  # why these models are not compiled

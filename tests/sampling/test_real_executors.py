@@ -20,7 +20,7 @@ import pytest
 
 import refhmc
 from refhmc.errors import WorkerDied
-from refhmc.sampling import executors
+from refhmc.sampling.chains import executors
 from tests.helpers.executors import Dying
 from tests.helpers.stopping import stop_after
 
@@ -216,7 +216,7 @@ import pathlib, sys
 import numpy as np
 import refhmc
 from mpi4py.futures import MPIPoolExecutor
-from refhmc.sampling import executors
+from refhmc.sampling.chains import executors
 from tests.helpers.executors import Dying
 from tests.sampling import test_real_executors as tests
 

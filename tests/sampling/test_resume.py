@@ -17,8 +17,8 @@ import refhmc
 from refhmc.core.sample_stats import N_STATS
 from refhmc.errors import CheckpointError, CheckpointWarning
 from refhmc.models.recipe import model_of_recipe, recipe_of
-from refhmc.sampling import checkpoint, journal, store
-from refhmc.sampling.files import checksum_of_arrays, checksum_of_run, read_arrays
+from refhmc.sampling.storage import append_only, checkpoint, store
+from refhmc.sampling.storage.files import checksum_of_arrays, checksum_of_run, read_arrays
 from tests.helpers.random_cases import cases
 from tests.helpers.stopping import stop_after
 from tests.helpers.sweeps import swept
@@ -82,7 +82,7 @@ KERNELS = [
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_kernel_of_refhmc_s_own_is_made_again(kernel):
-    from refhmc.sampling.assembly import kernel_as_json
+    from refhmc.sampling.results.from_chains import kernel_as_json
     from refhmc.sampling.resume import own_kernel
 
     text = kernel_as_json(kernel)
@@ -149,7 +149,7 @@ def as_format_2(folder):
         arrays = read_arrays(path)
         first, length = int(arrays.pop("first")), int(arrays.pop("length"))
         rows = folder / f"chain-{chain}.from-{first}.rows"
-        kept = journal.read(rows, length, refhmc.models.Funnel().dim, N_STATS)
+        kept = append_only.read(rows, length, refhmc.models.Funnel().dim, N_STATS)
         rows.unlink()
         arrays |= {"draws": kept.draws, "stats": kept.stats, "run": np.asarray(old["checksum"])}
         del arrays["checksum"]
@@ -300,7 +300,7 @@ def test_a_damaged_chunk_is_rewritten_or_reported(tmp_path):
     pytest.importorskip("zarr")
     model, tune, n = refhmc.models.Funnel(), 120, 20
     there = store.Store(tmp_path / "run", model, KERNEL, np.zeros(model.dim), N_STATS, 1, 300, tune, 0)
-    rows = journal.Rows(tune, np.random.default_rng(1).normal(size=(n, model.dim)), np.zeros((n, N_STATS)))
+    rows = append_only.Rows(tune, np.random.default_rng(1).normal(size=(n, model.dim)), np.zeros((n, N_STATS)))
     assert n < there.chunk
     chunk = tmp_path / "run" / "unconstrained_posterior" / "q" / "c" / "0" / "0" / "0"
     chunk.parent.mkdir(parents=True)

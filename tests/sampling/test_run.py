@@ -21,7 +21,7 @@ import pytest
 
 import refhmc
 from refhmc.errors import SamplingError, SamplingWarning, WarmupError, WorkerDied
-from refhmc.sampling import drawing, executors
+from refhmc.sampling.chains import chain_pool, executors
 from tests.helpers.stopping import stop_after
 from tests.helpers.sweeps import swept
 
@@ -172,9 +172,9 @@ HANGING = """
 import sys, threading, time
 import numpy as np
 import refhmc
-from refhmc.sampling import drawing
+from refhmc.sampling.chains import chain_pool
 
-drawing.GRACE = float(sys.argv[1])
+chain_pool.GRACE = float(sys.argv[1])
 calls = 0
 
 def log_density(q, data):
@@ -226,7 +226,7 @@ def test_a_run_that_nobody_waits_for_does_not_keep_the_process(tmp_path):
 
 def test_a_hanging_model_is_left_behind_with_copies_of_its_draws(monkeypatch):
     """Iterations of a thread after its model returns late are not in the result."""
-    monkeypatch.setattr(drawing, "GRACE", 0.2)
+    monkeypatch.setattr(chain_pool, "GRACE", 0.2)
     hangs, release, calls = threading.Event(), threading.Event(), []
 
     def log_density(q, data):

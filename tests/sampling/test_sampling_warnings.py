@@ -14,7 +14,7 @@ from refhmc.core.sample_stats import OUTCOMES
 from refhmc.errors import MetricError, SamplingWarning
 from refhmc.metrics import Dense, DiagonalSoftAbs, Fisher, Identity, OuterProductSoftAbs, SoftAbs
 from refhmc.sampling.begin import _Announcer
-from refhmc.sampling.review import percent, review
+from refhmc.sampling.results.review import percent, review
 from tests.helpers.models import FEW_CALLS
 from tests.helpers.sweeps import swept
 
@@ -266,10 +266,10 @@ def test_compilation_is_reported_in_two_lines_at_most():
 
 def test_the_compilation_report_names_each_part_once(monkeypatch):
     from refhmc.cli.main import compilation_report
-    from refhmc.core.compiled import Compilation
+    from refhmc.compile.compiled import Compilation
 
     log = [Compilation("the metric SoftAbs", 0.5, False)] * 4 + [Compilation("the sampling loop", 1.0, False)]
-    monkeypatch.setattr(refhmc.core.compiled, "log", log)
+    monkeypatch.setattr(refhmc.compile.compiled, "log", log)
     report = compilation_report()
     assert report.count("the metric SoftAbs") == 1
     assert "3.0 s: the metric SoftAbs 2.0 s, the sampling loop 1.0 s" in report

@@ -15,9 +15,10 @@ import threadpoolctl
 
 import refhmc
 from refhmc.errors import SamplingWarning, WorkerDied
-from refhmc.sampling import chain_run, discontinuity, drawing, main_guard
+from refhmc.sampling.chains import chain_pool, chain_run
+from refhmc.sampling.checks import discontinuity, main_guard
 from refhmc.sampling.run import Run
-from refhmc.sampling.store import StoredGroup
+from refhmc.sampling.storage.store import StoredGroup
 from tests.helpers.sweeps import representatives
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals of this kind are not sent on Windows")
@@ -216,8 +217,8 @@ def test_the_review_takes_at_most_a_twentieth_of_the_runs_time(monkeypatch):
 
 def test_a_model_that_hangs_after_a_stop_is_reported_with_its_position(monkeypatch):
     """The warning comes while the run is being waited for, before the chain is left behind."""
-    monkeypatch.setattr(drawing, "SILENT", 0.1)
-    monkeypatch.setattr(drawing, "GRACE", 3.0)
+    monkeypatch.setattr(chain_pool, "SILENT", 0.1)
+    monkeypatch.setattr(chain_pool, "GRACE", 3.0)
     release, where, counting = threading.Event(), [], Counting()
 
     def log_density(q):
@@ -286,7 +287,7 @@ def test_a_pool_that_breaks_later_is_not_blamed_on_the_script(monkeypatch):
     """A worker that has answered before had started its process."""
     import concurrent.futures
 
-    from refhmc.sampling import executors
+    from refhmc.sampling.chains import executors
 
     monkeypatch.setattr(executors, "without_guard", lambda executor: "the script has no guard")
 

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 import refhmc
 from refhmc.errors import CheckpointError, SamplingError, SaveError
-from refhmc.sampling import chain_run, checkpoint, executors, keeper, store
+from refhmc.sampling.chains import chain_run, executors
+from refhmc.sampling.storage import chain_storage, checkpoint, store
 from tests.helpers.stopping import stop_after
 from tests.helpers.sweeps import every, swept
 
@@ -107,7 +108,7 @@ def test_by_an_executor_it_is_the_same(model, expected, tmp_path, monkeypatch):
 @pytest.mark.sweep
 def test_xarray_reads_it_while_it_is_written(model, tmp_path, monkeypatch):
     """The draws that ``draws_done`` counts can be read, without warnings."""
-    monkeypatch.setattr(keeper, "STORE_EVERY", 0.05)
+    monkeypatch.setattr(chain_storage, "STORE_EVERY", 0.05)
     path = tmp_path / "run"
     options = {**RUN, "draws": 10**6, "chains": 1}
     run = refhmc.start(model, refhmc.HMC(n_steps=200), **options, store=path)
@@ -153,9 +154,9 @@ def test_a_stop_leaves_a_rectangle(model, tmp_path):
 @pytest.mark.sweep
 def test_a_long_run_is_reviewed_in_part(model, tmp_path, monkeypatch):
     """Only the last draws are reviewed, with a thinned selection for R-hat; problems are still reported."""
-    from refhmc.sampling import assembly
+    from refhmc.sampling.results import from_chains
 
-    monkeypatch.setattr(assembly, "LOOKED_AT", 1)
+    monkeypatch.setattr(from_chains, "LOOKED_AT", 1)
     result = refhmc.sample(model, KERNELS["nuts"], **{**RUN, "draws": 3000}, store=tmp_path / "run")
     assert any("R-hat" in text or "ffective sample size" in text for text in result.warnings)
 
@@ -218,7 +219,7 @@ def test_a_disk_that_is_full_for_a_while_loses_nothing(model, expected, tmp_path
             full()
         real(self, chain, rows)
 
-    monkeypatch.setattr(keeper, "TRY_AGAIN", 0.0)
+    monkeypatch.setattr(chain_storage, "TRY_AGAIN", 0.0)
     monkeypatch.setattr(store.Store, "write", write)
     assert_same(refhmc.sample(model, kernel, **RUN, save_warmup=True, store=tmp_path / "run"), whole)
     assert len(tries) > 3
@@ -270,9 +271,10 @@ def test_a_constrain_that_raises_keeps_the_stored_draws(tmp_path):
 KILLED = """
 import hashlib, sys
 import refhmc
-from refhmc.sampling import chain_run, checkpoint, keeper, store
+from refhmc.sampling.chains import chain_run
+from refhmc.sampling.storage import chain_storage, checkpoint, store
 
-chain_run.PAUSE_EVERY, checkpoint.SAVE_EVERY, keeper.STORE_EVERY, store.CHUNK = 0.005, 0.01, 0.02, 2**15
+chain_run.PAUSE_EVERY, checkpoint.SAVE_EVERY, chain_storage.STORE_EVERY, store.CHUNK = 0.005, 0.01, 0.02, 2**15
 kind, path = sys.argv[1:]
 options = {"draws": 20_000, "tune": 2_000, "chains": 2, "random_seed": 4, "progressbar": False, "raw": True}
 kernel = refhmc.NUTS(metric=refhmc.metrics.Dense())

@@ -31,7 +31,7 @@ if __package__ in (None, ""):
 
 import refhmc
 from refhmc import models
-from refhmc.sampling import executors
+from refhmc.sampling.chains import executors
 from validation.benchmarks import common
 
 WORKERS = 2

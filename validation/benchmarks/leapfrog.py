@@ -156,7 +156,7 @@ def measure(title, model, by_hand, eps, start, loop, pairs: int) -> dict[str, ob
 
     from refhmc import NUTS
     from refhmc.core.point import GRADIENT, POINT_ROWS, P, Q
-    from refhmc.sampling.chain import make_plan
+    from refhmc.sampling.chains.chain import make_plan
 
     d = model.dim
     dynamics = make_plan(model, NUTS(), 0).blocks[0].dynamics

@@ -19,7 +19,7 @@ import numpy as np
 
 import refhmc
 from refhmc import models
-from refhmc.core.compiled import jit_allocating
+from refhmc.compile.compiled import jit_allocating
 from refhmc.models.datasets import posteriordb
 from refhmc.models.split import gradient_from
 from refhmc.numerics.linalg import cholesky, dot, solve_lower

@@ -139,7 +139,7 @@ def sampler_run(model, metric, step_size: float, n_steps: int, start, fuse: bool
     import refhmc
     from refhmc.core import sample_stats as S
     from refhmc.core.records import records
-    from refhmc.sampling.chain import Chain, make_plan
+    from refhmc.sampling.chains.chain import Chain, make_plan
 
     unchecked = refhmc.integrators.ImplicitMidpoint(reversibility_check=False)  # an evaluation's cost, not a step's
     kernel = refhmc.HMC(step_size=step_size, n_steps=n_steps, metric=metric, integrator=unchecked)

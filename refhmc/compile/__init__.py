@@ -1,0 +1,1 @@
+"""Compilation with Numba: decorators, cache, fingerprints, pointers, functions of the user."""

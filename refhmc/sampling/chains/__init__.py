@@ -1,0 +1,1 @@
+"""Chains of a run: their state, starts, compiled loop, threads and executors."""

@@ -1,0 +1,578 @@
+"""One Markov chain: its state as plain data, and the compiled loop that advances the state from draw to draw.
+
+A draw is the position after one turn of each block of the kernel (:mod:`refhmc.kernels.blocks`), on its conditional
+(:mod:`refhmc.models.conditionals`). Each block has its own workspace, settings, metric and adaptation. All blocks draw from one
+generator, in the order of their turns, the randomness of their kernels (:mod:`refhmc.core.randomness`). A block of all
+coordinates is *alone*: its state is the chain's position.
+
+The loop runs in *chunks*. It takes the chain's state, updates it, and writes draws and statistics into arrays of the caller.
+Nothing else carries over from one chunk to the next. So a run that is interrupted anywhere, written to disk and resumed is bit
+for bit the uninterrupted run, also in warm-up.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numba import types as nb
+
+from refhmc.adaptation.dual_averaging import DUAL, target_acceptance
+from refhmc.adaptation.from_pairs import HISTORY, begin_learning, learn_if_due
+from refhmc.adaptation.length import DEFAULT_JITTER, LEARNER, LENGTH, MOMENTS, N_SUMS, adapt_length, length_windows
+from refhmc.adaptation.warmup import ADAPTATION, PLAN, PROGRESS, adapt, as_adaptation, begin_step_size
+from refhmc.adaptation.windows import schedule_array
+from refhmc.compile.compiled import Entry, compile_pointer, entry, jit, jit_part
+from refhmc.core import sample_stats as S
+from refhmc.core import types
+from refhmc.core.point import GRADIENT, LOG_DENSITY, Q, as_point, copy_row
+from refhmc.core.records import CACHE, CONTROL, COUNTERS, N_CONTROL, SETTINGS, STATUS, TRAJECTORY, one, records
+from refhmc.core.types import N_POINTS, as_model, as_points, as_work, as_workspace
+from refhmc.dynamics.assemble import Dynamics, make_discontinuous_dynamics, make_dynamics, make_minibatch_dynamics
+from refhmc.dynamics.fuse import functions_to_fuse, fused_transition, transition_with
+from refhmc.errors import CheckpointError, ShapeError
+from refhmc.integrators.defaults import default_metric
+from refhmc.integrators.leapfrog import leapfrog_diagonal
+from refhmc.kernels.blocks import indices_of, kernels_of
+from refhmc.kernels.nuts import INTERVAL_ROWS
+from refhmc.kernels.watched import N_LENGTHS, WATCHED_ROWS
+from refhmc.metrics import Diagonal
+from refhmc.metrics.base import AS_STAN, FROM_DRAWS, FROM_PAIRS, NOTHING
+from refhmc.metrics.low_rank import LARGEST
+from refhmc.models.conditionals import Conditional, conditional_of
+from refhmc.sampling.storage.checkpoint import read_arrays
+
+if TYPE_CHECKING:
+    from refhmc.models.base import Model
+
+# A block as the loops receive it.
+BLOCK = nb.Tuple((types.SETTINGS, types.TRANSITION, types.DYNAMICS, types.MODEL, types.WORKSPACE, ADAPTATION, LEARNER))
+
+
+@jit
+def reset_counters(counters: Any, status: Any, control: Any) -> None:
+    """Add the counts of a search for a step size to those of the run, before a transition."""
+    control.gradients += counters.gradients
+    control.metrics += counters.metrics
+    control.contractions += counters.contractions
+    control.densities += counters.densities
+    counters.iterations = counters.gradients = counters.metrics = counters.contractions = 0
+    counters.fields = counters.densities = 0
+    status.failure = 0
+    status.residual = status.reversal_error = 0.0
+
+
+@jit
+def record_counters(counters: Any, status: Any, stats: Any, control: Any) -> None:
+    """Write the counts of a transition into the statistics of its draw."""
+    stats.solver_iterations = counters.iterations
+    stats.solver_residual = status.residual
+    stats.solver_failed = status.failure == S.SOLVER_FAILED or status.failure == S.NOT_REVERSIBLE
+    stats.reversibility_error = status.reversal_error
+    stats.metric_cond = status.condition
+    stats.n_gradient_evaluations = counters.gradients
+    stats.n_metric_evaluations = counters.metrics
+    stats.n_contraction_evaluations = counters.contractions
+    reset_counters(counters, status, control)
+
+
+@jit
+def count_draw(control: Any, adaptation: tuple, diverging: bool) -> None:
+    """Count an iteration and its divergence, separately in warm-up."""
+    learned = as_adaptation(adaptation)
+    control.draws_done += 1
+    if learned.progress.iteration <= learned.plan.tune:
+        control.warmup_divergences += int(diverging)
+    else:
+        control.divergences += int(diverging)
+
+
+@jit_part
+def take_turn(
+    settings: Any,
+    transition: Callable,
+    dynamics: tuple,
+    model: tuple,
+    workspace: tuple,
+    adaptation: tuple,
+    learner: tuple,
+    randomness: tuple,
+    stats: Any,
+    control: Any,
+) -> bool:
+    """Make one transition of a block and adapt to it in warm-up; return False if it was stopped.
+
+    (The parts of ``BLOCK`` are separate arguments, because copying the tuple would take 80 ns per draw.)
+    """
+    _, _, _, _, counters, status = as_work(as_workspace(workspace).work)
+    learned = as_adaptation(adaptation)
+    progress, plan = learned.progress, learned.plan
+    # No result holds the size of the jumps.
+    sought = not progress.given or (plan.tune > 0 and dynamics[0] == types.JUMPING)
+    starts = progress.iteration == 0 and sought
+    if (starts or progress.restart) and plan.adapt_step:
+        progress.restart = 0
+        begin_step_size(dynamics, model, workspace, randomness, adaptation, settings, control)
+        if control.stop:
+            return False
+    reset_counters(counters, status, control)
+    outcome = transition(dynamics, model, workspace, randomness, settings, stats, control)
+    if outcome == S.INTERRUPTED:
+        return False
+    stats.outcome = outcome
+    record_counters(counters, status, stats, control)
+    if progress.iteration < plan.tune:
+        adapt(dynamics, model, workspace, randomness, adaptation, settings, stats, control)
+        if learner[3].shape[0] > 0:
+            adapt_length(learner, as_workspace(workspace).tree, progress.iteration, settings)
+    progress.iteration += 1
+    return True
+
+
+@entry(
+    lambda: nb.int64(
+        BLOCK,
+        types.RANDOMNESS,
+        types.MATRIX,
+        types.MATRIX,
+        nb.Array(types.STATS_ROW, 1, "C"),
+        types.CONTROL,
+    ),
+    "the sampling loop",
+)
+def run_draws(
+    block: tuple, randomness: tuple, draws: np.ndarray, rows: np.ndarray, stats: np.ndarray, control: Any
+) -> int:
+    """Fill `draws` and `rows`, one row per draw, from the state of a block that is alone; return the number of draws.
+
+    There are fewer draws than rows after a stop or a pause, or if a metric is due to be adapted. `stats` are views of the same
+    rows by name.
+    """
+    settings, transition, dynamics, model, workspace, adaptation, learner = block
+    state = as_point(as_points(as_workspace(workspace).points).state)
+    for k in range(draws.shape[0]):
+        if control.stop or control.pause:
+            return k
+        rows[k] = 0.0
+        parts = settings, transition, dynamics, model, workspace, adaptation, learner
+        if not take_turn(*parts, randomness, stats[k], control):
+            return k
+        copy_row(draws[k], state.q)
+        count_draw(control, adaptation, stats[k].diverging > 0)
+        control.step_size = settings.step_size
+        if as_adaptation(adaptation).progress.due:
+            return k + 1
+    return draws.shape[0]
+
+
+def run_blocks(
+    blocks: tuple[tuple, ...],
+    joint: tuple,
+    q: np.ndarray,
+    gradient: np.ndarray,
+    randomness: tuple,
+    draws: np.ndarray,
+    rows: np.ndarray,
+    stats: np.ndarray,
+    control: Any,
+) -> int:
+    """Do the same for several blocks, starting from the full position `q`; `stats` is (draw, block)."""
+    f = as_model(joint)
+    for k in range(draws.shape[0]):
+        if control.stop or control.pause:
+            return k
+        rows[k] = 0.0
+        diverging = False
+        for b in range(len(blocks)):
+            if not take_turn_from(blocks[b], q, randomness, stats[k, b], control):
+                return k
+            diverging = diverging or stats[k, b].diverging > 0
+        # A conditional's log density lacks the terms that do not depend on the block.
+        lp = f.value_and_gradient(q, f.data, gradient)
+        control.gradients += 1
+        for b in range(len(blocks)):
+            stats[k, b].lp = lp
+        copy_row(draws[k], q)
+        count_draw(control, blocks[0][2][5], diverging)
+    return draws.shape[0]
+
+
+@jit
+def take_turn_from(part: tuple, q: np.ndarray, randomness: tuple, stats: Any, control: Any) -> bool:
+    """Take a block's turn, which changes the full position `q`; return False if it was stopped."""
+    indices, condition, block = part
+    settings, transition, dynamics, model, workspace, adaptation, learner = block
+    points, _, _, _, _, work = as_workspace(workspace)
+    f, state = as_model(model), as_point(as_points(points).state)
+    condition(q, f.data)
+    for i in range(indices.shape[0]):
+        state.q[i] = q[indices[i]]
+    state.log_density[0] = f.value_and_gradient(state.q, f.data, state.gradient)
+    control.gradients += 1
+    as_work(work).cache.factorised = 0
+    if not take_turn(settings, transition, dynamics, model, workspace, adaptation, learner, randomness, stats, control):
+        return False
+    for i in range(indices.shape[0]):
+        q[indices[i]] = state.q[i]
+    return True
+
+
+@functools.cache
+def loop_for(n_blocks: int) -> Entry:
+    """Return :func:`run_blocks` compiled for a number of blocks."""
+    return Entry(
+        run_blocks,
+        lambda: nb.int64(
+            nb.UniTuple(nb.Tuple((types.INTEGERS, types.CONDITION, BLOCK)), n_blocks),
+            types.MODEL,
+            types.VECTOR,
+            types.VECTOR,
+            types.RANDOMNESS,
+            types.MATRIX,
+            types.MATRIX,
+            nb.Array(types.STATS_ROW, 2, "C"),
+            types.CONTROL,
+        ),
+        f"the sampling loop for {n_blocks} blocks",
+    )
+
+
+def control_record(control: np.ndarray | None) -> np.record:
+    """Return a chain's row of ``control``, (N_CONTROL,) integers, as a record for compiled code."""
+    row = np.zeros(N_CONTROL, np.int64) if control is None else control
+    return row.view(CONTROL)[0]
+
+
+class BlockPlan(NamedTuple):
+    """Fixed part of a block: conditional, pointers, schedule and options.
+
+    With ``learns_length`` or ``learns_jitter``, warm-up or an earlier result sets the trajectory length or its jitter.
+    """
+
+    name: str
+    kernel: str
+    conditional: Conditional
+    alone: bool
+    transition: Callable
+    dynamics: Dynamics
+    windows: np.ndarray
+    length_windows: np.ndarray
+    warmup: np.recarray
+    settings: np.recarray
+    max_depth: int
+    learns_length: bool
+    learns_jitter: bool
+    minibatches: bool
+
+    def compile(self, model_name: str) -> None:
+        """Compile, or load from the cache, everything that the block's turn calls."""
+        of_block = f", block {self.name}" if self.name else ""
+        self.dynamics.compile(model_name + of_block)
+        compile_pointer(self.transition, types.TRANSITION.signature, f"the kernel {self.kernel}{of_block}")
+        compile_pointer(self.conditional.condition, types.CONDITION.signature, f"the condition{of_block}")
+
+    def pointers(self) -> tuple:
+        """Return the conditional, ``types.MODEL``, for one chain, with its own copy of data that change."""
+        pointers = self.dynamics.model
+        if self.dynamics.metric.position_dependent:
+            pointers = self.conditional.model.core.with_room(pointers)
+        return pointers if self.alone else (pointers[0].copy(), *pointers[1:])
+
+    def pointers_at(self, q: np.ndarray) -> tuple:
+        """Do the same, conditional on the other coordinates of the full position `q`."""
+        pointers = self.pointers()
+        if not self.alone:
+            self.conditional.condition(q, pointers[0])
+        return pointers
+
+
+class Plan(NamedTuple):
+    """Fixed part of a run of a kernel on a model; ``joint`` is the model, ``types.MODEL``."""
+
+    blocks: tuple[BlockPlan, ...]
+    joint: tuple
+
+    @property
+    def n_stats(self) -> int:
+        return len(self.blocks) * S.N_STATS
+
+    def compile(self, model_name: str) -> None:
+        """Compile, or load from the cache, everything that the run calls."""
+        compile_pointer(self.joint[1], types.VALUE_AND_GRADIENT.signature, f"the model {model_name}")
+        for block in self.blocks:
+            block.compile(model_name)
+        (run_draws if self.blocks[0].alone else loop_for(len(self.blocks))).compile()
+
+
+def make_plan(model: Model, kernel: Any, tune: int, fuse: bool = False) -> Plan:
+    """Resolve a kernel's defaults for a model.
+
+    Raises the errors of :func:`refhmc.dynamics.assemble.make_dynamics`, ValueError if the blocks are not a partition, and
+    ModelError or ShapeError if the kernel cannot be fused.
+    """
+    kernels, indices = kernels_of(kernel).items(), indices_of(model, kernel)
+    blocks = tuple(make_block(model, *each, i, tune, fuse) for each, i in zip(kernels, indices, strict=True))
+    return Plan(blocks, blocks[0].dynamics.model if blocks[0].alone else model.core.tuple)
+
+
+def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: int, fuse: bool) -> BlockPlan:
+    conditional = conditional_of(joint, indices)
+    model = conditional.model
+    adapt_to_flips, jump_target = False, 0.0
+    jumping, minibatches = getattr(kernel, "jumping", False), getattr(kernel, "minibatches", False)
+    if jumping:
+        dynamics = make_discontinuous_dynamics(model, kernel.metric)
+    elif minibatches:
+        dynamics = make_minibatch_dynamics(model, kernel.metric)
+    else:
+        dynamics = make_dynamics(model, metric_of_block(kernel, model is joint, name), kernel.integrator)
+    metric = dynamics.metric
+    target = target_acceptance(kernel, metric)
+    if jumping and len(model.discontinuous) == model.dim:
+        target, adapt_to_flips = kernel.target_no_flip, True
+    elif jumping and len(model.discontinuous):
+        jump_target = kernel.target_no_flip
+    adapt_step = kernel.step_size is None
+    warmup, settings = one(PLAN), kernel.settings()
+    warmup[0] = (tune, adapt_step, metric.learns, target, adapt_to_flips, jump_target)
+    learns_length = getattr(kernel, "learns_length", False)
+    lengths = length_windows(tune if learns_length else 0)
+    learns_jitter = learns_length and kernel.length_jitter is None
+    if len(lengths) and learns_jitter:
+        settings["length_jitter"] = DEFAULT_JITTER
+    transition, title = kernel.transition, type(kernel).__name__
+    if fuse:
+        functions = functions_to_fuse(model, dynamics)
+        transition = fused_transition(transition, dynamics.pointers, functions, model.dim)
+        title += f" fused with the model {model.name}"
+    elif dynamics.pointers[2] is leapfrog_diagonal and not minibatches:
+        transition = transition_with(transition, dynamics.pointers)
+    first_step = 1.0 if adapt_step else float(kernel.step_size)
+    begin = one(SETTINGS)
+    for each, value in {**settings, "step_size": first_step, "jump_size": first_step}.items():
+        begin[each] = value
+    return BlockPlan(
+        name,
+        title,
+        conditional,
+        model is joint,
+        transition,
+        dynamics,
+        schedule_array(tune, metric.learns),
+        lengths,
+        warmup,
+        begin,
+        int(settings.get("max_depth", 0)),
+        learns_length,
+        learns_jitter,
+        minibatches,
+    )
+
+
+def metric_of_block(kernel: Any, alone: bool, name: str) -> Any:
+    """Return the kernel's metric, with ``Diagonal()`` for "auto" if there are several blocks.
+
+    The conditional of a block, and so its gradient, changes with every turn. Raises ValueError for a metric that is adapted
+    from gradients.
+    """
+    metric, integrator = kernel.metric, kernel.integrator
+    if alone or getattr(metric, "position_dependent", False):
+        return metric
+    if metric is None:
+        default = default_metric(getattr(integrator, "base", integrator))
+        return default if default.learns != FROM_PAIRS else Diagonal()
+    if getattr(metric, "learns", 0) == FROM_PAIRS:
+        raise ValueError(
+            f"The metric of block {name!r} must not be adapted from gradients, because its conditional changes with the other "
+            f"blocks; got {type(metric).__name__}. Use Diagonal() or Dense()."
+        )
+    return metric
+
+
+class BlockState:
+    """A block's state, as plain arrays, and its workspace."""
+
+    # The arrays of the state; everything else is workspace. (The cache describes the metric's workspace, and the next draw adds
+    # up the counts.)
+    ARRAYS = (
+        *("state", "vecs", "mats", "cache", "counters", "status", "mean", "scatter", "gradient_scatter", "kept"),
+        *("kept_gradients", "history", "dual", "jump_dual", "progress", "settings"),
+        *("length", "length_moments", "length_sums"),
+    )
+
+    def __init__(self, plan: BlockPlan) -> None:
+        d, dynamics = plan.conditional.model.dim, plan.dynamics
+        learns = dynamics.metric.learns
+        dense = dynamics.metric.is_dense and learns in (FROM_DRAWS, AS_STAN)
+        windows = [stop - start for slow, start, stop in plan.windows if slow and learns == FROM_PAIRS]
+        n_kept = min(max(windows, default=0), LARGEST // d)
+        self.plan = plan
+        self.points = np.zeros((N_POINTS, dynamics.point_rows, d))
+        learns_length = len(plan.length_windows) > 0
+        self.tree = np.zeros(
+            (N_LENGTHS + 1, WATCHED_ROWS, d) if learns_length else (plan.max_depth + 1, INTERVAL_ROWS, d)
+        )
+        self.normals, self.own, self.trajectory = np.zeros(d), dynamics.own(), one(TRAJECTORY)
+        self.pointers = plan.pointers()
+        self.vecs, self.mats, self.options = dynamics.vecs.copy(), dynamics.mats.copy(), dynamics.options
+        self.cache, self.counters, self.status = one(CACHE), one(COUNTERS), one(STATUS)
+        self.mean, self.scatter = np.zeros((2, d)), np.zeros((d if dense else 1, d))
+        self.gradient_scatter = np.zeros((1, d))
+        self.kept, self.kept_gradients = np.zeros((n_kept, d)), np.zeros((n_kept, d))
+        self.history = np.zeros((len(plan.windows) if n_kept else 0, len(HISTORY)))
+        self.dual, self.jump_dual, self.progress = one(DUAL), one(DUAL), one(PROGRESS)
+        self.settings = plan.settings.copy()
+        self.length, at = one(LENGTH), int(learns_length)
+        self.length.length = self.settings.trajectory_length
+        sets_the_scale = dynamics.metric.learns != NOTHING or dynamics.metric.position_dependent
+        self.length.least = self.settings.trajectory_length if sets_the_scale else 0.0
+        self.length_moments, self.length_sums = (
+            np.zeros((at * MOMENTS.n_vectors, d)),
+            np.zeros((at * N_LENGTHS, N_SUMS, d)),
+        )
+
+    @property
+    def state(self) -> np.ndarray:
+        return self.points[0]
+
+    def start(self, q: np.ndarray) -> None:
+        """Set the position, log density and gradient."""
+        self.state[Q] = q
+        model = self.plan.conditional.model
+        self.state[LOG_DENSITY, 0], self.state[GRADIENT] = model.core.value_and_gradient(q)
+        if len(self.kept):
+            begin_learning(self)
+
+    @property
+    def work(self) -> tuple:
+        return self.vecs, self.mats, self.options[0], self.cache[0], self.counters[0], self.status[0]
+
+    @property
+    def workspace(self) -> tuple:
+        return self.points, self.tree, self.normals, self.own, self.trajectory[0], self.work
+
+    @property
+    def adaptation(self) -> tuple:
+        arrays = self.mean, self.scatter, self.gradient_scatter, self.kept, self.kept_gradients
+        return (*arrays, self.dual[0], self.jump_dual[0], self.progress[0], self.plan.warmup[0], self.plan.windows)
+
+    @property
+    def in_loop(self) -> tuple:
+        """The block as ``BLOCK``."""
+        plan = self.plan
+        return (
+            *(self.settings[0], plan.transition, plan.dynamics.pointers, self.pointers),
+            *(self.workspace, self.adaptation, self.learner),
+        )
+
+    @property
+    def learner(self) -> tuple:
+        """The adaptation of the length as ``LEARNER``."""
+        return self.length[0], self.length_moments, self.length_sums, self.plan.length_windows
+
+
+class Chain:
+    """State of a chain: the full position, the states of the blocks, and a generator."""
+
+    def __init__(self, model: Model, plan: Plan, rng: np.random.Generator) -> None:
+        self.model, self.plan, self.rng = model, plan, rng
+        self.blocks = [BlockState(block) for block in plan.blocks]
+        self.alone = plan.blocks[0].alone
+        self.position = self.blocks[0].state[Q] if self.alone else np.zeros(model.dim)
+        self.gradient = np.zeros(model.dim)
+
+    def start(self, q: np.ndarray) -> None:
+        """Set the position."""
+        self.position[:] = q
+        if self.alone:
+            self.blocks[0].start(q)
+
+    def run(self, draws: np.ndarray, stats: np.ndarray, control: np.ndarray | None = None) -> int:
+        """Make ``len(draws)`` more draws; return their number, which is smaller if ``control[STOP]`` or ``[PAUSE]`` was set.
+
+        After a pause the chain can continue. A stop may interrupt a draw, so that a chain can only continue from a saved state.
+        """
+        for name, array, columns in (("draws", draws, self.model.dim), ("stats", stats, self.plan.n_stats)):
+            if array.shape != (len(draws), columns) or array.dtype != float or not array.flags.c_contiguous:
+                raise ShapeError(
+                    f"{name} must be a contiguous float64 array of shape ({len(draws)}, {columns}); got {array.dtype} "
+                    f"{array.shape}."
+                )
+        blocks, n = tuple(block.in_loop for block in self.blocks), len(self.blocks)
+        randomness, run = (self.rng, np.zeros(0), np.zeros(1, np.int64)), control_record(control)
+        if self.alone:
+            done, by_name = 0, records(stats, S.STATS)
+            while True:
+                at = slice(done, None)
+                done += run_draws(blocks[0], randomness, draws[at], stats[at], by_name[at], run)
+                if not learn_if_due(self.blocks[0]):
+                    return done
+        conditionals = [block.plan.conditional for block in self.blocks]
+        parts = tuple((c.indices, c.condition, block) for c, block in zip(conditionals, blocks, strict=True))
+        by_name = records(stats.reshape(len(stats), n, S.N_STATS), S.STATS)
+        return loop_for(n)(parts, self.plan.joint, self.position, self.gradient, randomness, draws, stats, by_name, run)
+
+    def lengths(self) -> tuple[tuple[str, float], ...]:
+        """Return name and present trajectory length of each block whose length is adapted or comes from a result."""
+        known = (b for b in self.blocks if len(b.plan.length_windows) or (b.plan.learns_length and b.progress.given[0]))
+        return tuple((b.plan.name, float(b.length.length[0])) for b in known)
+
+    def arrays(self) -> dict[str, Any]:
+        """Return the arrays of the state by name."""
+        blocks = enumerate(self.blocks)
+        of_blocks = {f"{name}{k or ''}": getattr(block, name) for k, block in blocks for name in block.ARRAYS}
+        return {**of_blocks, "position": self.position}
+
+    def to_bytes(self) -> bytes:
+        """Return the state as an ``.npz`` archive without pickles: arrays, and the generator's state as JSON."""
+        buffer = io.BytesIO()
+        np.savez(buffer, generator=np.array(json.dumps(self.rng.bit_generator.state)), **self.arrays())
+        return buffer.getvalue()
+
+    def restore(self, saved: bytes) -> Chain:
+        """Restore a saved state; :mod:`refhmc.sampling.storage.saved_state` checks its values.
+
+        Raises CheckpointError, with the name of the field, unless its arrays have the shapes and types of this model and
+        kernel.
+        """
+        own = self.arrays()
+        try:
+            arrays = read_arrays(io.BytesIO(saved))
+            generator = json.loads(str(arrays.pop("generator")))
+        except Exception as error:
+            raise CheckpointError(f"The saved chain state cannot be read: {type(error).__name__}: {error}.") from error
+        if arrays.keys() != own.keys():
+            odd = ", ".join(sorted(arrays.keys() ^ own.keys()))
+            raise CheckpointError(f"The saved chain state must have the fields of this kernel; it differs in {odd}.")
+        for name, array in own.items():
+            there = arrays[name]
+            if array.shape != there.shape or array.dtype != there.dtype:
+                found = f"{there.dtype.str} of shape {there.shape}"
+                expected = f"{array.dtype.str} of shape {array.shape}"
+                raise CheckpointError(f"The saved field {name!r} of the state must be {expected}; got {found}.")
+            array[...] = there
+        if self.alone and not np.array_equal(arrays["state"][Q], arrays["position"], equal_nan=True):
+            raise CheckpointError("The saved position must equal that of the saved state.")
+        try:
+            self.rng.bit_generator.state = state_of_generator(generator)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise CheckpointError(f"The saved generator must be a state of PCG64 ({error}).") from None
+        return self
+
+
+def state_of_generator(saved: dict[str, Any]) -> dict[str, Any]:
+    """Return a saved state of PCG64 after a check of its ranges; raises KeyError, TypeError or ValueError."""
+    limits = {"state": 2**128, "inc": 2**128, "has_uint32": 2, "uinteger": 2**32}
+    numbers = {**saved["state"], "has_uint32": saved["has_uint32"], "uinteger": saved["uinteger"]}
+    if saved["bit_generator"] != "PCG64" or numbers.keys() != limits.keys():
+        raise ValueError("unknown fields")
+    for name, limit in limits.items():
+        if type(numbers[name]) is not int or not 0 <= numbers[name] < limit:
+            raise ValueError(f"{name} is {numbers[name]!r}")
+    if not numbers["inc"] % 2:
+        raise ValueError("inc is even")
+    return saved

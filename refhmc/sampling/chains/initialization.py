@@ -1,0 +1,234 @@
+"""Starts of the chains, and the checks before the first draw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from refhmc.adaptation.pathfinder import pathfinder
+from refhmc.core.arguments import not_finite_in, refuse_complex, refuse_masked
+from refhmc.core.linear_algebra import one_thread
+from refhmc.core.records import DENSITIES, GRADIENTS, STOP
+from refhmc.dynamics.hamiltonian import Hamiltonian
+from refhmc.errors import InitError, MetricError, ModelError, ShapeError
+from refhmc.models.base import Model
+from refhmc.models.conditionals import conditional
+from refhmc.sampling.chains.named_starts import are_named, starts_by_name
+from refhmc.sampling.checks.preflight import check_derivatives, check_gradient
+from refhmc.sampling.checks.user_functions import check_functions, check_variables
+
+if TYPE_CHECKING:
+    from refhmc.sampling.chains.chain import Plan
+
+MAX_TRIES = 100
+
+
+def given_starts(model: Model, initvals: Any, chains: int) -> np.ndarray | None:
+    """Return `initvals` as (chains, d), else the model's own start repeated, or None if starts are random."""
+    if initvals is None:
+        return None if model.initial is None or callable(model.initial) else np.tile(model.initial, (chains, 1))
+    refuse_masked("initvals", initvals, InitError)
+    if are_named(initvals):
+        return starts_by_name(model, initvals, chains)
+    refuse_complex("initvals", initvals, ShapeError)
+    try:
+        starts = np.array(initvals, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ShapeError(
+            f"initvals must be numbers of shape ({model.dim},) or ({chains}, {model.dim}): {error}."
+        ) from error
+    if starts.ndim == 0 and model.dim == 1:
+        starts = starts.reshape(1)
+    if starts.shape == (model.dim,):
+        starts = np.tile(starts, (chains, 1))
+    if starts.shape != (chains, model.dim):
+        raise ShapeError(f"initvals must have shape ({model.dim},) or ({chains}, {model.dim}); got {starts.shape}.")
+    return starts
+
+
+def is_default(model: Model, starts: np.ndarray | None) -> bool:
+    """Return whether the starts are those without `initvals`, even if those were given.
+
+    (A run that is resumed from its folder does not know whether they were given.)
+    """
+    own = None if model.initial is None or callable(model.initial) else model.initial
+    return starts is None or (own is not None and bool(np.all(starts == own)))
+
+
+def check_start(model: Model, q: np.ndarray, chain: int) -> None:
+    """Raise InitError, naming chain, coordinate and value, unless everything is finite at ``q``."""
+    bad = np.flatnonzero(~np.isfinite(q))
+    if bad.size:
+        raise InitError(f"The start of chain {chain} must be finite; got {model.names[bad[0]]} = {q[bad[0]]}.")
+    value, gradient = model.core.value_and_gradient(q)
+    gradient[model.discontinuous] = 0.0
+    if value == np.inf:
+        raise ModelError(
+            f"The log density at the start {_short(q)} of chain {chain} must be finite; got +inf. The density is improper."
+        )
+    if not np.isfinite(value):
+        words = model.core.words_at(q).rstrip(".")
+        if value == -np.inf and not words:
+            coordinates = ", ".join(f"{model.names[j]} = {q[j]:.6g}" for j in model.discontinuous[:5])
+            words = f" (outside the support{f'; discontinuous: {coordinates}' if coordinates else ''})"
+        raise InitError(
+            f"The log density at the start {_short(q)} of chain {chain} must be finite; got {value}{words}{_of_data(model)}. "
+            "Give initvals inside the support."
+        )
+    bad = np.flatnonzero(~np.isfinite(gradient))
+    if bad.size:
+        where = model.names[bad[0]]
+        words = model.core.words_at(q).rstrip(".")
+        raise InitError(
+            f"The gradient at the start {_short(q)} of chain {chain} must be finite; got {gradient[bad[0]]} for {where}{words}"
+            f"{_of_data(model)}. Give other initvals, or correct the gradient."
+        )
+
+
+def check_metrics(model: Model, plan: Plan, q: np.ndarray, chain: int) -> None:
+    """Raise MetricError, with the least eigenvalue, unless each position-dependent metric is positive definite at `q`."""
+    for block in plan.blocks:
+        indices, metric = block.conditional.indices, block.dynamics.metric
+        if not metric.position_dependent:
+            continue
+        try:
+            Hamiltonian(conditional(model, indices, q), metric).energy(q[indices], np.zeros(len(indices)))
+        except MetricError as error:
+            raise MetricError(f"Chain {chain}: {error}") from None
+
+
+def random_start(
+    model: Model, plan: Plan, rng: np.random.Generator, chain: int, control: np.ndarray | None = None
+) -> np.ndarray:
+    """Draw a start from the model's own distribution, or uniformly from (-2, 2)^d.
+
+    Raises InitError or MetricError if no draw can be used, Stopped if ``control`` requests a stop.
+    """
+    if callable(model.initial):
+        initial = model.initial
+        draw, whence = (lambda: np.asarray(initial(rng), dtype=float)), "drawn by the model"
+    else:
+        draw, whence = (lambda: rng.uniform(-2, 2, model.dim)), "uniform on (-2, 2)"
+    return first_usable(model, plan, draw, chain, whence, control)
+
+
+def first_usable(
+    model: Model,
+    plan: Plan,
+    draw: Callable[[], np.ndarray],
+    chain: int,
+    whence: str,
+    control: np.ndarray | None = None,
+) -> np.ndarray:
+    """Return the first of up to 100 draws with a finite density and gradient and a positive definite metric.
+
+    Raises InitError, or MetricError if the last draw failed because of the metric. `whence` describes the draws in the message.
+    """
+    not_finite = {"log density": 0, "gradient": 0}
+    not_positive: MetricError | None = None
+    for _ in range(MAX_TRIES):
+        if control is not None and control[STOP]:
+            raise Stopped
+        q = draw()
+        value, gradient = model.core.value_and_gradient(q)
+        gradient[model.discontinuous] = 0.0
+        not_positive = None
+        if not np.isfinite(value):
+            not_finite["log density"] += 1
+        elif not np.all(np.isfinite(gradient)):
+            not_finite["gradient"] += 1
+        else:
+            try:
+                check_metrics(model, plan, q, chain)
+                return q
+            except MetricError as error:
+                not_positive = error
+    if not_positive is not None:
+        raise not_positive
+    counts = ", ".join(f"{what} {count} times" for what, count in not_finite.items())
+    words = model.core.words_at(q).rstrip(".")
+    raise InitError(
+        f"No valid start was found for chain {chain} among {MAX_TRIES} points {whence}; not finite: {counts}{words}"
+        f"{_of_data(model)}. Give initvals where the density is positive."
+    )
+
+
+def _of_data(model: Model) -> str:
+    """Return a clause about data that are not finite."""
+    words = not_finite_in("data", model.data)
+    return f" (in the model's data, {words})" if words else ""
+
+
+class Stopped(Exception):
+    """The run was stopped before a start was found."""
+
+
+def pathfinder_start(
+    model: Model, plan: Plan, q: np.ndarray, rng: np.random.Generator, chain: int, control: np.ndarray
+) -> tuple[np.ndarray | None, str]:
+    """Return a draw from the normal that Pathfinder finds from `q`; or `q` and the reason; or None if the run was stopped.
+
+    Evaluations are counted in `control`, whose ``STOP`` ends the search. If the model raises an exception, the chain starts at
+    `q`.
+    """
+
+    def count(what: int) -> None:
+        if control[STOP]:
+            raise Stopped
+        control[what] += 1
+
+    def log_density(q: np.ndarray) -> float:
+        count(DENSITIES)
+        return model.core.log_density(q)
+
+    def value_and_gradient(q: np.ndarray) -> tuple[float, np.ndarray]:
+        count(GRADIENTS)
+        return model.core.value_and_gradient(q)
+
+    try:
+        with np.errstate(all="ignore"), one_thread():
+            normal, _, _, why = pathfinder(log_density, value_and_gradient, q, rng)
+            if normal is None:
+                return q, why
+            draw = normal.draw
+            return first_usable(
+                model, plan, lambda: draw(rng.standard_normal(model.dim)), chain, "from a normal", control
+            ), ""
+    except Stopped:
+        return None, ""
+    except (InitError, MetricError):
+        return q, f"none of {MAX_TRIES} draws from its normal can be used"
+    except Exception as error:
+        return q, f"{type(error).__name__}: {error}".rstrip(".")
+
+
+def checked_starts(
+    model: Model,
+    plan: Plan,
+    initvals: Any,
+    chains: int,
+    rng: np.random.Generator,
+    preflight: bool,
+) -> tuple[np.ndarray | None, np.ndarray, str | None]:
+    """Check model and starts; return the given starts (chains, d) or None, the first chain's start, and a warning or None.
+
+    The model is checked at the first chain's start, drawn from `rng` if starts are random.
+    """
+    starts = given_starts(model, initvals, chains)
+    first = random_start(model, plan, rng, 0) if starts is None else starts[0]
+    check_functions(model, plan, first)
+    for chain, start in enumerate([] if starts is None else starts):
+        check_start(model, start, chain)
+        check_metrics(model, plan, start, chain)
+    check_variables(model, first)
+    imprecise = None
+    if preflight:
+        imprecise = check_gradient(model, first)
+        check_derivatives(plan, first)
+    return starts, first, imprecise
+
+
+def _short(q: np.ndarray) -> str:
+    return np.array2string(q, precision=6, threshold=8, separator=", ")

@@ -1,0 +1,1 @@
+"""Checks before the first draw: arguments, functions of the user, derivatives, jumps, memory."""

@@ -1,0 +1,1 @@
+"""The result of a run: its arrays, review, warnings, generated quantities and predictions."""

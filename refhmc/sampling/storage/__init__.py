@@ -1,0 +1,1 @@
+"""Storage of draws and states: in memory, in a checkpoint, in a Zarr store."""

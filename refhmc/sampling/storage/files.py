@@ -1,0 +1,70 @@
+"""Files of arrays and of JSON with checksums, written so that a crash leaves the previous version."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pathlib
+import threading
+import zipfile
+from collections.abc import Mapping
+from typing import IO, Any
+
+import numpy as np
+
+from refhmc.compile.fingerprint import sha256
+from refhmc.compile.regular_files import open_regular
+
+NOT_IN_IT = ("checksum", "draws")
+
+_reading = threading.Lock()
+
+
+def read_arrays(file: pathlib.Path | IO[bytes]) -> dict[str, Any]:
+    """Return the arrays of an uncompressed ``.npz`` file, given by its path or open. Nothing is unpickled.
+
+    One thread at a time reads: NumPy parses headers with ``ast``, and if two threads do that, CPython before 3.11.8 may
+    raise SystemError (gh-106905).
+    """
+    if isinstance(file, pathlib.Path):
+        with open_regular(file, "rb") as opened:
+            return read_arrays(opened)
+    with _reading, zipfile.ZipFile(file) as archive:
+        # refhmc never compresses; a small compressed file could fill the memory.
+        packed = [each.filename for each in archive.infolist() if each.compress_type != zipfile.ZIP_STORED]
+    if packed:
+        raise ValueError(f"{packed[0]} is compressed, but refhmc writes uncompressed files only")
+    file.seek(0)
+    with _reading, np.load(file, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def checksum_of_run(run: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of ``run.json`` without the checksum itself and the number of draws, which may grow."""
+    return sha256(json.dumps({key: run[key] for key in run if key not in NOT_IN_IT}, sort_keys=True))
+
+
+def checksum_of_arrays(arrays: Mapping[str, np.ndarray]) -> str:
+    """Return the SHA-256 of arrays with their names, types and shapes."""
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name} {array.dtype.str} {arrays[name].shape} ".encode())
+        digest.update(array.view(np.uint8).data if array.size and array.ndim else array.tobytes())
+    return digest.hexdigest()
+
+
+def write_atomically(path: pathlib.Path, content: bytes) -> None:
+    """Write a temporary file, flush it to disk and rename it, so that the old file exists until the new one is complete."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)  # left by a killed process with this ID; a link is removed, not followed
+    try:
+        with open(temporary, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

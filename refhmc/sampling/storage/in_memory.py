@@ -1,0 +1,110 @@
+"""Draws and statistics of a run without a store: the chains fill the result's own arrays.
+
+The core writes a chain's positions directly into these arrays. It writes statistics as rows of float64, with N_STATS columns
+per block of the kernel, into a window of one mebibyte. Full windows are converted to typed columns and reused. So a draw takes
+no more memory than in the result, and nothing is copied at the end.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from refhmc.kernels.blocks import rows_of, statistics
+from refhmc.sampling.storage.append_only import Rows
+
+if TYPE_CHECKING:
+    from refhmc.models.base import Model
+
+WINDOW = 2**20  # bytes of a chain's window of statistics
+BLOCK = 2**22  # bytes of positions that are constrained in one call
+
+
+class Memory:
+    """Arrays of a run: ``q`` (chains, n, d) and ``stats`` by name (chains, n), for iterations `first` to `total`.
+
+    The operating system allocates memory when it is written, so that missing draws take none.
+    """
+
+    def __init__(self, kernel: Any, chains: int, dim: int, n_stats: int, first: int, total: int) -> None:
+        self.kernel, self.first, self.total, self.n_stats = kernel, first, total, n_stats
+        self.chunk = max(1, WINDOW // (8 * n_stats))
+        self.q = np.zeros((chains, total - first, dim))
+        example = statistics(kernel, np.zeros((1, n_stats)))
+        self.stats = {name: np.zeros((chains, total - first), of.dtype) for name, of in example.items()}
+        self._taking = [threading.Lock() for _ in range(chains)]
+
+    def window(self, chain: int, iteration: int, stats: np.ndarray) -> Rows:
+        """Return the rows for the next iterations; `stats` are reused if there are enough of them."""
+        n = min(self.chunk, self.total - iteration)
+        at = iteration - self.first
+        return Rows(
+            iteration, self.q[chain, at : at + n], stats[:n] if n <= len(stats) else np.zeros((n, self.n_stats))
+        )
+
+    def none(self, chain: int, iteration: int) -> Rows:
+        """Return empty rows before this iteration."""
+        at = iteration - self.first
+        return Rows(iteration, self.q[chain, at:at], np.zeros((0, self.n_stats)))
+
+    def lock(self, chain: int) -> threading.Lock:
+        """Return the lock that is held while a window of the chain is read or replaced."""
+        return self._taking[chain]
+
+    def take(self, chain: int, rows: Rows) -> None:
+        """Write the statistics of a window to the columns; its positions are in place already."""
+        if len(rows.stats):
+            at = slice(rows.first - self.first, rows.end - self.first)
+            for name, values in statistics(self.kernel, rows.stats).items():
+                self.stats[name][chain, at] = values
+
+    def between(self, chain: int, first: int, end: int) -> Rows:
+        """Return iterations of a chain as rows, for a checkpoint."""
+        at = slice(first - self.first, end - self.first)
+        return Rows(
+            first,
+            self.q[chain, at],
+            rows_of(self.kernel, {name: of[chain, at] for name, of in self.stats.items()}),
+        )
+
+    def cut(self, chains: list[int], first: int, n: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Return positions and statistics of `n` iterations of some chains, as views if these are all chains."""
+        at = slice(first - self.first, first - self.first + n)
+
+        def part(array: np.ndarray) -> np.ndarray:
+            return array[:, at] if len(chains) == len(array) else np.stack([array[k, at] for k in chains])
+
+        return part(self.q), {name: part(of) for name, of in self.stats.items()}
+
+
+class RowsOfChain(NamedTuple):
+    """A chain's rows in memory, which a checkpoint reads in blocks."""
+
+    memory: Memory
+    chain: int
+    first: int
+
+    def between(self, first: int, end: int) -> Rows:
+        return self.memory.between(self.chain, first, end)
+
+
+def constrained(model: Model, q: np.ndarray) -> dict[str, np.ndarray]:
+    """Apply ``model.constrain`` to positions (chains, n, d) in blocks."""
+    chains, n, d = q.shape
+    if q.nbytes <= BLOCK:
+        return model.constrain(q)
+    whole: dict[str, np.ndarray] = {}
+    several = max(1, BLOCK // (8 * n * d))  # chains per call, else draws of one chain
+    many = n if several > 1 else max(1, BLOCK // (8 * d))
+    for k in range(0, chains, several):
+        for i in range(0, n, many):
+            for name, values in model.constrain(q[k : k + several, i : i + many]).items():
+                if name not in whole:
+                    whole[name] = np.empty((chains, n, *values.shape[2:]), values.dtype)
+                kind = np.result_type(whole[name], values)
+                if kind != whole[name].dtype:
+                    whole[name] = whole[name].astype(kind)
+                whole[name][k : k + several, i : i + many] = values
+    return whole

@@ -1,0 +1,383 @@
+"""Validation of a chain's saved state before compiled code reads it.
+
+A checksum shows that a file is unchanged, but not who wrote it. So every field of a state is compared with what the kernel,
+the model and the number of iterations imply, and an impossible value raises CheckpointError with the field's name. Fields
+without a second source, such as the position or the sums of the adaptation, must be finite and agree with the rows on disk and
+with the model's density there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from refhmc.adaptation.from_pairs import depth_at
+from refhmc.adaptation.length import MOMENTS
+from refhmc.core import types
+from refhmc.core.point import GRADIENT, LOG_DENSITY, POINT_ROWS, P, Q
+from refhmc.core.records import (
+    DIVERGENCES,
+    DRAWS_DONE,
+    FAR_START,
+    FIRST,
+    LOOKED,
+    N_CONTROL,
+    PAUSE,
+    SETTINGS,
+    STEP_SIZE,
+    STOP,
+    WARMUP_DIVERGENCES,
+    WITHOUT_METRIC,
+    records,
+)
+from refhmc.core.sample_stats import COUNTS, FLAGS, N_STATS, OUTCOMES, STATS
+from refhmc.errors import CheckpointError
+from refhmc.metrics.base import FROM_PAIRS, NOTHING
+from refhmc.metrics.euclidean import FIRST_DIRECTION, Dense, Diagonal, Identity
+from refhmc.metrics.laplace import LAYOUT
+from refhmc.metrics.low_rank import ROWS, LowRank
+from refhmc.metrics.tridiagonal import BANDED, Tridiagonal
+from refhmc.sampling.chains.chain import BlockState, Chain
+from refhmc.sampling.chains.chain_run import chain_generator
+from refhmc.sampling.chains.far_start import look_after, shortened
+from refhmc.sampling.storage.append_only import Rows
+from refhmc.sampling.storage.checkpoint import Saved
+
+if TYPE_CHECKING:
+    from refhmc.sampling.chains.chain import Plan
+    from refhmc.sampling.chains.chain_run import ChainTask
+
+# Fields of the settings that warm-up or the kernel changes; all others are the kernel's own.
+ADAPTED = ("step_size", "jump_size", "trajectory_length", "length_jitter", "longest", "watched", "max_depth", "updates")
+# Two compiled copies of a density may round differently, but not by more than this.
+DENSITY, RELATIVE = 1e-3, 1e-6
+SAME = 1e-8  # relative tolerance of numbers that are functions of each other
+ANOTHER_STREAM = "it belongs to another chain or seed (the increment identifies the stream)"
+
+
+def check_saved(saved: Saved, rows: Rows | None, task: ChainTask, plan: Plan, *, same_code: bool) -> None:
+    """Raise CheckpointError, with the name of a field, unless a chain can be in this state after ``saved.done`` iterations.
+
+    `rows` are those of its last iterations, if a file has them. With `same_code`, the model's functions are unchanged, so that
+    the density can be compared.
+    """
+    try:
+        _check_progress(saved, task)
+        if rows is not None:
+            _check_rows(rows)
+        restarted = max(int(saved.control[FAR_START]), 0)  # a second attempt has a plan for the rest of warm-up
+        if restarted:
+            plan, task = shortened(plan, task.tune - restarted), task._replace(adapted=None)
+        generator = chain_generator(task.entropy, task.chain)
+        stream = generator.bit_generator.state
+        chain = Chain(task.model, plan, generator).restore(saved.state)
+        _require(generator.bit_generator.state["state"]["inc"] == stream["state"]["inc"], "generator", ANOTHER_STREAM)
+        for k, block in enumerate(chain.blocks):
+            with _named(block.plan.name):
+                _check_block(block, saved.done - restarted, task if k == 0 else task._replace(adapted=None))
+                if not chain.alone and saved.done:
+                    there = chain.position[block.plan.conditional.indices]
+                    _require(np.array_equal(block.state[Q], there), "state", "its position differs from the chain's")
+        _require_finite(position=chain.position)
+        if rows is not None and len(rows.draws):
+            _require(np.array_equal(rows.draws[-1], chain.position), "position", "it differs from the last row")
+        if same_code and chain.alone and not chain.blocks[0].plan.minibatches:
+            _check_density(chain)
+    except _Invalid as error:
+        raise CheckpointError(
+            f"The saved state of chain {task.chain} is not valid: {error}. Use refhmc.resume(..., recover=True) to draw it "
+            "again."
+        ) from None
+
+
+class _Invalid(Exception):
+    pass
+
+
+class _named:
+    """Prefix an error with the name of the block."""
+
+    def __init__(self, block: str) -> None:
+        self.block = block
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, _Invalid) and self.block:
+            raise _Invalid(f"block {self.block}: {error}") from None
+
+
+def _require(holds: bool | np.bool_, field: str, why: str) -> None:
+    if not holds:
+        raise _Invalid(f"{field}: {why}")
+
+
+def _require_finite(**fields: Any) -> None:
+    for name, values in fields.items():
+        _require(np.all(np.isfinite(values)), name, "must be finite")
+
+
+def _require_same(record: Any, own: Any, names: Iterable[str], field: str) -> None:
+    for name in names:
+        _require(record[name] == own[name], f"{field}.{name}", f"must be {own[name]}; got {record[name]}")
+
+
+def _check_progress(saved: Saved, task: ChainTask) -> None:
+    """Check the counts of the run and the position after warm-up."""
+    d, control = task.model.dim, saved.control
+    _require(saved.done >= 0, "done", f"must not be negative; got {saved.done}")
+    _require(control.shape == (N_CONTROL,) and control.dtype == np.int64, "control", f"must be {N_CONTROL} integers")
+    counts = np.delete(control, [STOP, PAUSE, STEP_SIZE, FAR_START])
+    _require(np.all((counts >= 0) & (counts < 2**62)), "control", "counts must not be negative")
+    _require(
+        control[DRAWS_DONE] == saved.done, "control", f"must count {saved.done} iterations; got {control[DRAWS_DONE]}"
+    )
+    at_most = {DIVERGENCES: saved.done, WARMUP_DIVERGENCES: task.tune, FIRST: saved.done, WITHOUT_METRIC: task.tune}
+    for column, most in at_most.items():
+        _require(control[column] <= most, "control", f"a count must be at most {most}; got {control[column]}")
+    first = look_after(task.tune)
+    restarted, looks = int(control[FAR_START]), {0, first, first + look_after(task.tune - first)}
+    valid = restarted in (0, first, -first) and abs(restarted) <= saved.done and (restarted <= 0 or task.free_start)
+    _require(valid and control[LOOKED] in looks, "control", f"chains do not restart after {restarted} iterations")
+    start = saved.start_of_draws
+    _require(start.shape == (d,) and start.dtype == np.float64, "start_of_draws", f"must be numbers of shape ({d},)")
+    known = saved.done >= task.tune
+    _require(
+        np.all(np.isfinite(start) if known else np.isnan(start)),
+        "start_of_draws",
+        "does not fit the number of iterations",
+    )
+
+
+def _check_rows(rows: Rows) -> None:
+    """Check that draws are finite, and that counts and flags are integers in their ranges."""
+    _require_finite(draws=rows.draws)
+    by_name = records(rows.stats.reshape(len(rows.stats), rows.stats.shape[1] // N_STATS, N_STATS), STATS)
+    most = {**dict.fromkeys(COUNTS, 2.0**53), **dict.fromkeys(FLAGS, 1.0), "outcome": len(OUTCOMES) - 1.0}
+    for name, limit in most.items():
+        values = by_name[name]
+        least = -limit if name == "index_in_trajectory" else 0.0
+        whole = (values >= least) & (values <= limit) & (values == np.floor(values))
+        _require(np.all(whole), f"stats.{name}", f"must be integers from {least:g} to {limit:g}")
+
+
+def _check_block(block: BlockState, done: int, task: ChainTask) -> None:
+    _check_adaptation(block, done, task.adapted is not None)
+    _check_settings(block, done, task)
+    _check_counters(block)
+    _check_metric(block)
+    if block.plan.minibatches:
+        _check_order(block)
+    _require_finite(state=block.state[Q])
+
+
+def _check_adaptation(block: BlockState, done: int, given: bool) -> None:
+    """Check the state of the adaptation."""
+    progress, windows, learns = block.progress[0], block.plan.windows, block.plan.warmup[0].learns
+    inside = [done - start for slow, start, stop in windows if slow and start <= done < stop]
+    expected = {
+        "iteration": done,
+        "in_window": inside[0] if inside and learns != FROM_PAIRS else 0,
+        "due": 0,
+        "given": int(given),
+    }
+    _require_same(progress, expected, expected, "progress")
+    _require(progress.restart in (0, 1), "progress.restart", f"must be 0 or 1; got {progress.restart}")
+    _require(0 <= progress.steps < math.inf, "progress.steps", f"must not be negative; got {progress.steps}")
+    used = min(done, len(block.kept))
+    _require_finite(
+        mean=block.mean,
+        scatter=block.scatter,
+        gradient_scatter=block.gradient_scatter,
+        kept=block.kept[:used],
+        kept_gradients=block.kept_gradients[:used],
+        history=block.history,
+        length_moments=block.length_moments,
+        length_sums=block.length_sums,
+    )
+    for name, matrix in (("scatter", block.scatter), ("gradient_scatter", block.gradient_scatter)):
+        variances = np.diag(matrix) if len(matrix) > 1 else matrix
+        _require(np.all(variances >= 0), name, "sums of squares must not be negative")
+    ends = windows[: len(block.history), 2] * windows[: len(block.history), 0]
+    noted = block.history[:, 0]
+    _require(np.all((noted == 0) | ((noted == ends) & (ends <= done))), "history", "a window has not ended yet")
+    for name, dual in (("dual", block.dual[0]), ("jump_dual", block.jump_dual[0])):
+        _require_finite(**{f"{name}.{field}": dual[field] for field in dual.dtype.names})
+        _require(dual.count >= 0, f"{name}.count", f"must not be negative; got {dual.count}")
+    length, fresh = block.length[0], BlockState(block.plan).length[0]
+    _require(0 <= length.count <= done, "length.count", f"must be at most {done}; got {length.count}")
+    _require(length.least == fresh.least, "length.least", f"must be {fresh.least}; got {length.least}")
+    _require(0 <= length.length < math.inf, "length.length", f"must be finite; got {length.length}")
+    if len(block.length_moments):
+        rows = slice(int(MOMENTS.vectors["rate"]), int(MOMENTS.vectors["rate"]) + 1)
+        _require(np.all(block.length_moments[rows] >= 0), "length_moments", "rates must not be negative")
+
+
+def _check_settings(block: BlockState, done: int, task: ChainTask) -> None:
+    """Check that settings are the kernel's own, or consistent with the adaptation."""
+    plan, settings, own = block.plan, block.settings[0], block.plan.settings[0]
+    fixed = [name for name in SETTINGS.names or () if name not in ADAPTED]
+    _require_same(settings, own, fixed, "settings")
+    given = bool(block.progress[0].given)
+    depth = depth_at(plan, done, given) if len(block.kept) else plan.max_depth
+    _require(settings.max_depth == depth, "settings.max_depth", f"must be {depth}; got {settings.max_depth}")
+    for name in ("step_size", "jump_size"):
+        _require(0 < settings[name] < math.inf, f"settings.{name}", f"must be positive; got {settings[name]}")
+    _check_step(block, done, given)
+    _check_length(block, done, task)
+    parts = max(int(plan.dynamics.options[0].drawn_parts), 1)
+    least, most = (done, done * int(own.n_steps or parts)) if plan.minibatches else (0, 0)
+    expected = f"must be {least} to {most}; got {settings.updates}"
+    _require(least <= settings.updates <= most, "settings.updates", expected)
+
+
+def _check_step(block: BlockState, done: int, given: bool) -> None:
+    plan, settings, own = block.plan, block.settings[0], block.plan.settings[0]
+    warmup, dual = plan.warmup[0], block.dual[0]
+    jumps = plan.dynamics.pointers[0] == types.JUMPING
+    if not jumps:
+        _require(settings.jump_size == own.jump_size, "settings.jump_size", f"must be {own.jump_size}")
+    if not warmup.adapt_step:
+        _require(settings.step_size == own.step_size, "settings.step_size", f"must be {own.step_size}")
+    elif done or given:
+        log_step = dual.log_step_bar if done >= warmup.tune > 0 else dual.log_step
+        same = abs(math.log(settings.step_size) - log_step) < SAME * (1 + abs(log_step))
+        _require(same, "settings.step_size", f"{settings.step_size} is not the adapted value")
+    else:
+        _require(settings.step_size == own.step_size, "settings.step_size", f"must be {own.step_size}")
+
+
+def _check_length(block: BlockState, done: int, task: ChainTask) -> None:
+    plan, settings, own, windows = block.plan, block.settings[0], block.plan.settings[0], block.plan.length_windows
+    watched = bool(len(windows)) and windows[0, 0] <= done < windows[-1, 1]
+    _require(settings.watched == watched, "settings.watched", f"must be {int(watched)}; got {settings.watched}")
+    jitter = own.length_jitter
+    if task.adapted is not None and task.adapted.length is not None and plan.learns_jitter:
+        jitter = task.adapted.jitter or jitter
+    _require(settings.length_jitter == jitter, "settings.length_jitter", f"must be {jitter}")
+    if plan.learns_length and (len(windows) or task.adapted is not None):
+        _require(0 < settings.trajectory_length < math.inf, "settings.trajectory_length", "must be positive")
+        if not watched:
+            same = settings.trajectory_length == block.length[0].length
+            _require(same, "settings.trajectory_length", f"must be {block.length[0].length}")
+    else:
+        same = settings.trajectory_length == own.trajectory_length
+        _require(same, "settings.trajectory_length", f"must be {own.trajectory_length}")
+    longest = settings.trajectory_length * (1 + settings.length_jitter)
+    same = abs(settings.longest - longest) <= SAME * longest if watched else 0 <= settings.longest < math.inf
+    _require(same, "settings.longest", f"must be {longest}; got {settings.longest}")
+
+
+def _check_counters(block: BlockState) -> None:
+    """Check counts and flags, some of which are indices of arrays."""
+    counters, status, cache = block.counters[0], block.status[0], block.cache[0]
+    for name in counters.dtype.names:
+        _require(0 <= counters[name] < 2**62, f"counters.{name}", f"must not be negative; got {counters[name]}")
+    ranges = {"failure": 16, "iterations_there": 2**31, "bound_to_arrive": 1, "energy_spared": 1}
+    for name, most in ranges.items():
+        _require(0 <= status[name] <= most, f"status.{name}", f"must be 0 to {most}; got {status[name]}")
+    for name, least, most in (
+        ("factorised", -16, 1),
+        ("has_log_density", 0, 1),
+        ("has_force", 0, 1),
+        ("pairs", 0, 2**31),
+    ):
+        _require(least <= cache[name] <= most, f"cache.{name}", f"must be {least} to {most}; got {cache[name]}")
+    weights = -0.5, 0.0, 0.5
+    _require(cache.log_det_weight in weights, "cache.log_det_weight", f"must be one of {weights}")
+
+
+def _check_order(block: BlockState) -> None:
+    """Check the order of a split model's parts, which are indices of its data."""
+    parts = int(block.plan.dynamics.options[0].drawn_parts)
+    order = block.state[POINT_ROWS:].ravel()[:parts]
+    drawn = np.array_equal(np.sort(order), np.arange(parts))
+    _require(drawn or (block.settings[0].updates == 0 and not order.any()), "state", "must hold an order of the parts")
+    _require_finite(state=block.state[P])
+
+
+def _check_metric(block: BlockState) -> None:
+    """Check the rows of a constant metric: the kernel's own, or possible adapted values."""
+    metric, vecs, mats = block.plan.dynamics.metric, block.vecs, block.mats
+    fresh = block.plan.dynamics
+    if block.plan.dynamics.pointers[0] == types.JUMPING:
+        _check_masses_of_jumps(block)
+    elif type(metric) is Tridiagonal:
+        if metric.diagonal is not None:
+            same = np.array_equal(vecs[: BANDED.n_vectors], fresh.vecs[: BANDED.n_vectors])
+            _require(same and np.array_equal(mats, fresh.mats), "vecs", "they are not the kernel's metric")
+    elif type(metric) in (Identity, Diagonal, Dense, LowRank):
+        if metric.learns == NOTHING and type(metric) is not LowRank:
+            same = np.array_equal(vecs[:2], fresh.vecs[:2]) and np.array_equal(mats, fresh.mats)
+            _require(same, "vecs", "they are not the kernel's metric")
+            return
+        _check_inverse_mass(vecs, mats)
+        if type(metric) is LowRank:
+            _check_directions(vecs)
+
+
+def _check_inverse_mass(vecs: np.ndarray, mats: np.ndarray) -> None:
+    """Check that M^-1 > 0 has the given root and, if it is dense, the factor L with M^-1 = L L'."""
+    size, root = vecs[0], vecs[1]
+    _require(np.all((size > 0) & np.isfinite(size)), "vecs", "the inverse mass must be positive and finite")
+    _require(np.allclose(root * np.sqrt(size), 1, rtol=SAME), "vecs", "the root does not fit the inverse mass")
+    if len(mats) == 0:
+        return
+    M_inverse, L = mats[0], mats[1]
+    _require_finite(mats=mats)
+    scale = np.sqrt(size)
+    off = np.abs(M_inverse - L @ L.T) / scale / scale[:, None]
+    fits = np.all(np.diag(L) > 0) and not np.triu(L, 1).any() and np.all(np.diag(M_inverse) > 0)
+    same = np.allclose(np.diag(M_inverse), size, rtol=SAME)
+    _require(fits and same and off.max() < 1e-6, "mats", "the inverse mass matrix does not fit its factor")
+
+
+def _check_directions(vecs: np.ndarray) -> None:
+    """Check that there are not too many directions, that they are orthonormal, and that they fit their eigenvalues."""
+    rows = ROWS(vecs)
+    rank = rows.rank[0]
+    most = min(vecs.shape[0] - FIRST_DIRECTION, vecs.shape[1])
+    _require(0 <= rank <= most and rank == int(rank), "vecs", f"the rank must be at most {most}; got {rank}")
+    k = int(rank)
+    eigenvalues, U = 1 + rows.spread[:k], vecs[FIRST_DIRECTION : FIRST_DIRECTION + k] * vecs[1]
+    _require_finite(vecs=vecs[: FIRST_DIRECTION + k])
+    _require(np.all(eigenvalues > 0), "vecs", "eigenvalues must be positive")
+    fits = np.abs(1 + rows.shrink[:k] - eigenvalues**-0.5) <= 1e-6 * eigenvalues**-0.5
+    off = np.abs(U @ U.T - np.eye(k)).max(initial=0.0)
+    _require(np.all(fits) and off < 1e-6, "vecs", "directions do not fit their eigenvalues")
+
+
+def _check_masses_of_jumps(block: BlockState) -> None:
+    row = {name: block.vecs[int(at)] for name, at in LAYOUT.vectors.items()}
+    fresh = block.plan.dynamics.vecs
+    same = np.array_equal(row["jumps"], fresh[int(LAYOUT.vectors["jumps"])])
+    _require(same, "vecs", "the discontinuous coordinates differ from the model's")
+    J = np.flatnonzero(row["jumps"])
+    order = row["order"][: len(J)]
+    _require(np.array_equal(np.sort(order), J), "vecs", "the order of the discontinuous coordinates is not valid")
+    for name in ("inverse_mass", "root", "scale"):
+        _require(np.all((row[name] > 0) & np.isfinite(row[name])), "vecs", f"{name} must be positive and finite")
+    inverse_root = np.where(row["jumps"] != 0, row["inverse_mass"], np.sqrt(row["inverse_mass"]))
+    _require(np.allclose(row["root"] * inverse_root, 1, rtol=SAME), "vecs", "the root does not fit the mass")
+
+
+def _check_density(chain: Chain) -> None:
+    """Check that the saved log density and gradient are the model's at the position."""
+    block = chain.blocks[0]
+    try:
+        L, gradient = chain.model.core.value_and_gradient(chain.position.copy())
+    except Exception as error:
+        raise _Invalid(f"position: the model raises {type(error).__name__} there: {error}") from None
+    kept = float(block.state[LOG_DENSITY, 0])
+    near = abs(kept - L) <= DENSITY + RELATIVE * max(abs(kept), abs(L))
+    _require(near, "state", f"its log density is {kept:.6g}, but the model returns {L:.6g} at its position")
+    integrator = block.plan.dynamics.integrator
+    follows_parts = getattr(getattr(integrator, "base", integrator), "follows_parts", False)  # gradient of one part
+    if block.plan.dynamics.pointers[0] != types.JUMPING and not follows_parts:
+        size = np.abs(gradient).max(initial=0.0)
+        off = np.abs(block.state[GRADIENT] - gradient).max(initial=0.0)
+        _require(off <= DENSITY + RELATIVE * size, "state", "its gradient differs from the model's at its position")
