@@ -9,7 +9,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -213,6 +213,15 @@ class Progress:
         return seconds_of_warmup(self.looks, self.tune, self.workers)
 
 
+class Display(Protocol):
+    """Where progress is shown."""
+
+    def message(self, text: str) -> None: ...
+    def report(self, report: ProgressReport) -> None: ...
+    def count(self, what: str, done: int, total: int) -> None: ...
+    def close(self) -> None: ...
+
+
 class _Lines:
     """A line every few seconds, for logs. A closed pipe ends the lines, but not the run."""
 
@@ -350,7 +359,7 @@ def in_notebook() -> bool:
     return shell is not None and type(shell).__name__ == "ZMQInteractiveShell"
 
 
-def make_display(progressbar: bool | Callable[[ProgressReport], None]) -> Any:
+def make_display(progressbar: bool | Callable[[ProgressReport], None]) -> Display:
     """Return the display for ``progressbar``: False, True, or a function of a :class:`ProgressReport`."""
     if callable(progressbar):
         return _Callback(progressbar)
