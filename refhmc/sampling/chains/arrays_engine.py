@@ -55,6 +55,7 @@ class ArraysEngine:
             self.starts = starts_of(spec, self.implementation, self.plan, self.xp)
             self.first = to_host(self.starts[0])
         self.stopped_by, self.stopped_at, self._said = "", 0.0, False
+        self.ended = False
         self.batch: Run | None = None
         self.logs: list = []
         self.device = present_device(spec.backend.name)
@@ -103,6 +104,8 @@ class ArraysEngine:
             if isinstance(error, WarmupError) or self.batch is None:
                 raise
             raise from_arrays.failure_of(spec.model, self.batch, error) from error
+        finally:
+            self.ended = True
 
     def _look(self, batch: Run) -> bool:
         """Read the counters of the chains; return whether they shall stop."""
@@ -136,7 +139,7 @@ class ArraysEngine:
     def put_draws(self, result: Result) -> None:
         if self.batch is None:
             return
-        from_arrays.put_draws(result, self.batch, self.spec.save_warmup)
+        from_arrays.put_draws(result, self.batch, self.spec.save_warmup, ended=self.ended)
         result.attributes.update(from_arrays.counts(self.batch, self.logs))
         result.attributes.update(interrupted=bool(self.stopped_by), stopped_by=self.stopped_by)
 

@@ -8,26 +8,20 @@ from typing import Any
 import numpy as np
 
 from refhmc.batch.backends import error_of_device, to_host
-from refhmc.batch.draw import Run
+from refhmc.batch.draw import Recorder, Run
 from refhmc.errors import SamplingError
 from refhmc.models.base import Model
 from refhmc.sampling.results.rectangle import put_rectangle
 from refhmc.sampling.results.result import Result
 
 
-def put_draws(result: Result, batch: Run, save_warmup: bool) -> None:
-    """Put draws and statistics of a batch into the result."""
+def put_draws(result: Result, batch: Run, save_warmup: bool, *, ended: bool = True) -> None:
+    """Put draws and statistics of a batch into the result.
+
+    While it has not `ended`, its thread alone moves draws from a device, and only those that are on the host are taken.
+    """
     recorders = {True: batch.warm, False: batch.made}
-    lengths = {}
-    for warmup, recorder in recorders.items():
-        try:
-            recorder.move()
-            lengths[warmup] = to_host(recorder.done).tolist()
-        except Exception as error:
-            if error_of_device(error) is None:
-                raise
-            recorder.give_up()
-            lengths[warmup] = recorder.done.tolist()
+    lengths = {warmup: lengths_of(recorder, ended) for warmup, recorder in recorders.items()}
 
     def cut(chains: list[int], warmup: bool, n: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         recorder = recorders[warmup]
@@ -37,6 +31,20 @@ def put_draws(result: Result, batch: Run, save_warmup: bool) -> None:
     put_rectangle(result, lengths[False], lengths[True] if save_warmup else None, cut)
     if len(set(lengths[False])) > 1:
         result.ragged.update({k: batch.made.draws[k, :n] for k, n in enumerate(lengths[False])})
+
+
+def lengths_of(recorder: Recorder, ended: bool) -> list[int]:
+    """Return the numbers of transitions of the chains that are on the host, where this moves them if the batch has ended."""
+    if recorder.on_device and not ended:
+        return [recorder.moved] * len(recorder.draws)
+    try:
+        recorder.move()
+        return to_host(recorder.done).tolist()
+    except Exception as error:
+        if error_of_device(error) is None:
+            raise
+        recorder.give_up()
+        return recorder.done.tolist()
 
 
 def failure_of(model: Model, batch: Run, error: Exception) -> SamplingError:
