@@ -177,9 +177,10 @@ def sample(
     >>> bool((one.draws == two.draws).all())
     True
     """
-    arguments = dict(locals(), backend=with_old_options(backend, unknown))
-    refuse_unknown(arguments.pop("unknown"), sample)
-    return begin(run_spec(**arguments))._wait()
+    options = {name: value for name, value in locals().items() if name not in ("model", "kernel", "unknown")}
+    options["backend"] = with_old_options(backend, unknown)
+    refuse_unknown(unknown, sample)
+    return begin(run_spec(model, kernel, **options))._wait()
 
 
 def start(model: Model, kernel: Any = None, **options: Any) -> Run:

@@ -650,11 +650,13 @@ def test_of_a_run_stopped_in_warm_up_its_iterations_are_kept(sample, backend):
     result.to_arviz()
 
 
-def test_the_warning_of_a_run_that_was_stopped_in_warm_up():
+def test_the_warning_of_a_run_that_was_stopped_in_warm_up(monkeypatch):
     """Two chains take 10 ms and 20 ms per iteration and are stopped after 3 s."""
     progress = Progress(2, tune=1000, total=2000, workers=2)
-    for t in np.arange(0.02, 3.001, 0.02):
-        progress.looks.add(round(t, 9), [round(t / 0.01), round(t / 0.02)], [0, 0])
+    now, none = [0.0], np.zeros(2)
+    monkeypatch.setattr(Progress, "seconds", property(lambda self: now[0]))
+    for now[0] in np.arange(0.02, 3.001, 0.02).round(9):
+        progress.report(np.array([round(now[0] / 0.01), round(now[0] / 0.02)]), none, none, none, none)
     about = {"draws_per_chain": [0, 0], "chains": [0, 1], "iterations_per_chain": [300, 150], "tuning_steps": 1000}
     about |= {"draws": 1000, "stopped_by": "time", "backend": "arrays"}
     result = refhmc.Result({}, about)

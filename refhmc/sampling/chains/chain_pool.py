@@ -33,7 +33,6 @@ from refhmc.sampling.storage.checkpointed import Checkpointed
 from refhmc.sampling.storage.in_memory import InMemory, Memory
 from refhmc.sampling.storage.store import Store
 from refhmc.sampling.storage.stored import Stored
-from refhmc.sampling.time_left import ENOUGH, QUIET
 
 GRACE = 30.0  # seconds after which a chain that was asked to stop, but does not return from its model, is left behind
 
@@ -75,11 +74,10 @@ class ChainPool:
         for k, storage in enumerate(self.storages):
             if storage.saved is not None:
                 self.control[k, DRAWS_DONE:] = storage.saved.control[DRAWS_DONE:]
+                self.control[k, FIRST] = storage.saved.done
         self.finished: dict[int, ChainRun] = {}
         self.stopped_by, self.stopped_at = "", 0.0
-        learns_length = any(len(block.length_windows) for block in plan.blocks)
-        quiet = tasks[0].tune + ENOUGH if learns_length else QUIET
-        self.progress = Progress(len(tasks), tasks[0].tune, tasks[0].total, workers, quiet)
+        self.progress = Progress(len(tasks), tasks[0].tune, tasks[0].total, workers)
 
     def _storage(self, task: ChainTask, checkpoint: Checkpoint | None, store: Store | None) -> ChainStorage:
         if checkpoint is None:

@@ -132,7 +132,7 @@ def pace_of_warmup(progress: Progress | None) -> str:
     """Return a clause with the time and the iterations per second of a run that was stopped in warm-up."""
     if progress is None or not progress.seconds_seen:
         return ""
-    rate = progress.looks.made.sum() / progress.seconds_seen
+    rate = progress.made / progress.seconds_seen
     return f" after {duration(progress.seconds_seen)}, at {rate:.3g} iterations per second in all chains together"
 
 
