@@ -13,10 +13,9 @@ import numpy as np
 from refhmc.core.records import DRAWS_DONE, FIRST, N_CONTROL, PAUSE, STOP
 from refhmc.sampling.chains.chain import Plan
 from refhmc.sampling.chains.live_chain import LiveChain
-from refhmc.sampling.chains.task import ChainRun, ChainTask
+from refhmc.sampling.chains.task import ChainRun, ChainTask, Saved
 from refhmc.sampling.storage.append_only import Rows
 from refhmc.sampling.storage.chain_storage import ChainStorage
-from refhmc.sampling.storage.checkpoint import Saved
 
 SEGMENT = 2**26  # most bytes of rows in a segment
 LONGEST_ITERATION = 10.0  # initial limit in seconds for one iteration of a segment

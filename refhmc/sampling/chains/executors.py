@@ -63,10 +63,9 @@ from refhmc.errors import SamplingError, WorkerDied
 from refhmc.sampling.chains.chain import Plan, make_plan
 from refhmc.sampling.chains.chain_pool import ChainPool
 from refhmc.sampling.chains.chain_run import LONGEST_ITERATION, Segment, run_segment
-from refhmc.sampling.chains.task import ChainTask
+from refhmc.sampling.chains.task import ChainTask, Saved
 from refhmc.sampling.checks.main_guard import without_guard
 from refhmc.sampling.storage.chain_storage import add
-from refhmc.sampling.storage.checkpoint import Saved
 
 LEAST, MOST, SHARE = 1.0, 30.0, 0.02  # seconds of a segment; share of its overhead
 TRIES = 2

@@ -1,7 +1,7 @@
 """A chain in the memory of this process, advanced by some iterations at a time.
 
 It fills rows with iterations until they are full, or until it is asked to pause or to stop. It can then return its state as
-plain data (:class:`~refhmc.sampling.storage.checkpoint.Saved`), from which another process continues bit for bit.
+plain data (:class:`~refhmc.sampling.chains.task.Saved`), from which another process continues bit for bit.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ from refhmc.metrics import DiagonalSoftAbs, SoftAbs
 from refhmc.sampling.chains import far_start
 from refhmc.sampling.chains.chain import Chain, Plan
 from refhmc.sampling.chains.initialization import Stopped, pathfinder_start, random_start
-from refhmc.sampling.chains.task import ChainRun, ChainTask, chain_generator
+from refhmc.sampling.chains.task import ChainRun, ChainTask, Saved, chain_generator
 from refhmc.sampling.storage.append_only import Rows
-from refhmc.sampling.storage.checkpoint import Saved
 
 FEWEST_DIVERGENT = 50  # warm-up iterations; if all of so many diverge, this is not chance
 SCRATCH = 2**20  # bytes of a buffer for iterations that are not kept

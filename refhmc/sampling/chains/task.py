@@ -80,6 +80,16 @@ class ChainRun(NamedTuple):
         return self.rows.stats[: self.warm]
 
 
+class Saved(NamedTuple):
+    """Chain between two iterations, as plain data from which it can continue."""
+
+    state: bytes
+    done: int  # iterations, warm-up included
+    start_of_draws: np.ndarray  # position after warm-up; NaN before
+    control: np.ndarray
+    no_pathfinder: str = ""  # why Pathfinder was requested but gave no start
+
+
 def chain_generator(entropy: int, chain: int, *child: int) -> np.random.Generator:
     """Return the generator of chain k, PCG64(SeedSequence(entropy, spawn_key=(k,))); with a child, spawn_key=(k, child).
 

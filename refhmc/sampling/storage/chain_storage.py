@@ -8,9 +8,9 @@ import numpy as np
 
 from refhmc.errors import CheckpointError
 from refhmc.sampling.chains.chain import Plan
-from refhmc.sampling.chains.task import ChainTask
+from refhmc.sampling.chains.task import ChainTask, Saved
 from refhmc.sampling.storage.append_only import Rows
-from refhmc.sampling.storage.checkpoint import Checkpoint, Saved
+from refhmc.sampling.storage.checkpoint import Checkpoint
 from refhmc.sampling.storage.saved_state import check_saved
 
 

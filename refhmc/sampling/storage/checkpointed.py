@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from refhmc.sampling.chains.chain import Plan
-from refhmc.sampling.chains.task import ChainTask
+from refhmc.sampling.chains.task import ChainTask, Saved
 from refhmc.sampling.storage.chain_storage import add, load
-from refhmc.sampling.storage.checkpoint import Checkpoint, Saved
+from refhmc.sampling.storage.checkpoint import Checkpoint
 from refhmc.sampling.storage.in_memory import InMemory, Memory, RowsOfChain
 
 

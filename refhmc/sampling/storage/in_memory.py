@@ -14,9 +14,8 @@ import numpy as np
 
 from refhmc.kernels.blocks import rows_of, statistics
 from refhmc.models.base import Model
-from refhmc.sampling.chains.task import ChainTask
+from refhmc.sampling.chains.task import ChainTask, Saved
 from refhmc.sampling.storage.append_only import Rows
-from refhmc.sampling.storage.checkpoint import Saved
 
 WINDOW = 2**20  # bytes of a chain's window of statistics
 BLOCK = 2**22  # bytes of positions that are constrained in one call

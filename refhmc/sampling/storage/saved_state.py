@@ -42,9 +42,8 @@ from refhmc.metrics.low_rank import ROWS, LowRank
 from refhmc.metrics.tridiagonal import BANDED, Tridiagonal
 from refhmc.sampling.chains.chain import BlockState, Chain, Plan
 from refhmc.sampling.chains.far_start import look_after, shortened
-from refhmc.sampling.chains.task import ChainTask, chain_generator
+from refhmc.sampling.chains.task import ChainTask, Saved, chain_generator
 from refhmc.sampling.storage.append_only import Rows
-from refhmc.sampling.storage.checkpoint import Saved
 
 # Fields of the settings that warm-up or the kernel changes; all others are the kernel's own.
 ADAPTED = ("step_size", "jump_size", "trajectory_length", "length_jitter", "longest", "watched", "max_depth", "updates")

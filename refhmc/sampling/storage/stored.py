@@ -11,10 +11,10 @@ import time
 import numpy as np
 
 from refhmc.sampling.chains.chain import Plan
-from refhmc.sampling.chains.task import ChainTask
+from refhmc.sampling.chains.task import ChainTask, Saved
 from refhmc.sampling.storage.append_only import Rows
 from refhmc.sampling.storage.chain_storage import load
-from refhmc.sampling.storage.checkpoint import Checkpoint, Saved
+from refhmc.sampling.storage.checkpoint import Checkpoint
 from refhmc.sampling.storage.store import Store
 
 STORE_EVERY = 10.0  # seconds after which a partial chunk is written, so that readers see it
