@@ -16,22 +16,21 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from refhmc.compile.compiled import invariant, jit, jit_part
 from refhmc.core import sample_stats as S
 from refhmc.core.point import POINT_ROWS, as_point, copy_row
+from refhmc.core.protocols import Model
 from refhmc.core.records import Layout
 from refhmc.core.types import as_metric, as_model, as_work
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import dot
-
-if TYPE_CHECKING:
-    from refhmc.models.base import Model
 
 # How warm-up learns a metric: not at all; from the draws of a window, shrunk by their own scales, or as in Stan;
 # from variances of draws and gradients; from the draws and gradients themselves, which are kept.
@@ -57,9 +56,44 @@ class Metric(Protocol):
     @property
     def geometry(self) -> tuple: ...
     @property
-    def refresh(self) -> Any: ...
-    def stacks(self, model: Any, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]: ...
+    def refresh(self) -> Callable: ...
+    def stacks(self, model: Model, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]: ...
     def options(self) -> dict[str, float]: ...
+
+
+class ArrayModel(Protocol):
+    """Functions of a model on arrays of positions (..., d), which metrics and integrators call.
+
+    :mod:`refhmc.models.on_arrays` describes them. A function that the model lacks raises
+    :class:`refhmc.errors.MissingDerivativeError`.
+    """
+
+    @property
+    def dim(self) -> int: ...
+    @property
+    def discontinuous(self) -> Collection[int]: ...
+    @property
+    def parts(self) -> Sequence[ArrayModel]: ...
+    def value_and_gradient(self, q: Array) -> tuple[Array, Array]: ...
+    def log_density(self, q: Array) -> Array: ...
+    def gradient(self, q: Array) -> Array: ...
+    def hessian(self, q: Array) -> Array: ...
+    def hessian_contraction(self, q: Array, M: Array) -> Array: ...
+    def fisher(self, q: Array) -> Array: ...
+    def fisher_contraction(self, q: Array, M: Array) -> Array: ...
+    def fisher_bands(self, q: Array) -> Array: ...
+
+
+class ArrayMetric(Metric, Protocol):
+    """Protocol of a metric that also has an implementation on arrays."""
+
+    def on_arrays(self, model: ArrayModel) -> HamiltonianOnArrays: ...
+
+
+class ConstantMetric(ArrayMetric, Protocol):
+    """Protocol of a metric that does not depend on the position, given by M^-1."""
+
+    def inverse_mass(self, dim: int) -> np.ndarray: ...
 
 
 class Riemannian:
@@ -80,11 +114,11 @@ class Riemannian:
         raise NotImplementedError
 
     @property
-    def refresh(self) -> Any:
+    def refresh(self) -> Callable:
         """Compiled function that draws a momentum and returns the energy."""
         return refresh
 
-    def stacks(self, model: Any, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]:
+    def stacks(self, model: Model, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]:
         """Return zeroed workspaces of the metric for a model.
 
         Parameters
@@ -166,11 +200,10 @@ class HamiltonianOnArrays:
     (3, 2, 2)
     """
 
-    model: Any
-    metric: Any
-    indefinite: ClassVar[Any] = (
-        None  # a metric that can be indefinite has (q) -> whether G(q) is finite and not positive definite, (...)
-    )
+    model: Any  # an ArrayModel, or one with more functions
+    metric: Any  # the metric of the subclass
+    # (q) -> whether G(q) is finite and not positive definite, (...); None if the metric cannot be indefinite
+    indefinite: ClassVar[Callable | None] = None
 
     @abstractmethod
     def mass(self, q: Array) -> Array:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from refhmc.compile.compiled import jit
 from refhmc.core.arguments import positive
 from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
-from refhmc.metrics.base import SHARED, HamiltonianOnArrays, Riemannian, log_density_at_metric
+from refhmc.metrics.base import SHARED, ArrayModel, HamiltonianOnArrays, Riemannian, log_density_at_metric
 from refhmc.metrics.softabs_function import soft, soft_derivative, softabs, softabs_derivative
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
@@ -83,7 +82,7 @@ class DiagonalOuterProductSoftAbs(Riemannian):
     def geometry(self) -> tuple:
         return factorise, inverse_product, velocity_and_force, draw
 
-    def on_arrays(self, model: Any) -> HamiltonianOnArrays:
+    def on_arrays(self, model: ArrayModel) -> HamiltonianOnArrays:
         """Return the Hamiltonian of a model on arrays (..., d).
 
         Parameters

@@ -10,15 +10,17 @@ for both.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc._deprecated import warn_of_old_name
 from refhmc.compile.compiled import jit, jit_inline
 from refhmc.core.arguments import array_of_numbers, one_of
 from refhmc.core.point import as_point
+from refhmc.core.protocols import Model
 from refhmc.core.records import Layout
 from refhmc.core.types import as_work
 from refhmc.errors import MetricError, ShapeError
@@ -30,6 +32,7 @@ from refhmc.metrics.base import (
     FROM_PAIRS,
     NOTHING,
     SHARED,
+    ArrayModel,
     HamiltonianOnArrays,
     log_density_at_metric,
     put_copies,
@@ -66,7 +69,7 @@ class Euclidean:
         return factorise, inverse_product, velocity_and_force, draw
 
     @property
-    def refresh(self) -> Any:
+    def refresh(self) -> Callable:
         """Compiled function that draws a momentum and returns the energy."""
         return refresh
 
@@ -93,7 +96,7 @@ class Euclidean:
         """
         raise NotImplementedError
 
-    def stacks(self, model: Any, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]:
+    def stacks(self, model: Model, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]:
         """Return the workspaces of the metric for a model, with M^-1 and its factor.
 
         Parameters
@@ -129,7 +132,7 @@ class Euclidean:
         """
         return {}
 
-    def on_arrays(self, model: Any) -> HamiltonianOnArrays:
+    def on_arrays(self, model: ArrayModel) -> HamiltonianOnArrays:
         """Return the Hamiltonian of a model on arrays (..., d).
 
         Parameters
@@ -210,7 +213,7 @@ class Diagonal(Euclidean):
     """
 
     name = "diagonal"
-    variances: Any = None
+    variances: ArrayLike | None = None
     learn_from: str = DRAWS
     regularization: str | None = None
     is_dense = False
@@ -280,7 +283,7 @@ class Dense(Euclidean):
     """
 
     name = "dense"
-    covariance: Any = None
+    covariance: ArrayLike | None = None
     learn_from: str = DRAWS
     regularization: str | None = None
     is_dense = True
@@ -435,7 +438,7 @@ def refresh(model: tuple, metric: tuple, z: np.ndarray, normals: np.ndarray, dra
 
 # For the integrators that take any metric: only the gradient depends on the position.
 @jit
-def factorise(model: Any, work: np.ndarray) -> Any:
+def factorise(model: tuple, work: tuple) -> bool:
     """Drop the constant log det M."""
     as_work(work).cache.log_det_weight = 0.0
     return True
@@ -443,7 +446,7 @@ def factorise(model: Any, work: np.ndarray) -> Any:
 
 @jit
 def velocity_and_force(
-    model: Any, p: np.ndarray, phi: Any, tau: Any, work: np.ndarray, v: np.ndarray, dH_dq: Any
+    model: tuple, p: np.ndarray, phi: float, tau: float, work: tuple, v: np.ndarray, dH_dq: np.ndarray
 ) -> None:
     """Compute v = M^-1 p, and phi dphi/dq = -phi dL/dq."""
     inverse_product(p, work, v)

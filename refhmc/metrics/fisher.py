@@ -9,7 +9,6 @@ so that one contraction by the model, O(n d^2) for a regression, gives the whole
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from refhmc.core import sample_stats as S
 from refhmc.core.point import copy_row
 from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
-from refhmc.metrics.base import SHARED, HamiltonianOnArrays, Riemannian, log_density_at_metric
+from refhmc.metrics.base import SHARED, ArrayModel, HamiltonianOnArrays, Riemannian, log_density_at_metric
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import factorise_ldl, invert_ldl, is_indefinite, solve_ldl
@@ -66,7 +65,7 @@ class Fisher(Riemannian):
     def geometry(self) -> tuple:
         return factorise, inverse_product, velocity_and_force, draw
 
-    def on_arrays(self, model: Any) -> HamiltonianOnArrays:
+    def on_arrays(self, model: ArrayModel) -> HamiltonianOnArrays:
         """Return the Hamiltonian of a model on arrays (..., d).
 
         Parameters

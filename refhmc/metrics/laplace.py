@@ -23,7 +23,7 @@ import numpy as np
 from refhmc.compile.compiled import jit
 from refhmc.core.point import as_point
 from refhmc.core.records import Layout
-from refhmc.metrics.base import EUCLIDEAN
+from refhmc.metrics.base import EUCLIDEAN, ConstantMetric
 from refhmc.metrics.euclidean import factorise, velocity_and_force
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
@@ -65,8 +65,8 @@ class LaplaceOnArrays(NamedTuple):
     """
 
     model: Any
-    metric: Any
-    factor: Any = 1.0
+    metric: ConstantMetric
+    factor: Array = 1.0
 
     @batched.kept
     def jumps(self, q: Array) -> Array:

@@ -13,14 +13,15 @@ and with k = d a dense one. The compiled implementation is that of :mod:`refhmc.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.compile.compiled import plain
 from refhmc.core.arguments import array_of_numbers
+from refhmc.core.protocols import Model
 from refhmc.errors import MetricError, ShapeError
-from refhmc.metrics.base import FROM_PAIRS, NOTHING, HamiltonianOnArrays
+from refhmc.metrics.base import FROM_PAIRS, NOTHING, ArrayModel, HamiltonianOnArrays
 from refhmc.metrics.euclidean import FIRST_DIRECTION, LOW_RANK, Diagonal, Euclidean, EuclideanOnArrays
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
@@ -78,9 +79,9 @@ class LowRank(Euclidean):
     """
 
     name = "low-rank"
-    variances: Any = None
-    directions: Any = None
-    eigenvalues: Any = None
+    variances: ArrayLike | None = None
+    directions: ArrayLike | None = None
+    eigenvalues: ArrayLike | None = None
     is_dense = False
 
     @property
@@ -169,14 +170,14 @@ class LowRank(Euclidean):
         """
         return min(dim, LARGEST // dim) if self.learns else len(self.low_rank(dim)[1])
 
-    def stacks(self, model: Any, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]:
+    def stacks(self, model: Model, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]:
         d = model.dim
         V, eigenvalues = self.low_rank(d)
         vecs = np.zeros((FIRST_DIRECTION + max(self.most_directions(d), len(V)), d))
         put_low_rank(vecs, self.scales(d), V, eigenvalues)
         return vecs, np.zeros((0, d, d))
 
-    def on_arrays(self, model: Any) -> HamiltonianOnArrays:
+    def on_arrays(self, model: ArrayModel) -> HamiltonianOnArrays:
         return LowRankOnArrays(model, self)
 
 

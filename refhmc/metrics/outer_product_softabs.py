@@ -28,7 +28,6 @@ The Hessian is read in the force only.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -36,7 +35,7 @@ from refhmc.compile.compiled import jit
 from refhmc.core.arguments import positive
 from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
-from refhmc.metrics.base import SHARED, HamiltonianOnArrays, Riemannian, log_density_at_metric
+from refhmc.metrics.base import SHARED, ArrayModel, HamiltonianOnArrays, Riemannian, log_density_at_metric
 from refhmc.metrics.softabs_function import divided_difference_on_arrays, softabs, softabs_derivative
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
@@ -114,7 +113,7 @@ class OuterProductSoftAbs(Riemannian):
     def geometry(self) -> tuple:
         return factorise, inverse_product, velocity_and_force, draw
 
-    def on_arrays(self, model: Any) -> HamiltonianOnArrays:
+    def on_arrays(self, model: ArrayModel) -> HamiltonianOnArrays:
         """Return the Hamiltonian of a model on arrays (..., d).
 
         Parameters
@@ -206,7 +205,7 @@ def langevin(t: float) -> float:
 
 
 @jit
-def eigenvalues(s: float, options: Any) -> tuple[float, float, float, float]:
+def eigenvalues(s: float, options: np.record) -> tuple[float, float, float, float]:
     """Return (across, along, b, (along - across)/s) at s = g.g."""
     alpha = options.alpha
     t = alpha * s
@@ -224,7 +223,7 @@ def eigenvalues(s: float, options: Any) -> tuple[float, float, float, float]:
 
 
 @jit
-def slopes(s: float, options: Any) -> tuple[float, float, float]:
+def slopes(s: float, options: np.record) -> tuple[float, float, float]:
     """Return d/ds of (log across, log along, 1/across)."""
     alpha = options.alpha
     t = alpha * s

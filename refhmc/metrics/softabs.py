@@ -16,7 +16,6 @@ p = Q diag(f^1/2) Q' z. It does not depend on the signs of the eigenvectors, nor
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from refhmc.compile.compiled import jit, jit_part, jit_part_sum
 from refhmc.core.arguments import positive
 from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
-from refhmc.metrics.base import SHARED, HamiltonianOnArrays, Riemannian, log_density_at_metric
+from refhmc.metrics.base import SHARED, ArrayModel, HamiltonianOnArrays, Riemannian, log_density_at_metric
 from refhmc.metrics.softabs_function import (
     divided_difference_of,
     divided_differences,
@@ -110,7 +109,7 @@ class SoftAbs(Riemannian):
     def geometry(self) -> tuple:
         return factorise, inverse_product, velocity_and_force, draw
 
-    def on_arrays(self, model: Any) -> HamiltonianOnArrays:
+    def on_arrays(self, model: ArrayModel) -> HamiltonianOnArrays:
         """Return the Hamiltonian of a model on arrays (..., d).
 
         Parameters

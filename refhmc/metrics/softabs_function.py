@@ -23,7 +23,6 @@ arguments.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -122,7 +121,7 @@ def soft_derivatives(x: np.ndarray, alpha: float, out: np.ndarray) -> None:
 
 
 @jit
-def divided_difference(x: np.ndarray, y: np.ndarray, alpha: Any) -> Any:
+def divided_difference(x: float, y: float, alpha: float) -> float:
     """Return (f(x) - f(y)) / (x - y), or the derivative if x = y."""
     return divided_difference_of(x, y, soft(x, alpha), soft(y, alpha), alpha)
 
@@ -143,7 +142,7 @@ def divided_difference_of(x: float, y: float, fx: float, fy: float, alpha: float
 
 
 @jit
-def of_sum_and_difference(M: np.ndarray, D: Any) -> Any:
+def of_sum_and_difference(M: float, D: float) -> float:
     """Return J from M and D for 0 <= |D| <= M, with M up to 2 or |D| up to 1/2."""
     if M <= 2.0:
         M2, D2 = M * M, D * D
