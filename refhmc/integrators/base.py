@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from refhmc.core.arguments import is_number, one_of, whole_number
 from refhmc.core.point import POINT_ROWS
 from refhmc.core.records import Layout
+from refhmc.metrics.base import Metric
 from refhmc.numerics import batched
 from refhmc.numerics.batched_anderson import accelerated
 
@@ -34,14 +35,25 @@ class Integrator(Protocol):
     order: int
     symplectic: bool
     reversible: bool
-    exact: bool
-    approximation: str
     implicit: bool
-    cost: int | None
     layout: Layout
 
-    def pointer(self, metric: Any) -> Any: ...
+    @property
+    def exact(self) -> bool: ...
+    @property
+    def approximation(self) -> str: ...
+    @property
+    def cost(self) -> int | None: ...
+    def pointer(self, metric: Metric) -> Callable: ...
     def options(self) -> dict[str, float]: ...
+
+
+class ArrayIntegrator(Integrator, Protocol):
+    """Protocol of an integrator that also has an implementation on arrays."""
+
+    @property
+    def name(self) -> str: ...
+    def on_arrays(self) -> Callable: ...
 
 
 class Implicit:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from refhmc.integrators.base import ArrayIntegrator
+from refhmc.metrics.base import HamiltonianOnArrays
 from refhmc.numerics.batched import Array
 
 
@@ -17,7 +19,7 @@ class Composition:
     """Base class of the compositions: several steps of a symmetric method of order 2 that make one step of order 4."""
 
     order = 4
-    base: Any
+    base: ArrayIntegrator
 
     def __post_init__(self) -> None:
         if getattr(self.base, "order", None) != 2 or not hasattr(self.base, "pointer"):
@@ -29,7 +31,7 @@ class Composition:
         return getattr(self.base, name)
 
     @property
-    def cost(self) -> Any:
+    def cost(self) -> int | None:
         """Number of evaluations per step; None if the solver decides."""
         return None if self.base.cost is None else len(self.parts) * self.base.cost
 
@@ -96,7 +98,7 @@ class Yoshida(Composition):
     """
 
     name = "yoshida"
-    base: Any
+    base: ArrayIntegrator
 
     @property
     def parts(self) -> tuple[float, ...]:
@@ -147,7 +149,7 @@ class Suzuki(Composition):
     """
 
     name = "suzuki"
-    base: Any
+    base: ArrayIntegrator
 
     @property
     def parts(self) -> tuple[float, ...]:
@@ -172,7 +174,7 @@ def composed(step: Callable, parts: Sequence[float]) -> Callable:
         The composed step, with the same arguments as `step`.
     """
 
-    def steps(H: Any, *z_and_eps: Array) -> tuple:
+    def steps(H: HamiltonianOnArrays, *z_and_eps: Array) -> tuple:
         *z, eps = z_and_eps
         for part in parts:
             z = step(H, *z, part * eps)

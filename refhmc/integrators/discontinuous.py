@@ -23,7 +23,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -32,7 +31,8 @@ from refhmc.core import sample_stats as S
 from refhmc.core.point import as_point
 from refhmc.core.types import as_model, as_work
 from refhmc.integrators.leapfrog import NO_ROWS, leapfrog_diagonal
-from refhmc.metrics.laplace import energy, views
+from refhmc.metrics.base import Metric
+from refhmc.metrics.laplace import LaplaceOnArrays, energy, views
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
@@ -54,7 +54,7 @@ class Discontinuous:
     cost = 1
     layout = NO_ROWS
 
-    def pointer(self, metric: Any) -> Callable:
+    def pointer(self, metric: Metric) -> Callable:
         """Return the compiled step."""
         return discontinuous
 
@@ -63,7 +63,7 @@ class Discontinuous:
         return {}
 
 
-def step(H: Any, q: Array, p: Array, eps: Array, order: Array) -> tuple[Array, Array]:
+def step(H: LaplaceOnArrays, q: Array, p: Array, eps: Array, order: Array) -> tuple[Array, Array]:
     """Make one step of discontinuous HMC on arrays.
 
     For the smooth coordinates I and the discontinuous coordinates J, one step is::
@@ -109,14 +109,14 @@ def step(H: Any, q: Array, p: Array, eps: Array, order: Array) -> tuple[Array, A
     return q, kicked(H, q, p, eps / 2)
 
 
-def kicked(H: Any, q: Array, p: Array, h: Array) -> Array:
+def kicked(H: LaplaceOnArrays, q: Array, p: Array, h: Array) -> Array:
     """Return p_I + h dL/dq_I, or the same array if all coordinates are discontinuous."""
     if len(H.model.discontinuous) == q.shape[-1]:
         return p
     return p + h * batched.namespace(q).where(H.jumps(q), 0.0, H.model.gradient(q))
 
 
-def drifted(H: Any, q: Array, p: Array, h: Array) -> Array:
+def drifted(H: LaplaceOnArrays, q: Array, p: Array, h: Array) -> Array:
     """Return q_I + h M_I^-1 p_I, or the same array if all coordinates are discontinuous."""
     if len(H.model.discontinuous) == q.shape[-1]:
         return q
@@ -124,7 +124,7 @@ def drifted(H: Any, q: Array, p: Array, h: Array) -> Array:
 
 
 def jumped(
-    H: Any, q: Array, p: Array, eps: Array, order: Array, record: Callable | None = None
+    H: LaplaceOnArrays, q: Array, p: Array, eps: Array, order: Array, record: Callable | None = None
 ) -> tuple[Array, Array, Array | None]:
     """Move the coordinates of J; return q and p after the moves, and L there, (...).
 

@@ -21,7 +21,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -31,7 +30,7 @@ from refhmc.core.point import COPY_P, COPY_Q, EXTENDED_ROWS, as_point
 from refhmc.core.records import Layout
 from refhmc.core.types import as_work
 from refhmc.integrators.base import CHECK
-from refhmc.metrics.base import energy, factorise, velocity_and_force
+from refhmc.metrics.base import HamiltonianOnArrays, Metric, energy, factorise, velocity_and_force
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
@@ -106,7 +105,7 @@ class ExplicitTao:
     def __post_init__(self) -> None:
         check_omega(self.omega)
 
-    def pointer(self, metric: Any) -> Callable:
+    def pointer(self, metric: Metric) -> Callable:
         """Return the compiled step.
 
         Parameters
@@ -142,7 +141,9 @@ class ExplicitTao:
         return partial(step, omega=self.omega)
 
 
-def step(H: Any, q: Array, p: Array, x: Array, y: Array, eps: Array, omega: float) -> tuple[Array, Array, Array, Array]:
+def step(
+    H: HamiltonianOnArrays, q: Array, p: Array, x: Array, y: Array, eps: Array, omega: float
+) -> tuple[Array, Array, Array, Array]:
     """Make one step of Tao's explicit integrator on arrays.
 
     Parameters

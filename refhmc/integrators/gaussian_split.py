@@ -23,17 +23,18 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.compile.compiled import jit
 from refhmc.core.point import as_point
+from refhmc.core.protocols import Model
 from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
 from refhmc.errors import MetricError, ShapeError
-from refhmc.metrics.base import NOTHING
-from refhmc.metrics.euclidean import Dense, Diagonal, Identity, inverse_product
+from refhmc.metrics.base import NOTHING, ConstantMetric, Metric
+from refhmc.metrics.euclidean import Dense, Diagonal, EuclideanOnArrays, Identity, inverse_product
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import dot
@@ -95,8 +96,8 @@ class GaussianSplit:
     """
 
     name = "gaussian-split"
-    mean: Any
-    precision: Any
+    mean: ArrayLike
+    precision: ArrayLike
 
     order = 2
     symplectic = True
@@ -124,7 +125,7 @@ class GaussianSplit:
             )
 
     @classmethod
-    def at_mode(cls, model: Any, start: Any = None) -> GaussianSplit:
+    def at_mode(cls, model: Model, start: ArrayLike | None = None) -> GaussianSplit:
         """Return the split at the mode of a model's density.
 
         The mode is found by SciPy's trust-region Newton method.
@@ -170,7 +171,7 @@ class GaussianSplit:
             )
         return cls(found.x, 0.5 * (J + J.T))
 
-    def pointer(self, metric: Any) -> Callable:
+    def pointer(self, metric: Metric) -> Callable:
         """Return the compiled step.
 
         Parameters
@@ -185,7 +186,7 @@ class GaussianSplit:
         """
         return gaussian_split
 
-    def rows_for(self, model: Any, metric: Any) -> np.ndarray:
+    def rows_for(self, model: Model, metric: ConstantMetric) -> np.ndarray:
         """Return the initial rows of the integrator.
 
         Parameters
@@ -252,7 +253,7 @@ def modes(W: Array, J: Array) -> tuple[Array, Array, Array]:
     return squares**0.5, L @ V, xp.linalg.solve(batched.transpose(L), V)
 
 
-def step(H: Any, q: Array, p: Array, eps: Array, mean: Array, precision: Array) -> tuple[Array, Array]:
+def step(H: EuclideanOnArrays, q: Array, p: Array, eps: Array, mean: Array, precision: Array) -> tuple[Array, Array]:
     """Make one step of the Gaussian split on arrays.
 
     Parameters

@@ -20,7 +20,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -29,7 +28,7 @@ from refhmc.core.point import as_point, copy_row
 from refhmc.core.records import Layout
 from refhmc.core.types import as_metric, as_work
 from refhmc.integrators.base import CHECK, Implicit
-from refhmc.metrics.base import energy, factorise, velocity_and_force
+from refhmc.metrics.base import HamiltonianOnArrays, Metric, energy, factorise, velocity_and_force
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 from refhmc.numerics.fixed_point import HISTORY_ROWS, Outcome, fixed_point
@@ -107,7 +106,7 @@ class GeneralizedLeapfrog(Implicit):
     variants = ("cached", "naive")
     layout = LAYOUT
 
-    def pointer(self, metric: Any) -> Callable:
+    def pointer(self, metric: Metric) -> Callable:
         """Return the compiled step.
 
         Parameters
@@ -136,7 +135,9 @@ class GeneralizedLeapfrog(Implicit):
         return partial(step, solve=self.fixed_point)
 
 
-def step(H: Any, q: Array, p: Array, eps: Array, solve: Callable = batched.fixed_point) -> tuple[Array, Array]:
+def step(
+    H: HamiltonianOnArrays, q: Array, p: Array, eps: Array, solve: Callable = batched.fixed_point
+) -> tuple[Array, Array]:
     """Make one step of the generalised leapfrog on arrays, in the cached form G.L.F.(b).
 
     Parameters

@@ -18,7 +18,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +25,7 @@ from refhmc.compile.compiled import jit, jit_part
 from refhmc.core.point import P, Q, as_point
 from refhmc.core.records import Layout
 from refhmc.integrators.base import CHECK, Implicit
-from refhmc.metrics.base import energy, factorise, velocity_and_force
+from refhmc.metrics.base import HamiltonianOnArrays, Metric, energy, factorise, velocity_and_force
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 from refhmc.numerics.fixed_point import HISTORY_ROWS, Outcome, copy_rows, fixed_point
@@ -100,7 +99,7 @@ class ImplicitMidpoint(Implicit):
     variants = ("endpoint", "midpoint")
     layout = LAYOUT
 
-    def pointer(self, metric: Any) -> Callable:
+    def pointer(self, metric: Metric) -> Callable:
         """Return the compiled step.
 
         Parameters
@@ -126,7 +125,9 @@ class ImplicitMidpoint(Implicit):
         return partial(step if self.variant == "endpoint" else step_by_midpoint, solve=self.fixed_point)
 
 
-def step(H: Any, q: Array, p: Array, eps: Array, solve: Callable = batched.fixed_point) -> tuple[Array, Array]:
+def step(
+    H: HamiltonianOnArrays, q: Array, p: Array, eps: Array, solve: Callable = batched.fixed_point
+) -> tuple[Array, Array]:
     """Make one step of the implicit midpoint rule on arrays, solved for the endpoint, I.M.(a).
 
     Parameters
@@ -154,7 +155,7 @@ def step(H: Any, q: Array, p: Array, eps: Array, solve: Callable = batched.fixed
 
 
 def step_by_midpoint(
-    H: Any, q: Array, p: Array, eps: Array, solve: Callable = batched.fixed_point
+    H: HamiltonianOnArrays, q: Array, p: Array, eps: Array, solve: Callable = batched.fixed_point
 ) -> tuple[Array, Array]:
     """Make one step of the implicit midpoint rule on arrays, solved for the midpoint, I.M.(b).
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from refhmc.compile.compiled import jit, jit_part, jit_part_sum
 from refhmc.core.point import as_point
 from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
+from refhmc.metrics.base import HamiltonianOnArrays, Metric
 from refhmc.metrics.euclidean import diagonal, inverse_product, rank_of
 from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import dot
@@ -74,7 +74,7 @@ class Leapfrog:
     layout = NO_ROWS
     constant_metric = True
 
-    def pointer(self, metric: Any) -> Callable:
+    def pointer(self, metric: Metric) -> Callable:
         """Return the compiled step.
 
         Parameters
@@ -113,7 +113,7 @@ class Leapfrog:
         return step
 
 
-def step(H: Any, q: Array, p: Array, eps: Array) -> tuple[Array, Array]:
+def step(H: HamiltonianOnArrays, q: Array, p: Array, eps: Array) -> tuple[Array, Array]:
     """Make one step of the leapfrog on arrays.
 
     One step of size eps is::

@@ -8,15 +8,17 @@ evaluated again. It is a function of part and position only, so that the draws d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
 from refhmc.compile.compiled import jit
 from refhmc.core.point import as_point, copy_row
+from refhmc.core.protocols import Model
 from refhmc.core.records import Layout
 from refhmc.core.split_data import number_of_parts, part_of
 from refhmc.core.types import as_model, as_work
+from refhmc.metrics.base import Metric
 from refhmc.metrics.euclidean import inverse_product
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
@@ -25,6 +27,17 @@ from refhmc.numerics.linalg import dot
 # The first entries of ``part`` and ``value`` have the number plus one (0: none) and L_m of the part evaluated last.
 KNOWN = Layout("part value position gradient")
 known = KNOWN.rows
+
+
+class HasParts(Protocol):
+    """Protocol of a split model, compiled or on arrays."""
+
+    @property
+    def parts(self) -> Sequence: ...
+
+
+class SplitModel(Model, HasParts, Protocol):
+    """Protocol of a compiled split model, from ``model.split(M)``."""
 
 
 class FollowsParts:
@@ -39,7 +52,7 @@ class FollowsParts:
     constant_metric = True
     follows_parts = True
 
-    def rows_for(self, model: Any, metric: Any) -> np.ndarray:
+    def rows_for(self, model: SplitModel, metric: Metric) -> np.ndarray:
         """Return the initial rows of the integrator.
 
         Parameters
@@ -63,7 +76,7 @@ class FollowsParts:
             raise TypeError(f"model must be split for {type(self).__name__}; got {model!r}. Use model.split(M).")
         return np.zeros((KNOWN.n_vectors, model.dim))
 
-    def drawn_parts(self, model: Any) -> int:
+    def drawn_parts(self, model: HasParts) -> int:
         """Return how many parts are put in a random order for each trajectory.
 
         Parameters

@@ -20,7 +20,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -32,7 +31,7 @@ from refhmc.integrators.base import Implicit
 from refhmc.integrators.explicit_tao import LAYOUT as TAO
 from refhmc.integrators.explicit_tao import check_omega, tao
 from refhmc.integrators.explicit_tao import step as doubled_step
-from refhmc.metrics.base import energy
+from refhmc.metrics.base import HamiltonianOnArrays, Metric, energy
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 from refhmc.numerics.fixed_point import HISTORY_ROWS, Outcome, fixed_point
@@ -111,7 +110,7 @@ class ProjectedTao(Implicit):
         check_omega(self.omega)
         super().__post_init__()
 
-    def pointer(self, metric: Any) -> Callable:
+    def pointer(self, metric: Metric) -> Callable:
         """Return the compiled step.
 
         Parameters
@@ -141,7 +140,7 @@ class ProjectedTao(Implicit):
 
 
 def step(
-    H: Any, q: Array, p: Array, eps: Array, omega: float, solve: Callable = batched.fixed_point
+    H: HamiltonianOnArrays, q: Array, p: Array, eps: Array, omega: float, solve: Callable = batched.fixed_point
 ) -> tuple[Array, Array]:
     """Make one step of Tao's projected integrator on arrays.
 

@@ -19,14 +19,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from refhmc.compile.compiled import jit
 from refhmc.core.split_data import nth_part, number_of_parts, rows_of_order
 from refhmc.core.types import as_model
-from refhmc.integrators.parts import KNOWN, FollowsParts, drift, energy, gradient_of_part, kick
+from refhmc.integrators.parts import KNOWN, FollowsParts, HasParts, SplitModel, drift, energy, gradient_of_part, kick
+from refhmc.metrics.base import HamiltonianOnArrays, Metric
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
@@ -94,7 +94,7 @@ class RandomizedSplit(FollowsParts):
             "keep the target distribution. Use one_order=None, the default, which draws an order for each trajectory."
         )
 
-    def pointer(self, metric: Any) -> Callable:
+    def pointer(self, metric: Metric) -> Callable:
         """Return the compiled step.
 
         Parameters
@@ -109,7 +109,7 @@ class RandomizedSplit(FollowsParts):
         """
         return randomized_split
 
-    def rows_for(self, model: Any, metric: Any) -> np.ndarray:
+    def rows_for(self, model: SplitModel, metric: Metric) -> np.ndarray:
         """Return the initial rows of the integrator, followed by rows with the order of the parts.
 
         Parameters
@@ -140,7 +140,7 @@ class RandomizedSplit(FollowsParts):
             )
         return np.vstack([known, rows_of_order(order, model.dim)])
 
-    def drawn_parts(self, model: Any) -> int:
+    def drawn_parts(self, model: HasParts) -> int:
         return len(model.parts) if self.one_order is None else 0
 
     def on_arrays(self) -> Callable:
@@ -154,7 +154,7 @@ class RandomizedSplit(FollowsParts):
         return partial(step, order=self.one_order)
 
 
-def step(H: Any, q: Array, p: Array, eps: Array, order: Any = None) -> tuple[Array, Array]:
+def step(H: HamiltonianOnArrays, q: Array, p: Array, eps: Array, order: Array | None = None) -> tuple[Array, Array]:
     """Make one step of the randomised split on arrays.
 
     Parameters

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from refhmc.compile.compiled import jit
 from refhmc.core.split_data import number_of_parts
 from refhmc.core.types import as_model
 from refhmc.integrators.parts import FollowsParts, drift, energy, kick
+from refhmc.metrics.base import HamiltonianOnArrays, Metric
 from refhmc.numerics.batched import Array
 
 
@@ -66,7 +66,7 @@ class SymmetricSplit(FollowsParts):
     def shared_part(self, M: int) -> int:
         return 0
 
-    def pointer(self, metric: Any) -> Callable:
+    def pointer(self, metric: Metric) -> Callable:
         """Return the compiled step.
 
         Parameters
@@ -92,7 +92,7 @@ class SymmetricSplit(FollowsParts):
         return step
 
 
-def step(H: Any, q: Array, p: Array, eps: Array) -> tuple[Array, Array]:
+def step(H: HamiltonianOnArrays, q: Array, p: Array, eps: Array) -> tuple[Array, Array]:
     """Make one step of the symmetric split on arrays.
 
     Parameters
