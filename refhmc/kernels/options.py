@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
 import numba
@@ -32,16 +32,26 @@ class Kernel(Protocol):
     the reason, which becomes a warning in the result.
     """
 
-    step_size: float | None
-    target_accept: float | None
-    metric: Any
-    integrator: Any
-
     @property
-    def transition(self) -> Any: ...
+    def step_size(self) -> float | None: ...
+    @property
+    def target_accept(self) -> float | None: ...
+    @property
+    def metric(self) -> Any: ...  # a Metric, or None for the default
+    @property
+    def integrator(self) -> Any: ...  # an Integrator, or None for the default
+    @property
+    def transition(self) -> Callable: ...
     @property
     def statistics(self) -> tuple[str, ...]: ...
     def settings(self) -> dict[str, float]: ...
+
+
+class BlockKernel(Protocol):
+    """Protocol of a kernel that moves blocks of coordinates, each with its own kernel."""
+
+    @property
+    def blocks(self) -> Mapping: ...
 
 
 def with_advice(kind: Class) -> Class:
