@@ -7,12 +7,13 @@ Integrators: the violations of reversibility and of volume preservation.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from refhmc.core.sample_stats import OUTCOMES as OUTCOMES
+from refhmc.dynamics.hamiltonian import Hamiltonian
 from refhmc.dynamics.trajectory import integrate
+from refhmc.integrators.base import Integrator
 from refhmc.numerics.convergence import autocovariances as autocovariances
 from refhmc.numerics.convergence import ess as ess
 from refhmc.numerics.convergence import rhat as rhat
@@ -131,13 +132,15 @@ def e_bfmi(energy: np.ndarray) -> np.ndarray:
 # --------------------------------------------------------------------------- reversibility and volume
 
 
-def _end(H: Any, integrator: Any, q: np.ndarray, p: np.ndarray, step_size: float, n_steps: int) -> np.ndarray:
+def _end(
+    H: Hamiltonian, integrator: Integrator, q: np.ndarray, p: np.ndarray, step_size: float, n_steps: int
+) -> np.ndarray:
     path = integrate(H, integrator, q, p, step_size=step_size, n_steps=n_steps)
     return np.concatenate([path.q[-1], path.p[-1]])
 
 
 def reversibility_violation(
-    H: Any, integrator: Any, q: np.ndarray, p: np.ndarray, *, step_size: float, n_steps: int
+    H: Hamiltonian, integrator: Integrator, q: np.ndarray, p: np.ndarray, *, step_size: float, n_steps: int
 ) -> float:
     """Return the distance from the start after forward steps and steps back.
 
@@ -187,15 +190,15 @@ def reversibility_violation(
 
 
 def jacobian(
-    H: Any,
-    integrator: Any,
+    H: Hamiltonian,
+    integrator: Integrator,
     q: np.ndarray,
     p: np.ndarray,
     *,
     step_size: float,
     n_steps: int,
     increment: float | None = None,
-) -> Any:
+) -> tuple[np.ndarray, float]:
     """Return the Jacobian of the map (q, p) -> (q', p') of several steps, and an error estimate.
 
     Without `increment`, each column is extrapolated from central differences with widths 0.2, 0.1, ..., 1e-5 in units of the
@@ -258,7 +261,7 @@ def jacobian(
     for k in range(2 * d):
         step = np.eye(2 * d)[k] * scale[k]
 
-        def moved(t: float, step: Any = step) -> np.ndarray:
+        def moved(t: float, step: np.ndarray = step) -> np.ndarray:
             return _end(H, integrator, (z + t * step)[:d], (z + t * step)[d:], step_size, n_steps)
 
         columns.append(ridders(moved, scale=scale))
@@ -267,8 +270,8 @@ def jacobian(
 
 
 def volume_violation(
-    H: Any,
-    integrator: Any,
+    H: Hamiltonian,
+    integrator: Integrator,
     q: np.ndarray,
     p: np.ndarray,
     *,

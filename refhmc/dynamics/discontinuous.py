@@ -8,7 +8,7 @@ with fixed masses: M_i = 1/s_i^2 on the smooth coordinates I, m_j = 1/s_j on the
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import types as nb
@@ -19,7 +19,7 @@ from refhmc.core.point import GRADIENT, LOG_DENSITY, POINT_ROWS, VELOCITY, P, Q
 from refhmc.core.types import as_dynamics
 from refhmc.dynamics.assemble import make_discontinuous_dynamics
 from refhmc.errors import ShapeError
-from refhmc.metrics import Identity, laplace
+from refhmc.metrics import Diagonal, Identity, laplace
 from refhmc.models.base import Model
 
 
@@ -48,20 +48,20 @@ class Step(NamedTuple):
     lambda: nb.float64(types.DYNAMICS, types.MODEL, types.MATRIX, nb.float64, types.WORK, types.MATRIX),
     "a single step",
 )
-def run_step(dynamics: Any, model: Any, z: np.ndarray, eps: float, work: np.ndarray, own: Any) -> Any:
+def run_step(dynamics: tuple, model: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
     """Make the step, called from Python."""
     dyn = as_dynamics(dynamics)
     return dyn.step(model, dyn.metric, z, eps, work, own)
 
 
 @entry(lambda: nb.float64(types.MATRIX, types.WORK), "the energy of discontinuous HMC")
-def run_laplace(z: np.ndarray, work: np.ndarray) -> Any:
+def run_laplace(z: np.ndarray, work: tuple) -> float:
     """Return H of the point ``z``, and write its velocity to ``z``."""
     return laplace.energy(z, work)
 
 
 @entry(lambda: nb.void(types.VECTOR, types.WORK, types.VECTOR), "the momentum draw of discontinuous HMC")
-def run_laplace_draw(normals: np.ndarray, work: np.ndarray, p: np.ndarray) -> None:
+def run_laplace_draw(normals: np.ndarray, work: tuple, p: np.ndarray) -> None:
     """Write the momentum made from standard normals to ``p``."""
     laplace.draw(normals, work, p)
 
@@ -109,7 +109,7 @@ class DiscontinuousHamiltonian:
     True
     """
 
-    def __init__(self, model: Model, metric: Any = None) -> None:
+    def __init__(self, model: Model, metric: Identity | Diagonal | None = None) -> None:
         self._dynamics = make_discontinuous_dynamics(model, Identity() if metric is None else metric)
         self.model, self.metric = model, self._dynamics.metric
 

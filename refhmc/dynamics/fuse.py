@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numba
 import numpy as np
@@ -37,13 +37,19 @@ KEPT = functools.lru_cache(maxsize=256)  # per process
 
 
 @KEPT
-def fused_transition(transition: Callable, dynamics: tuple, functions: tuple, d: int) -> Any:
+def fused_transition(transition: Callable, dynamics: tuple, functions: tuple, d: int) -> Callable:
     """Return a transition for which the dynamics, the model's four ``functions`` and its dimension are known."""
     value_and_gradient, metric, hessian_contraction, change = functions
     rows, matrices = of_width(d), of_width(d, 2)
 
     def fused(
-        _: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any, stats: Any, control: Any
+        _: tuple,
+        model: tuple,
+        workspace: tuple,
+        randomness: tuple,
+        settings: np.record,
+        stats: np.record,
+        control: np.record,
     ) -> int:
         known = (model[0], value_and_gradient, metric, hessian_contraction, change)
         points, tree, normals, own, trajectory, (vecs, mats, options, cache, counters, status) = workspace
@@ -55,11 +61,17 @@ def fused_transition(transition: Callable, dynamics: tuple, functions: tuple, d:
 
 
 @KEPT
-def transition_with(transition: Callable, dynamics: tuple) -> Any:
+def transition_with(transition: Callable, dynamics: tuple) -> Callable:
     """Return a transition for which the dynamics are known, with the model by pointer."""
 
     def with_dynamics(
-        _: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any, stats: Any, control: Any
+        _: tuple,
+        model: tuple,
+        workspace: tuple,
+        randomness: tuple,
+        settings: np.record,
+        stats: np.record,
+        control: np.record,
     ) -> int:
         return transition(dynamics, model, workspace, randomness, settings, stats, control)
 
@@ -67,7 +79,7 @@ def transition_with(transition: Callable, dynamics: tuple) -> Any:
 
 
 @KEPT
-def fused_step(step: Callable, metric: tuple, functions: tuple, d: int) -> Any:
+def fused_step(step: Callable, metric: tuple, functions: tuple, d: int) -> Callable:
     """Return an integrator's step for which the metric, the model's four ``functions`` and its dimension are known."""
     value_and_gradient, metric_of_model, hessian_contraction, change = functions
     rows, matrices = of_width(d), of_width(d, 2)
@@ -88,7 +100,7 @@ def with_fused_step(dynamics: Dynamics, model: Model) -> Dynamics:
     return dynamics._replace(pointers=(kind, refresh, fused, metric))
 
 
-def bound(function: Callable, *known: Any) -> Any:
+def bound(function: Callable, *known: object) -> Callable:
     """Return ``function``, compiled, which closes over the objects in ``known``.
 
     It is cached on disk if these objects can be identified.
@@ -121,6 +133,6 @@ def functions_to_fuse(model: Model, dynamics: Dynamics) -> tuple:
     return pointers[1:]
 
 
-def flat(known: Any) -> list:
+def flat(known: object) -> list:
     """Return the elements of nested tuples."""
     return [part for each in known for part in flat(each)] if isinstance(known, tuple) else [known]

@@ -22,6 +22,7 @@ from refhmc.dynamics.assemble import make_dynamics
 from refhmc.errors import MetricError, ShapeError
 from refhmc.integrators import ImplicitMidpoint
 from refhmc.metrics import Fisher, Identity, base
+from refhmc.metrics.base import Metric
 from refhmc.models.base import Model
 
 
@@ -90,7 +91,7 @@ class Hamiltonian:
     array([0. , 0.5])
     """
 
-    def __init__(self, model: Model, metric: Any = None) -> None:
+    def __init__(self, model: Model, metric: Metric | None = None) -> None:
         if not isinstance(model, Model):
             raise TypeError(f"model must be a refhmc.Model; got {type(model).__name__}.")
         # Any integrator will do: only the size of the workspaces depends on it.
@@ -213,7 +214,12 @@ class Hamiltonian:
         if factorised > 0:
             return
         name = type(self.metric).__name__
-        G = self.model._derivative(self.metric.reads[0], q)
+        read = self.metric.reads[0]
+        if read is None:
+            raise MetricError(
+                f"The metric {name} cannot be factorised at q = {np.array2string(q, precision=6, threshold=8)}."
+            )
+        G = self.model._derivative(read, q)
         if not np.isfinite(G).all():
             raise MetricError(
                 f"The metric {name} is not finite at q = {np.array2string(q, precision=6, threshold=8)}. "

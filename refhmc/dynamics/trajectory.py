@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import types as nb
@@ -17,6 +17,7 @@ from refhmc.core.types import Work, as_work
 from refhmc.dynamics.assemble import make_dynamics
 from refhmc.dynamics.fuse import with_fused_step
 from refhmc.dynamics.hamiltonian import Hamiltonian
+from refhmc.integrators.base import Integrator
 from refhmc.integrators.leapfrog import leapfrog_diagonal
 from refhmc.integrators.step import integrator_step
 
@@ -107,7 +108,7 @@ def with_the_leapfrog(
     follow_part((kind, refresh, leapfrog_diagonal, metric), model, z, eps, work, own, states, history)
 
 
-def signature() -> Any:
+def signature() -> nb.abstract.Type:
     """Return the signature of :func:`follow`."""
     return nb.void(
         types.DYNAMICS, types.MODEL, types.MATRIX, nb.float64, types.WORK, types.MATRIX, types.STACK, types.MATRIX
@@ -120,7 +121,7 @@ run_leapfrog = Entry(with_the_leapfrog, signature, "the trajectory of the leapfr
 
 def integrate(
     H: Hamiltonian,
-    integrator: Any,
+    integrator: Integrator,
     q: np.ndarray,
     p: np.ndarray,
     *,

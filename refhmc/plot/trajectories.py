@@ -165,5 +165,6 @@ def beneath(
         xs, ys, points = plane(x, y)
         state = {of_x: points[..., :1], of_y: points[..., 1:]}
         with np.errstate(all="ignore"):
-            surface = H.metric.on_arrays(ModelOnArrays(H.model)).energy(state["q"], state["p"])
+            metric: Any = H.metric
+            surface = metric.on_arrays(ModelOnArrays(H.model)).energy(state["q"], state["p"])
         contours(ax, xs, ys, surface)

@@ -158,7 +158,8 @@ def transition(
     own = BlockState(block)
     own.start(model._position(q))
     z, dynamics = own.state, block.dynamics
-    H = (DiscontinuousHamiltonian if dynamics.pointers[0] == types.JUMPING else Hamiltonian)(model, dynamics.metric)
+    metric: Any = dynamics.metric
+    H = (DiscontinuousHamiltonian if dynamics.pointers[0] == types.JUMPING else Hamiltonian)(model, metric)
     dynamics.compile(model.name)
     if momentum is not None:
         z[P] = _vector("momentum", momentum, model.dim)
