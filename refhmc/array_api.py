@@ -18,7 +18,7 @@ iteration. The step that an integrator's ``on_arrays()`` returns uses the integr
 
 from __future__ import annotations
 
-from typing import Any
+from types import ModuleType
 
 from refhmc.batch.recorded import Transitions
 from refhmc.batch.recorded import transitions as transitions_of_text
@@ -36,12 +36,14 @@ from refhmc.integrators.symmetric_split import step as symmetric_split
 from refhmc.kernels.dhmc import transition as dhmc
 from refhmc.kernels.hmc import transition as hmc
 from refhmc.kernels.nuts import transition as nuts
+from refhmc.kernels.options import Kernel
 from refhmc.kernels.stochastic_gradient import transition as stochastic_gradient
-from refhmc.metrics.base import HamiltonianOnArrays
+from refhmc.metrics import Diagonal, Identity
+from refhmc.metrics.base import ArrayMetric, ArrayModel, HamiltonianOnArrays
 from refhmc.metrics.laplace import LaplaceOnArrays
 from refhmc.models.base import Model
 from refhmc.models.on_arrays import ArrayImplementation, ModelOnArrays
-from refhmc.numerics.batched import fixed_point, iterate
+from refhmc.numerics.batched import Array, fixed_point, iterate
 
 __all__ = [
     "ArrayImplementation",
@@ -72,7 +74,7 @@ __all__ = [
 ]
 
 
-def hamiltonian(model: Any, metric: Any, xp: Any = None) -> HamiltonianOnArrays:
+def hamiltonian(model: Model | ArrayModel, metric: ArrayMetric, xp: ModuleType | None = None) -> HamiltonianOnArrays:
     """Return the Hamiltonian of a model on a metric, on arrays (..., d).
 
     Parameters
@@ -104,7 +106,9 @@ def hamiltonian(model: Any, metric: Any, xp: Any = None) -> HamiltonianOnArrays:
     return metric.on_arrays(functions_of(model, xp))
 
 
-def discontinuous_hamiltonian(model: Any, metric: Any, xp: Any = None) -> LaplaceOnArrays:
+def discontinuous_hamiltonian(
+    model: Model | ArrayModel, metric: Identity | Diagonal, xp: ModuleType | None = None
+) -> LaplaceOnArrays:
     """Return the Hamiltonian of discontinuous HMC, with the Laplace momentum, on arrays (..., d).
 
     Parameters
@@ -124,7 +128,9 @@ def discontinuous_hamiltonian(model: Any, metric: Any, xp: Any = None) -> Laplac
     return LaplaceOnArrays(functions_of(model, xp), metric)
 
 
-def transitions(model: Any, kernel: Any, q: Any, normals: Any, uniforms: Any, xp: Any = None) -> Transitions:
+def transitions(
+    model: Model | ArrayModel, kernel: Kernel, q: Array, normals: Array, uniforms: Array, xp: ModuleType | None = None
+) -> Transitions:
     """Make one transition of many chains on given random numbers.
 
     The transition is that of ``refhmc.sample`` with ``backend="arrays"``. The random numbers are used in the order of
@@ -172,14 +178,14 @@ def transitions(model: Any, kernel: Any, q: Any, normals: Any, uniforms: Any, xp
     return transitions_of_text(functions_of(model, xp), kernel, q, normals, uniforms)
 
 
-def functions_of(model: Any, xp: Any) -> Any:
+def functions_of(model: Model | ArrayModel, xp: ModuleType | None) -> ArrayModel:
     """Return a model's functions on arrays."""
     if not isinstance(model, Model):
         return model
     return ModelOnArrays(model) if xp is None else model.on_arrays(xp)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> type:
     if name != "TextOnArrays":
         raise AttributeError(f"module 'refhmc.array_api' has no attribute {name!r}")
     from refhmc._deprecated import warn_of_old_name

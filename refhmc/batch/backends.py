@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 
 from refhmc.core.available import available
 from refhmc.errors import DeviceError
+from refhmc.numerics.batched import Array
 
 BUDGET = 2**30  # bytes of draws and statistics that stay on a GPU before they are moved to the host
 
 
-def namespace_of(backend: str) -> Any:
+def namespace_of(backend: str) -> ModuleType:
     """Return NumPy, or array-api-compat's CuPy. Raises DeviceError if there is no GPU or CuPy cannot be imported."""
     if backend == "arrays":
         return np
@@ -42,7 +43,7 @@ def namespace_of(backend: str) -> Any:
     return xp
 
 
-def to_host(x: Any) -> np.ndarray:
+def to_host(x: Array) -> np.ndarray:
     """Return an array as a NumPy array."""
     return x.get() if hasattr(x, "get") else np.asarray(x)
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
-from refhmc.batch.steps import Point
-from refhmc.batch.streams import Purpose
+from refhmc.batch.steps import Point, StepMaker
+from refhmc.batch.streams import Purpose, RandomNumbers, Rows
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
@@ -34,17 +34,17 @@ class Chains:
     gradient: Array
     step_size: Array
     transition: Array
-    streams: Any  # :class:`refhmc.batch.streams.Streams`, or recorded numbers
+    streams: RandomNumbers
     jump_size: Array | None = None
 
     def __len__(self) -> int:
         return self.q.shape[0]
 
-    def uniforms(self, rows: Any, first: Array, count: int) -> Array:
+    def uniforms(self, rows: Rows, first: Array, count: int) -> Array:
         """Return uniforms of the present transition, from number ``first`` (r,) on."""
         return self.streams.uniforms(rows, self.transition[rows], Purpose.KERNEL, first, count)
 
-    def bernoulli(self, rows: Any, number: Array, probability: Array, asked: Any = True) -> Array:
+    def bernoulli(self, rows: Rows, number: Array, probability: Array, asked: Array | bool = True) -> Array:
         """Return True with that probability (r,), by the uniform of that number.
 
         All random decisions of a chain are made here.
@@ -52,12 +52,14 @@ class Chains:
         self.streams.compared(rows, number, probability, asked)
         return self.uniforms(rows, number, 1)[:, 0] < probability
 
-    def order(self, rows: Any, parts: int) -> Array:
+    def order(self, rows: Rows, parts: int) -> Array:
         """Return a random order of the parts of a split, (r, M), from the first M - 1 uniforms of the present transition."""
         first = 0 * self.transition[rows]
         return batched.random_order(range(parts), self.uniforms(rows, first, parts - 1))
 
-    def with_momentum(self, rows: Any, mover: Any, purpose: Purpose = Purpose.MOMENTUM, number: Any = None) -> Point:
+    def with_momentum(
+        self, rows: Rows, mover: StepMaker, purpose: Purpose = Purpose.MOMENTUM, number: Array | None = None
+    ) -> Point:
         """Return the chains with fresh momenta p ~ N(0, G(q)), from the numbers of their transition or of that ``number``."""
         mover = mover.of(self, rows)
         H, q = mover.H, copied(self.q[rows])
@@ -68,7 +70,7 @@ class Chains:
         p = H.draw_momentum(q, self.streams.normals(rows, number, purpose, q.shape[-1]))
         return mover.at((q, p) * mover.copies)
 
-    def move(self, rows: Any, accepted: Array, q: Array, log_density: Array, gradient: Array) -> None:
+    def move(self, rows: Rows, accepted: Array, q: Array, log_density: Array, gradient: Array) -> None:
         """Move those of the chains ``rows`` that are ``accepted`` to q."""
         xp = batched.namespace(q)
         self.q[rows] = xp.where(accepted[:, None], q, self.q[rows])
@@ -76,24 +78,34 @@ class Chains:
         self.log_density[rows] = xp.where(accepted, log_density, self.log_density[rows])
 
 
+class ChainTransitions(Protocol):
+    """Protocol of the transitions of a kernel, of all chains at once."""
+
+    def start(self, rows: Rows) -> None:
+        """Start the next transition of the chains ``rows``."""
+
+    def turn(self, rows: Rows) -> tuple[Array, dict[str, Array]]:
+        """Make one step of the chains ``rows``; return those whose transition has ended, and their statistics."""
+
+
 def copied(x: Array) -> Array:
     """Return a copy."""
     return batched.namespace(x).asarray(x, copy=True)
 
 
-def indices(rows: Any, mask: Array) -> Array:
+def indices(rows: Rows, mask: Array) -> Array:
     """Return the numbers of those of the chains ``rows`` in the mask."""
     (found,) = batched.namespace(mask).nonzero(mask)
     return found if isinstance(rows, slice) else rows[found]
 
 
-def run(transitions: Any, chains: Chains, n: int, ended: Callable) -> None:
+def run(transitions: ChainTransitions, chains: Chains, n: int, ended: Callable) -> None:
     """Make n transitions of each chain, and call ``ended(rows, stats)`` for chains that have finished one."""
     xp = batched.namespace(chains.q)
     left = xp.full((len(chains),), n, dtype=xp.int64)
     if n == 0:
         return
-    rows: Any = ALL
+    rows: Rows = ALL
     transitions.start(rows)
     while True:
         there, stats = transitions.turn(rows)

@@ -11,12 +11,13 @@ ratio of its jump size to its step size.
 from __future__ import annotations
 
 import copy
-from typing import Any
 
-from refhmc.batch.chains import Chains
 from refhmc.batch.hmc import HMCTransitions
-from refhmc.batch.steps import Point, SolverRecord
+from refhmc.batch.memory import Remembering
+from refhmc.batch.steps import Point, SolverRecord, StepMaker, StepSizes
+from refhmc.batch.streams import Rows
 from refhmc.integrators.discontinuous import drifted, jumped, kicked
+from refhmc.metrics.base import ConstantMetric
 from refhmc.metrics.laplace import LaplaceOnArrays
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
@@ -52,10 +53,10 @@ class JumpMover:
 
     copies, draws, spares, solves = 1, 0, False, False
 
-    def __init__(self, model: Any, metric: Any) -> None:
+    def __init__(self, model: Remembering, metric: ConstantMetric) -> None:
         self.H, self.record = LaplaceOnArrays(model, metric), MoveRecord()
 
-    def of(self, chains: Chains, rows: Any) -> JumpMover:
+    def of(self, chains: StepSizes, rows: Rows) -> JumpMover:
         """Return the mover with the masses of the chains ``rows``."""
         if chains.jump_size is None:
             return self
@@ -100,7 +101,7 @@ class DHMCTransitions(HMCTransitions):
 
     MOVES = ("tries", "flips", "passing")
 
-    def start(self, rows: Any) -> None:
+    def start(self, rows: Rows) -> None:
         """Start the next transition of the chains ``rows``."""
         super().start(rows)
         self.put(rows, **dict.fromkeys(self.MOVES, 0 * self.H0[rows]))
@@ -110,22 +111,22 @@ class DHMCTransitions(HMCTransitions):
         """Number of uniforms per step."""
         return max(len(self.mover.H.model.discontinuous) - 1, 0)
 
-    def uniforms_used(self, rows: Any) -> Array:
+    def uniforms_used(self, rows: Rows) -> Array:
         """Return how many uniforms have been used so far."""
         xp = batched.namespace(self.done)
         return super().uniforms_used(rows) + self.a_step * xp.astype(self.done[rows], xp.int64)
 
-    def order_of(self, rows: Any) -> Array:
+    def order_of(self, rows: Rows) -> Array:
         """Return the order of J for the next step."""
         J = [int(j) for j in self.mover.H.model.discontinuous]
         return batched.random_order(J, self.chains.uniforms(rows, self.uniforms_used(rows), self.a_step))
 
-    def add_record(self, rows: Any, mover: Any) -> None:
+    def add_record(self, rows: Rows, mover: StepMaker) -> None:
         """Add the record of a step."""
         super().add_record(rows, mover)
         self.put(rows, **{name: getattr(self, name)[rows] + getattr(mover.record, name) for name in self.MOVES})
 
-    def record_statistics(self, rows: Any) -> dict[str, Array]:
+    def record_statistics(self, rows: Rows) -> dict[str, Array]:
         """Return the statistics of the records by name."""
         tries, flips, passing = (getattr(self, name)[rows] for name in self.MOVES)
         xp, none = batched.namespace(tries), 0.0 * tries + (len(self.mover.H.model.discontinuous) == 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,8 +29,10 @@ from refhmc.batch.warmup import (
 )
 from refhmc.core import sample_stats as S
 from refhmc.errors import InitError, ModelError, ShapeError
+from refhmc.integrators.base import ArrayIntegrator
 from refhmc.integrators.defaults import resolve
-from refhmc.metrics.base import AS_STAN, FROM_GRADIENTS, NOTHING
+from refhmc.kernels.options import Kernel
+from refhmc.metrics.base import AS_STAN, FROM_GRADIENTS, NOTHING, ArrayMetric, ArrayModel
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
@@ -128,7 +131,7 @@ class Run:
     ``warmup_divergences`` those of warm-up. Raises Stopped if the watch ends the run.
     """
 
-    def __init__(self, text: Any, kernel: Any, q: Array, entropy: int, options: Options) -> None:
+    def __init__(self, text: ArrayModel, kernel: Any, q: Array, entropy: int, options: Options) -> None:
         xp, n = batched.namespace(q), q.shape[0]
         self.text, self.kernel, self.options = text, kernel, options
         self.metric, self.integrator = resolve(kernel.metric, kernel.integrator)
@@ -145,7 +148,7 @@ class Run:
         self.done, self.warming = xp.zeros((n,), dtype=xp.int64), options.tune > 0
         self.warm = self.made = Recorder(self.chains, self.names, 0, options.budget)
 
-    def mover_for(self, metric: Any) -> Mover | JumpMover:
+    def mover_for(self, metric: ArrayMetric) -> Mover | JumpMover:
         """Return the object that makes the steps on a metric."""
         self.metric, self.model = metric, Remembering(self.text, look=self.look)
         return mover_for(self.kernel, metric, self.integrator, self.model)
@@ -274,14 +277,14 @@ class Run:
             self.count_evaluations()
 
 
-def mover_for(kernel: Any, metric: Any, integrator: Any, model: Remembering) -> Mover | JumpMover:
+def mover_for(kernel: Kernel, metric: Any, integrator: ArrayIntegrator, model: Remembering) -> Mover | JumpMover:
     """Return the object that makes the kernel's steps."""
     if getattr(kernel, "jumping", False):
         return JumpMover(model, metric)
     return Mover(metric.on_arrays(model), integrator)
 
 
-def uniform_starts(text: Any, entropy: int, chains: int, xp: Any) -> Callable[[Array, int], Array]:
+def uniform_starts(text: ArrayModel, entropy: int, chains: int, xp: ModuleType) -> Callable[[Array, int], Array]:
     """Return a function that draws starts (r, d) of the chains ``rows``, uniform on (-2, 2)^d, from each chain's own stream."""
     streams = Streams(xp.asarray(keys_of(entropy, chains)))
 
@@ -292,7 +295,9 @@ def uniform_starts(text: Any, entropy: int, chains: int, xp: Any) -> Callable[[A
     return drawn
 
 
-def random_starts(drawn: Callable[[Array, int], Array], text: Any, metric: Any, chains: int, xp: Any) -> Array:
+def random_starts(
+    drawn: Callable[[Array, int], Array], text: ArrayModel, metric: ArrayMetric, chains: int, xp: ModuleType
+) -> Array:
     """Return starts (chains, d), drawn up to 100 times if density, gradient or metric is not finite. Raises InitError."""
     rows, starts = xp.arange(chains), xp.zeros((chains, text.dim), dtype=xp.float64)
     for tried in range(MAX_TRIES):
@@ -307,7 +312,7 @@ def random_starts(drawn: Callable[[Array, int], Array], text: Any, metric: Any, 
     )
 
 
-def fit(text: Any, metric: Any, q: Array) -> Array:
+def fit(text: ArrayModel, metric: ArrayMetric, q: Array) -> Array:
     """Return whether chains can start at q (n, d), (n,).
 
     Raises ShapeError if the log density or gradient of the array implementation has a wrong shape, ModelError if they are not

@@ -7,13 +7,13 @@ split needs L: only energies that are not finite end a trajectory, and the energ
 
 from __future__ import annotations
 
-from typing import Any
-
 from refhmc.batch.chains import Chains, indices
 from refhmc.batch.steps import Mover
+from refhmc.batch.streams import Rows
 from refhmc.batch.table import Table
 from refhmc.core import sample_stats as S
 from refhmc.kernels.hmc import MAX_STEPS, accept
+from refhmc.kernels.options import Kernel
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
@@ -27,10 +27,10 @@ class HMCTransitions(Table):
 
     in_the_end = 1  # uniforms after the steps
 
-    def __init__(self, chains: Chains, mover: Mover, kernel: Any) -> None:
+    def __init__(self, chains: Chains, mover: Mover, kernel: Kernel) -> None:
         self.chains, self.mover, self.settings = chains, mover, kernel.settings()
 
-    def start(self, rows: Any) -> None:
+    def start(self, rows: Rows) -> None:
         """Start the next transition of the chains ``rows``."""
         point = self.chains.with_momentum(rows, self.mover)
         xp, H0, nominal = batched.namespace(point.energy), point.energy, self.chains.step_size[rows]
@@ -51,7 +51,7 @@ class HMCTransitions(Table):
         self.put(rows, H0=H0, lowest=H0, highest=H0, worst=0 * nominal, done=0 * nominal, eps=eps, n=n)
         self.start_record(rows, self.mover, point)
 
-    def turn(self, rows: Any) -> tuple[Array, dict[str, Array]]:
+    def turn(self, rows: Rows) -> tuple[Array, dict[str, Array]]:
         """Make one step; return the chains whose transition has ended, and its statistics."""
         begun = self.point_of(rows)
         last = self.done[rows] + 1 >= self.n[rows]
@@ -73,11 +73,11 @@ class HMCTransitions(Table):
         there = indices(rows, (self.done[rows] >= self.n[rows]) | ~finite)
         return there, self.end(there) if there.shape[0] else {}
 
-    def uniforms_used(self, rows: Any) -> Array:
+    def uniforms_used(self, rows: Rows) -> Array:
         """Return how many uniforms have been used so far."""
         return 0 * self.chains.transition[rows] + self.used
 
-    def order_of(self, rows: Any) -> Array | None:
+    def order_of(self, rows: Rows) -> Array | None:
         """Return the order in which the trajectories follow the parts, if it is drawn."""
         return self.order[rows] if self.mover.draws else None
 

@@ -6,8 +6,6 @@ a second attempt, since Pathfinder is a part of the compiled core.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from refhmc.adaptation.symptoms import (
@@ -22,6 +20,7 @@ from refhmc.adaptation.symptoms import (
 from refhmc.batch.backends import to_host
 from refhmc.batch.chains import Chains
 from refhmc.errors import WarmupError
+from refhmc.metrics.base import ConstantMetric
 
 FIRST_LOOK = 250  # iterations of warm-up
 
@@ -31,7 +30,7 @@ def is_time(stop: int, tune: int) -> bool:
     return stop >= FIRST_LOOK or stop == tune >= FEWEST
 
 
-def refuse_hopeless(chains: Chains, metric: Any, leapfrog: bool, done: int, tune: int) -> None:
+def refuse_hopeless(chains: Chains, metric: ConstantMetric, leapfrog: bool, done: int, tune: int) -> None:
     """Raise WarmupError if at least half of the chains are lost. ``leapfrog``: their steps are those of a constant metric."""
     q, g, L, step_size = (to_host(each) for each in (chains.q, chains.gradient, chains.log_density, chains.step_size))
     lost, step = are_unresolved(L) & (done >= tune), np.full(q.shape, np.inf)

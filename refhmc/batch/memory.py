@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
+from refhmc.metrics.base import ArrayModel
 from refhmc.numerics.batched import Array
 
+T = TypeVar("T")
 POSITIONS = 2  # the start of a step, and the present position
 
 
@@ -29,7 +31,9 @@ class Remembering:
     by_parts = False
     asked: Array
 
-    def __init__(self, text: Any, counts: dict[str, int] | None = None, look: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, text: ArrayModel, counts: dict[str, int] | None = None, look: Callable[[], None] | None = None
+    ) -> None:
         self.text, self.dim, self.discontinuous, self.look = text, text.dim, text.discontinuous, look
         self.at: list[tuple[Array, dict[str, Any]]] = []
         self.constants: dict[str, Any] = {}
@@ -38,7 +42,7 @@ class Remembering:
         change = getattr(text, "log_density_change", None)
         self.log_density_change = None if change is None else partial(self.counted, "change", "log_density_change")
 
-    def remember(self, name: str, q: Array, compute: Callable) -> Any:
+    def remember(self, name: str, q: Array, compute: Callable[[], T]) -> T:
         """Return ``compute()``, or its earlier result for this ``name`` at this array."""
         self.asked = q
         found = next((known for position, known in self.at if position is q), None)
@@ -49,7 +53,7 @@ class Remembering:
             found[name] = compute()
         return found[name]
 
-    def keep(self, name: str, compute: Callable) -> Any:
+    def keep(self, name: str, compute: Callable[[], T]) -> T:
         """Return ``compute()``, or its earlier result for this ``name``, which is the same at all positions of a run."""
         if name not in self.constants:
             self.constants[name] = compute()
@@ -74,7 +78,7 @@ class Remembering:
                 part.know(rows, *(x[mask] for x in known["value_and_gradient"]))
         return rows
 
-    def counted(self, what: str, name: str, *arguments: Array) -> Any:
+    def counted(self, what: str, name: str, *arguments: Array) -> Array | tuple[Array, Array]:
         """Evaluate a function of the model, and count it."""
         if self.look is not None:
             self.look()

@@ -12,13 +12,13 @@ order of a split's parts is drawn, its uniforms come first. Leaves backward in t
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from refhmc.batch.chains import Chains, indices
 from refhmc.batch.steps import Mover, Point
+from refhmc.batch.streams import Rows
 from refhmc.batch.table import Table, where_point
 from refhmc.core import sample_stats as S
-from refhmc.kernels.nuts import LARGEST_LOG_WEIGHT
+from refhmc.kernels.nuts import LARGEST_LOG_WEIGHT, NUTS
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
@@ -34,13 +34,13 @@ class NUTSTransitions(Table):
     the end.
     """
 
-    def __init__(self, chains: Chains, mover: Mover, kernel: Any) -> None:
+    def __init__(self, chains: Chains, mover: Mover, kernel: NUTS) -> None:
         self.chains, self.mover, self.max_depth = chains, mover, int(kernel.max_treedepth)
         xp, (n, d) = batched.namespace(chains.q), chains.q.shape
         self.waiting = xp.zeros((n, self.max_depth, 5, d), dtype=chains.q.dtype)
         self.everyone = xp.arange(n)
 
-    def start(self, rows: Any) -> None:
+    def start(self, rows: Rows) -> None:
         """Start the next transition of the chains ``rows``."""
         point = self.chains.with_momentum(rows, self.mover)
         H0, xp = point.energy, batched.namespace(point.energy)
@@ -58,15 +58,15 @@ class NUTSTransitions(Table):
 
     in_the_end = 0
 
-    def uniforms_used(self, rows: Any) -> Array:
+    def uniforms_used(self, rows: Rows) -> Array:
         """Return how many uniforms have been used so far."""
         return self.used[rows]
 
-    def decides(self, rows: Any, probability: Array, asked: Any = True) -> Array:
+    def decides(self, rows: Rows, probability: Array, asked: Array | bool = True) -> Array:
         """Decide by the next uniform of each chain's transition, which is used up only when ``used`` is increased."""
         return self.chains.bernoulli(rows, self.used[rows], probability, asked)
 
-    def start_doubling(self, rows: Any) -> None:
+    def start_doubling(self, rows: Rows) -> None:
         """Start a new half of the trajectory, forward or backward in time at random."""
         forward = self.decides(rows, 0 * self.H0[rows] + 0.5)
         xp, used = batched.namespace(forward), self.used[rows]
@@ -76,7 +76,7 @@ class NUTSTransitions(Table):
         self.put(rows, leaf=0 * used, n_waiting=0 * used, candidate_index=0 * used)
         self.put(rows, new_weight=zero, new_lowest=zero + math.inf, new_highest=zero - math.inf)
 
-    def turn(self, rows: Any) -> tuple[Array, dict[str, Array]]:
+    def turn(self, rows: Rows) -> tuple[Array, dict[str, Array]]:
         """Add one leaf; return the chains whose transition has ended, and its statistics."""
         order = self.order[rows] if self.mover.draws else None
         point = self.mover(self.point_of(rows), self.sign[rows] * self.chains.step_size[rows], order)
@@ -101,7 +101,7 @@ class NUTSTransitions(Table):
         there = indices(rows, over)
         return there, self.end(there) if there.shape[0] else {}
 
-    def add_leaf(self, rows: Any, point: Point) -> Array:
+    def add_leaf(self, rows: Rows, point: Point) -> Array:
         """Weigh the new states and choose among them; return whether their energies are within 1,000 of the other new ones."""
         xp, H, H0 = batched.namespace(point.energy), point.energy, self.H0[rows]
         begun, leaf = xp.isfinite(H0), self.leaf[rows]
@@ -133,7 +133,7 @@ class NUTSTransitions(Table):
             self.candidate_index[chosen] = self.leaf[chosen] + 1
         return valid
 
-    def wait(self, rows: Any, point: Point) -> None:
+    def wait(self, rows: Rows, point: Point) -> None:
         """Let each new state wait as an interval by itself."""
         self.waiting[self.everyone[rows], self.n_waiting[rows]] = interval_of(point)
         self.put(rows, n_waiting=self.n_waiting[rows] + 1)

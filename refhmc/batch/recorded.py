@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from refhmc.batch.chains import ALL, Chains, copied, run
 from refhmc.batch.draw import TRANSITIONS, mover_for
 from refhmc.batch.memory import Remembering
-from refhmc.batch.streams import Purpose
+from refhmc.batch.streams import Purpose, Rows
 from refhmc.errors import ShapeError
 from refhmc.integrators.defaults import resolve
+from refhmc.kernels.options import Kernel
+from refhmc.metrics.base import ArrayModel
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
@@ -27,18 +29,18 @@ class Recorded:
     tape: Array
     probabilities: Array
 
-    def uniforms(self, rows: Any, transition: Array, purpose: Purpose, first: Array, count: int) -> Array:
+    def uniforms(self, rows: Rows, transition: Array, purpose: Purpose, first: Array, count: int) -> Array:
         """Return uniforms from the tape; its last number stands for those beyond the end, which is checked afterwards."""
         xp, tape = batched.namespace(self.tape), self.tape[rows]
         last = tape.shape[1] - 1
         columns = [batched.pick(tape, xp.clip(first + k, None, last))[:, None] for k in range(count)]
         return xp.concat(columns, axis=1) if columns else tape[:, :0]
 
-    def normals(self, rows: Any, transition: Array, purpose: Purpose, count: int) -> Array:
+    def normals(self, rows: Rows, transition: Array, purpose: Purpose, count: int) -> Array:
         """Return the given normals."""
         return self.given[rows]
 
-    def compared(self, rows: Any, number: Array, probability: Array, asked: Any = True) -> None:
+    def compared(self, rows: Rows, number: Array, probability: Array, asked: Array | bool = True) -> None:
         """Record that uniform ``number`` (r,) was compared with that probability (r,), if it was ``asked`` for."""
         xp, before = batched.namespace(self.tape), self.probabilities[rows]
         here = (xp.arange(before.shape[1]) == number[:, None]) & xp.broadcast_to(xp.asarray(asked), number.shape)[
@@ -72,7 +74,7 @@ class Transitions(NamedTuple):
     probabilities: Array
 
 
-def transitions(text: Any, kernel: Any, q: Array, normals: Array, uniforms: Array) -> Transitions:
+def transitions(text: ArrayModel, kernel: Kernel, q: Array, normals: Array, uniforms: Array) -> Transitions:
     """Make one transition of each chain from q (n, d), with momenta from the normals (n, d), on the uniforms (n, k).
 
     Both are in the order of :mod:`refhmc.core.randomness`. ``text`` has the model's functions on arrays. Raises TypeError

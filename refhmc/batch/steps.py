@@ -12,8 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+from refhmc.batch.streams import Rows
+from refhmc.integrators.base import ArrayIntegrator
+from refhmc.metrics.base import HamiltonianOnArrays
 from refhmc.numerics import batched
 from refhmc.numerics.batched import LAST_BITS, Array
 from refhmc.numerics.fixed_point import ALIKE
@@ -64,11 +67,12 @@ class SolverRecord:
         self.indefinite = self.indefinite | (indefinite & ~self.failed)
         self.failed = self.failed | (~solved & ~self.indefinite)
 
-    def lose(self, H: Any, q: Array, lost: Array) -> None:
+    def lose(self, H: HamiltonianOnArrays, q: Array, lost: Array) -> None:
         """Record whether steps that end at q without an energy, ``lost`` (n,), are due to a solver or to the metric."""
         lost = lost & ~self.failed & ~self.not_reversed
-        if getattr(H, "indefinite", None) is not None and batched.namespace(q).any(lost):
-            self.indefinite = self.indefinite | (lost & H.indefinite(q))
+        indefinite = getattr(H, "indefinite", None)
+        if indefinite is not None and batched.namespace(q).any(lost):
+            self.indefinite = self.indefinite | (lost & indefinite(q))
 
     def kept(self) -> dict[str, Array]:
         """Return the values by name."""
@@ -81,6 +85,28 @@ class SolverRecord:
             setattr(self, name, xp.where(mask, values, getattr(self, name)))
 
 
+class StepSizes(Protocol):
+    """Protocol of chains that have their own step sizes, and jump sizes if DHMC adapts them separately."""
+
+    step_size: Array
+    jump_size: Array | None
+
+
+class StepMaker(Protocol):
+    """Protocol of the object that makes the steps of all chains: :class:`Mover`, and the one of discontinuous HMC."""
+
+    H: Any  # a Hamiltonian on arrays
+    record: Any  # a SolverRecord
+    copies: int
+    draws: int
+    spares: bool
+    solves: bool
+
+    def of(self, chains: StepSizes, rows: Rows) -> StepMaker: ...
+    def at(self, z: tuple) -> Point: ...
+    def __call__(self, point: Point, eps: Array, order: Array | None = None, wanted: Array | None = None) -> Point: ...
+
+
 class Mover:
     """The integrator's step on the Hamiltonian H of a :class:`refhmc.batch.memory.Remembering` model.
 
@@ -88,9 +114,9 @@ class Mover:
     if its steps do not need the model's L and gradient, as those that follow the parts of a split.
     """
 
-    def __init__(self, H: Any, integrator: Any) -> None:
+    def __init__(self, H: HamiltonianOnArrays, integrator: ArrayIntegrator) -> None:
         self.H, self.integrator = H, integrator
-        base = getattr(integrator, "base", integrator)
+        base: Any = getattr(integrator, "base", integrator)
         self.parts, self.step = getattr(integrator, "parts", (1.0,)), base.on_arrays()
         self.copies = 2 if base.name == "explicit_tao" else 1
         self.record, self.solves = SolverRecord(), base.implicit
@@ -108,7 +134,7 @@ class Mover:
                 tolerances = base.tolerance, base.options()["reversal_tolerance"]
                 self.step = checked(self.step, *tolerances, self.record)
 
-    def of(self, chains: Any, rows: Any) -> Mover:
+    def of(self, chains: StepSizes, rows: Rows) -> Mover:
         """Return the mover for the chains ``rows``; they all have the same metric."""
         return self
 
@@ -178,7 +204,7 @@ class Mover:
 def checked(step: Callable, tolerance: float, reversal_tolerance: float, record: SolverRecord) -> Callable:
     """Return the step that is NaN if its reverse step does not return."""
 
-    def there_and_back(H: Any, q: Array, p: Array, eps: Array) -> tuple[Array, Array]:
+    def there_and_back(H: HamiltonianOnArrays, q: Array, p: Array, eps: Array) -> tuple[Array, Array]:
         xp, start = batched.namespace(q), batched.join(q, p)
         before, failed = record.iterations, record.failed
         end = step(H, q, p, eps)

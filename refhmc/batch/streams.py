@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import enum
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numba import types as nb
@@ -45,6 +45,8 @@ MIX_LEFT, MIX_RIGHT = 0xCA01F9DD, 0x4973F715
 LOW = 0xFFFFFFFF
 UNIT = 2.0**-53
 
+Rows = slice | Array  # which of the chains: all of them, or their numbers (r,)
+
 
 class Purpose(enum.IntEnum):
     """Purpose of random numbers; each has its own stream in a transition."""
@@ -60,12 +62,20 @@ def signed(word: int) -> int:
     return word - (1 << 64) if word >> 63 else word
 
 
+class RandomNumbers(Protocol):
+    """Protocol of random numbers of chains: their streams, or recorded numbers."""
+
+    def uniforms(self, rows: Rows, transition: Array, purpose: Purpose, first: Array, count: int) -> Array: ...
+    def normals(self, rows: Rows, transition: Array, purpose: Purpose, count: int) -> Array: ...
+    def compared(self, rows: Rows, number: Array, probability: Array, asked: Array | bool = True) -> None: ...
+
+
 class Streams(NamedTuple):
     """The streams of n chains: ``keys`` (n, 2), int64."""
 
     keys: Array
 
-    def uniforms(self, rows: Any, transition: Array, purpose: Purpose, first: Array, count: int) -> Array:
+    def uniforms(self, rows: Rows, transition: Array, purpose: Purpose, first: Array, count: int) -> Array:
         """Return numbers ``first``, ..., ``first + count - 1`` on [0, 1) of the chains ``rows``, (r, count).
 
         ``transition`` (r,) has the numbers of their transitions, and ``first`` is (r,).
@@ -77,10 +87,10 @@ class Streams(NamedTuple):
             return out
         return uniforms(keys, transition, purpose, first, count)
 
-    def compared(self, rows: Any, number: Array, probability: Array, asked: Any = True) -> None:
+    def compared(self, rows: Rows, number: Array, probability: Array, asked: Array | bool = True) -> None:
         """Do nothing; recorded numbers store each decision (:mod:`refhmc.batch.recorded`)."""
 
-    def normals(self, rows: Any, transition: Array, purpose: Purpose, count: int) -> Array:
+    def normals(self, rows: Rows, transition: Array, purpose: Purpose, count: int) -> Array:
         """Return standard normals, (r, count)."""
         even = count + count % 2
         u = self.uniforms(rows, transition, purpose, 0 * transition, even)
@@ -97,7 +107,7 @@ def keys_of(entropy: int, chains: int) -> np.ndarray:
     words = [*words, *[np.uint32(0)] * (4 - len(words))]
     constant = HASH_A
 
-    def hashed(x: Any) -> Any:
+    def hashed(x: np.ndarray) -> np.ndarray:
         nonlocal constant
         x = x ^ np.uint32(constant)
         constant = constant * MULTIPLIER_A & LOW
@@ -120,12 +130,12 @@ def keys_of(entropy: int, chains: int) -> np.ndarray:
     return np.stack(keys, axis=1).view(np.int64)
 
 
-def shifted(x: Any) -> Any:
+def shifted(x: np.ndarray) -> np.ndarray:
     """Return x ^ (x >> 16)."""
     return x ^ (x >> np.uint32(16))
 
 
-def mixed(x: Any, y: Any) -> Any:
+def mixed(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return the mix of two words."""
     return shifted(np.uint32(MIX_LEFT) * x - np.uint32(MIX_RIGHT) * y)
 
@@ -171,7 +181,7 @@ def normals_of(u: Array) -> Array:
 
 
 @jit
-def high_word(m: Any, x: Any) -> Any:
+def high_word(m: np.uint64, x: np.uint64) -> np.uint64:
     """Return hi(m x)."""
     low, shift = np.uint64(LOW), np.uint64(32)
     m0, m1, x0, x1 = m & low, m >> shift, x & low, x >> shift

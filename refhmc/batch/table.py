@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from refhmc.batch.chains import copied
-from refhmc.batch.steps import RECORD, Point
+from refhmc.batch.steps import RECORD, Point, StepMaker
+from refhmc.batch.streams import Rows
 from refhmc.core import sample_stats as S
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
@@ -25,7 +26,7 @@ class Table:
 
         def __getattr__(self, name: str) -> Array: ...
 
-    def put(self, rows: Any, **values: Any) -> None:
+    def put(self, rows: Rows, **values: Array) -> None:
         """Write values to the rows; values of all chains replace the arrays."""
         for name, value in values.items():
             if isinstance(rows, slice):
@@ -33,7 +34,7 @@ class Table:
             else:
                 getattr(self, name)[rows] = value
 
-    def put_point(self, rows: Any, point: Point, name: str = "point") -> None:
+    def put_point(self, rows: Rows, point: Point, name: str = "point") -> None:
         """Write a point to the rows of the point of that name."""
         if isinstance(rows, slice):
             setattr(self, name, of_each(copied, point))
@@ -41,18 +42,18 @@ class Table:
         for mine, values in zip(flat(getattr(self, name)), flat(point), strict=True):
             mine[rows] = values
 
-    def point_of(self, rows: Any, name: str = "point") -> Point:
+    def point_of(self, rows: Rows, name: str = "point") -> Point:
         """Return the point of that name at the rows."""
         point = getattr(self, name)
         return point if isinstance(rows, slice) else pick_point(point, rows)
 
-    def start_record(self, rows: Any, mover: Any, point: Point) -> None:
+    def start_record(self, rows: Rows, mover: StepMaker, point: Point) -> None:
         """Start the record of a transition with that of the momentum, and the metric's condition number."""
         riemannian = getattr(mover.H.metric, "position_dependent", False)
         self.put(rows, condition=mover.H.condition(point.z[0]) if riemannian else point.energy * 0 + 1)
         self.put(rows, **{name: getattr(mover.record, name) for name in RECORD})
 
-    def add_record(self, rows: Any, mover: Any) -> None:
+    def add_record(self, rows: Rows, mover: StepMaker) -> None:
         """Add the record of a step, if the integrator solves equations."""
         if not mover.solves:
             return
@@ -64,18 +65,18 @@ class Table:
             join = together.get(name, xp.maximum)
             self.put(rows, **{name: join(getattr(self, name)[rows], getattr(record, name))})
 
-    def solver_failed(self, rows: Any) -> Array:
+    def solver_failed(self, rows: Rows) -> Array:
         """Return whether a solve failed or a step was not reversed."""
         return self.failed[rows] | self.not_reversed[rows]
 
-    def reason(self, rows: Any) -> Array:
+    def reason(self, rows: Rows) -> Array:
         """Return the outcome of a step without an energy."""
         xp = batched.namespace(self.point.energy)
         failed = xp.where(self.solver_failed(rows), S.SOLVER_FAILED, S.NAN)
         failed = xp.where(self.not_reversed[rows], S.NOT_REVERSIBLE, failed)
         return xp.where(self.indefinite[rows], S.DIVERGED, failed)
 
-    def record_statistics(self, rows: Any) -> dict[str, Array]:
+    def record_statistics(self, rows: Rows) -> dict[str, Array]:
         """Return the statistics of the records, by the names of :mod:`refhmc.core.sample_stats`."""
         return {
             "metric_cond": self.condition[rows],
@@ -99,7 +100,7 @@ def of_each(f: Callable, *points: Point) -> Point:
     return Point(tuple(values[:n]), gradient, velocity, log_density, energy, tuple(values[n:m]))
 
 
-def pick_point(point: Point, rows: Any) -> Point:
+def pick_point(point: Point, rows: Rows) -> Point:
     """Return the point of some rows."""
     return of_each(lambda x: x[rows], point)
 

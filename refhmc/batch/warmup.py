@@ -21,10 +21,11 @@ from refhmc.adaptation.fisher_divergence import LARGEST, SMALLEST
 from refhmc.adaptation.step_size import JUMP_SEARCH_TARGET, MAX_DOUBLINGS, SEARCH_TARGET
 from refhmc.adaptation.welford import SHRINK_COUNT, SHRINK_TO
 from refhmc.batch.chains import ALL, Chains
-from refhmc.batch.streams import Purpose
+from refhmc.batch.steps import StepMaker
+from refhmc.batch.streams import Purpose, Rows
 from refhmc.batch.table import pick_point
 from refhmc.metrics import Dense, Diagonal
-from refhmc.metrics.base import FROM_GRADIENTS
+from refhmc.metrics.base import FROM_GRADIENTS, ArrayModel, ConstantMetric, Metric
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
@@ -43,7 +44,7 @@ class DualAveraging:
         self.mu = xp.log(10.0 * step_size)
         self.h_bar, self.count = 0.0 * step_size, 0.0 * step_size
 
-    def update(self, rows: Any, acceptance: Array) -> Array:
+    def update(self, rows: Rows, acceptance: Array) -> Array:
         """Make one step of the recursion for the rows; return their new step sizes."""
         m = self.count[rows] + 1
         weight, eta = 1.0 / (m + T0), m**-KAPPA
@@ -76,7 +77,9 @@ class Moments:
         return (self.second - shift / self.n) / (self.n - 1)
 
 
-def learned_metric(metric: Any, positions: Moments, gradients: Moments | None, as_stan: bool = False) -> Any:
+def learned_metric(
+    metric: ConstantMetric, positions: Moments, gradients: Moments | None, as_stan: bool = False
+) -> ConstantMetric:
     """Return the metric of a window, as in :mod:`refhmc.adaptation.welford`.
 
     If there are too few draws, return the previous ``metric``.
@@ -107,14 +110,14 @@ def learned_metric(metric: Any, positions: Moments, gradients: Moments | None, a
     return Diagonal(keep * W + add * to)
 
 
-def moments_for(metric: Any, q: Array) -> tuple[Moments, Moments | None]:
+def moments_for(metric: Metric, q: Array) -> tuple[Moments, Moments | None]:
     """Return empty moments for a window that starts at q (n, d)."""
     xp = batched.namespace(q)
     positions = Moments(xp.mean(q, axis=0), metric.is_dense)
     return positions, Moments(xp.zeros_like(positions.center), False) if metric.learns == FROM_GRADIENTS else None
 
 
-def statistics_of_sizes(kernel: Any, metric: Any, text: Any) -> dict[str, tuple[str, float]]:
+def statistics_of_sizes(kernel: Any, metric: Metric, text: ArrayModel) -> dict[str, tuple[str, float]]:
     """Return which of ``step_size`` and ``jump_size`` warm-up adapts, to which statistic, and its target."""
     if kernel.step_size is not None:
         return {}
@@ -149,7 +152,7 @@ def search(start: Array, acceptance: Callable, target: float, shared: bool, firs
     return size, first_try + MAX_DOUBLINGS, rows, direction[rows] > 0
 
 
-def search_step_size(chains: Chains, mover: Any, shared: bool, first_try: int) -> tuple[Array, int, int]:
+def search_step_size(chains: Chains, mover: StepMaker, shared: bool, first_try: int) -> tuple[Array, int, int]:
     """Search first step sizes (n,), by the acceptance of a single step with a fresh momentum.
 
     Return them, the number of the next try, and the number of searches that found no end.
@@ -166,7 +169,7 @@ def search_step_size(chains: Chains, mover: Any, shared: bool, first_try: int) -
     return sizes, tried, int(lost.shape[0])
 
 
-def search_jump_size(chains: Chains, mover: Any, start: Array, shared: bool) -> tuple[Array, int]:
+def search_jump_size(chains: Chains, mover: StepMaker, start: Array, shared: bool) -> tuple[Array, int]:
     """Search first jump sizes (n,), by the mean of min(1, exp(change of L)) over moves of one discontinuous coordinate.
 
     The moves go in both directions from the present positions. Return the sizes, and the number of searches in which they grew
