@@ -23,9 +23,10 @@ classes - 1.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import entr
 
 from refhmc.core.arguments import whole_number
@@ -71,7 +72,7 @@ class Confusion(NamedTuple):
     rows: np.ndarray
 
 
-def draws_of(probability: Any) -> np.ndarray:
+def draws_of(probability: ArrayLike) -> np.ndarray:
     """Return the probabilities as (S, n, classes), after checking them."""
     p = np.asarray(probability, dtype=float)
     if p.ndim < 2 or 0 in p.shape:
@@ -83,7 +84,7 @@ def draws_of(probability: Any) -> np.ndarray:
     return p.reshape(-1, *p.shape[-2:])
 
 
-def mean_and_labels(probability: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+def mean_and_labels(probability: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean over draws (n, classes) and the labels, after checking them."""
     p = draws_of(probability).mean(axis=0)
     if np.shape(y) != p.shape[:1]:
@@ -93,7 +94,7 @@ def mean_and_labels(probability: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
     return p, labels(y, p.shape[1])
 
 
-def predictive_entropy(probability: Any) -> np.ndarray:
+def predictive_entropy(probability: ArrayLike) -> np.ndarray:
     """Return the entropy H[p] of the posterior predictive distribution, in nats.
 
     Parameters
@@ -123,7 +124,7 @@ def predictive_entropy(probability: Any) -> np.ndarray:
     return entr(draws_of(probability).mean(axis=0)).sum(axis=1)
 
 
-def expected_entropy(probability: Any) -> np.ndarray:
+def expected_entropy(probability: ArrayLike) -> np.ndarray:
     """Return the mean over draws of the entropy H[p_s], in nats.
 
     It is the uncertainty of the label that remains if the parameters are known.
@@ -156,7 +157,7 @@ def expected_entropy(probability: Any) -> np.ndarray:
     return sum((entr(p).sum(axis=1) for p in draws), np.zeros(draws.shape[1])) / len(draws)
 
 
-def mutual_information(probability: Any) -> np.ndarray:
+def mutual_information(probability: ArrayLike) -> np.ndarray:
     """Return the mutual information between label and parameters, in nats.
 
     It is H[p] - 1/S sum_s H[p_s], and at least 0 despite rounding.
@@ -192,7 +193,7 @@ def mutual_information(probability: Any) -> np.ndarray:
     return np.maximum(predictive_entropy(probability) - expected_entropy(probability), 0.0)
 
 
-def predicted_class(probability: Any) -> np.ndarray:
+def predicted_class(probability: ArrayLike) -> np.ndarray:
     """Return the most probable class of each row, the first of several.
 
     Parameters
@@ -222,7 +223,7 @@ def predicted_class(probability: Any) -> np.ndarray:
     return np.argmax(draws_of(probability).mean(axis=0), axis=1)
 
 
-def accuracy(probability: Any, y: Any) -> float:
+def accuracy(probability: ArrayLike, y: ArrayLike) -> float:
     """Return the share of rows whose predicted class is the label.
 
     Parameters
@@ -255,7 +256,7 @@ def accuracy(probability: Any, y: Any) -> float:
     return float(np.mean(np.argmax(p, axis=1) == y))
 
 
-def negative_log_likelihood(probability: Any, y: Any) -> float:
+def negative_log_likelihood(probability: ArrayLike, y: ArrayLike) -> float:
     """Return the mean of -log p_y over the rows.
 
     Parameters
@@ -289,7 +290,7 @@ def negative_log_likelihood(probability: Any, y: Any) -> float:
         return float(0.0 - np.mean(np.log(p[np.arange(len(y)), y])))
 
 
-def brier_score(probability: Any, y: Any) -> float:
+def brier_score(probability: ArrayLike, y: ArrayLike) -> float:
     """Return the mean of sum_k (p_k - [k = y])^2 over the rows.
 
     Parameters
@@ -326,7 +327,7 @@ def brier_score(probability: Any, y: Any) -> float:
     return float(np.mean(np.sum((p - np.eye(p.shape[1])[y]) ** 2, axis=1)))
 
 
-def calibration_curve(probability: Any, y: Any, bins: int = 15) -> Calibration:
+def calibration_curve(probability: ArrayLike, y: ArrayLike, bins: int = 15) -> Calibration:
     """Return accuracy and mean confidence in bins of the confidence.
 
     The confidence is max_k p_k. The bins are equally wide and open below.
@@ -374,7 +375,7 @@ def calibration_curve(probability: Any, y: Any, bins: int = 15) -> Calibration:
         return Calibration(upper, rows, sums / rows, hits / rows)
 
 
-def expected_calibration_error(probability: Any, y: Any, bins: int = 15) -> float:
+def expected_calibration_error(probability: ArrayLike, y: ArrayLike, bins: int = 15) -> float:
     """Return the expected calibration error (ECE).
 
     It is the mean over the rows of the distance between accuracy and mean confidence in the bin of the row ::
@@ -418,7 +419,7 @@ def expected_calibration_error(probability: Any, y: Any, bins: int = 15) -> floa
     return float(np.nansum(rows * np.abs(right - confidence)) / np.sum(rows))
 
 
-def cumulative_entropy(probability: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+def cumulative_entropy(probability: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Return the distribution function of the predictive entropy of misclassified rows.
 
     Parameters
@@ -459,7 +460,7 @@ def cumulative_entropy(probability: Any, y: Any) -> tuple[np.ndarray, np.ndarray
     return entropy, np.arange(1, len(entropy) + 1) / max(len(entropy), 1)
 
 
-def mutual_information_matrix(probability: Any, y: Any) -> Confusion:
+def mutual_information_matrix(probability: ArrayLike, y: ArrayLike) -> Confusion:
     """Return the mean mutual information by true and predicted class.
 
     Concatenate the arrays of several test sets along the rows to pool them.

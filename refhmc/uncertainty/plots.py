@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.core.matplotlib import import_matplotlib
 from refhmc.errors import ShapeError
@@ -18,14 +19,17 @@ from refhmc.uncertainty.classification import (
 )
 from refhmc.uncertainty.regression import band, draws_of
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
-def axes(ax: Any) -> Any:
+
+def axes(ax: Axes | None) -> Axes:
     return import_matplotlib("matplotlib.pyplot").subplots()[1] if ax is None else ax
 
 
 def plot_calibration_curve(
-    probability: Any, y: Any, bins: int = 15, *, ax: Any = None, label: str | None = None
-) -> Any:
+    probability: ArrayLike, y: ArrayLike, bins: int = 15, *, ax: Axes | None = None, label: str | None = None
+) -> Axes:
     """Plot accuracy against confidence, with the diagonal of perfect calibration.
 
     Parameters
@@ -74,7 +78,9 @@ def plot_calibration_curve(
     return ax
 
 
-def plot_cumulative_entropy(probability: Any, y: Any, *, ax: Any = None, label: str | None = None) -> Any:
+def plot_cumulative_entropy(
+    probability: ArrayLike, y: ArrayLike, *, ax: Axes | None = None, label: str | None = None
+) -> Axes:
     """Plot the distribution function of the predictive entropy of misclassified rows.
 
     A good classifier has a low curve: its errors are uncertain.
@@ -130,8 +136,13 @@ def plot_cumulative_entropy(probability: Any, y: Any, *, ax: Any = None, label: 
 
 
 def plot_mutual_information_matrix(
-    probability: Any, y: Any, *, names: Sequence[str] | None = None, ax: Any = None, vmax: float | None = None
-) -> Any:
+    probability: ArrayLike,
+    y: ArrayLike,
+    *,
+    names: Sequence[str] | None = None,
+    ax: Axes | None = None,
+    vmax: float | None = None,
+) -> Axes:
     """Plot the mean mutual information by true and predicted class.
 
     Pairs of classes without rows are blank, and the diagonal is framed.
@@ -196,8 +207,14 @@ def plot_mutual_information_matrix(
 
 
 def plot_band(
-    x: Any, mean: Any, sd: Any, *, data: tuple | None = None, widths: Sequence[float] = (1.0, 2.0), ax: Any = None
-) -> Any:
+    x: ArrayLike,
+    mean: ArrayLike,
+    sd: ArrayLike,
+    *,
+    data: tuple | None = None,
+    widths: Sequence[float] = (1.0, 2.0),
+    ax: Axes | None = None,
+) -> Axes:
     """Plot predictive mean and bands of the first output against one input.
 
     Parameters

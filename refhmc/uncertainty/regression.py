@@ -15,16 +15,16 @@ In all functions, ``mean`` is (..., n, outputs), where all axes in front are dra
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
 from refhmc.errors import ShapeError
 from refhmc.models.inputs import finite
 
 
-def draws_of(mean: Any, sd: Any) -> tuple[np.ndarray, np.ndarray]:
+def draws_of(mean: ArrayLike, sd: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Return means (S, n, outputs) and standard deviations (S, 1, 1), after checking them."""
     m, s = finite("mean", mean), finite("sd", sd)
     if m.ndim < 2 or 0 in m.shape:
@@ -38,7 +38,7 @@ def draws_of(mean: Any, sd: Any) -> tuple[np.ndarray, np.ndarray]:
     return m.reshape(-1, *m.shape[-2:]), np.broadcast_to(s, m.shape[:-2]).reshape(-1, 1, 1)
 
 
-def observations(y: Any, shape: tuple[int, ...]) -> np.ndarray:
+def observations(y: ArrayLike, shape: tuple[int, ...]) -> np.ndarray:
     y = finite("y", y)
     y = y[:, None] if y.ndim == 1 else y
     if y.shape != shape:
@@ -46,7 +46,7 @@ def observations(y: Any, shape: tuple[int, ...]) -> np.ndarray:
     return y
 
 
-def root_mean_squared_error(mean: Any, y: Any) -> float:
+def root_mean_squared_error(mean: ArrayLike, y: ArrayLike) -> float:
     """Return the root mean squared error of the predictive mean.
 
     Parameters
@@ -78,7 +78,7 @@ def root_mean_squared_error(mean: Any, y: Any) -> float:
     return math.sqrt(np.mean((observations(y, m.shape[1:]) - m.mean(axis=0)) ** 2))
 
 
-def gaussian_negative_log_likelihood(mean: Any, sd: Any, y: Any) -> float:
+def gaussian_negative_log_likelihood(mean: ArrayLike, sd: ArrayLike, y: ArrayLike) -> float:
     """Return the mean over rows of -log p(y | x), with p the mixture over the draws.
 
     The outputs of a row enter jointly.
@@ -116,7 +116,7 @@ def gaussian_negative_log_likelihood(mean: Any, sd: Any, y: Any) -> float:
     return float(np.mean(math.log(len(m)) - logsumexp(log_p, axis=0)))
 
 
-def band(mean: Any, sd: Any, width: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
+def band(mean: ArrayLike, sd: ArrayLike, width: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
     """Return the predictive band m - width sqrt(v), m + width sqrt(v).
 
     Parameters
@@ -156,7 +156,7 @@ def band(mean: Any, sd: Any, width: float = 2.0) -> tuple[np.ndarray, np.ndarray
     return m.mean(axis=0) - half, m.mean(axis=0) + half
 
 
-def coverage(mean: Any, sd: Any, y: Any, width: float = 2.0) -> float:
+def coverage(mean: ArrayLike, sd: ArrayLike, y: ArrayLike, width: float = 2.0) -> float:
     """Return the share of observations inside the predictive band, ends included.
 
     For a correct normal p(y | x), it is 0.683 at width 1 and 0.954 at width 2.
