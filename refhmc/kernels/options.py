@@ -54,6 +54,9 @@ class BlockKernel(Protocol):
     def blocks(self) -> Mapping: ...
 
 
+AnyKernel = Kernel | BlockKernel
+
+
 def with_advice(kind: Class) -> Class:
     """Return a class of kernels whose constructor gives the refhmc name of another library's option."""
     init = vars(kind)["__init__"]

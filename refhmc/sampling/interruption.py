@@ -7,7 +7,8 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from types import FrameType
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -27,7 +28,7 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
 
     process = os.getpid()
 
-    def interrupt(number: int, frame: Any) -> None:
+    def interrupt(number: int, frame: FrameType | None) -> None:
         if os.getpid() != process:  # a child made by fork, such as a worker, ends as it would have
             signal.signal(number, before)
             signal.raise_signal(number)

@@ -9,10 +9,15 @@ import collections
 import contextlib
 import sys
 import time
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from types import EllipsisType
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+from numpy.typing import ArrayLike
 
 LINE_EVERY = 5.0  # seconds between lines if the output is not a terminal
 SHOWN_AFTER, COUNT_EVERY = 1.0, 0.25  # seconds, for steps after sampling
@@ -26,6 +31,9 @@ class Moment(NamedTuple):
     seconds: float
     done: np.ndarray
     gradients: np.ndarray
+
+
+ChosenChains = int | slice | np.ndarray | Sequence[int] | EllipsisType  # which chains a text describes
 
 
 class ProgressReport(NamedTuple):
@@ -87,7 +95,7 @@ class ProgressReport(NamedTuple):
             return "warm-up" if warming else "sampling"
         return f"sampling, {warming} of {chains} chains in warm-up"
 
-    def diverged(self, chains: Any = ...) -> str:
+    def diverged(self, chains: ChosenChains = ...) -> str:
         """Describe the divergences of draws and of warm-up separately.
 
         Parameters
@@ -105,7 +113,7 @@ class ProgressReport(NamedTuple):
             return f"divergences: {warmup} in warm-up"
         return told_apart(draws, warmup)
 
-    def pace(self, chains: Any = ...) -> str:
+    def pace(self, chains: ChosenChains = ...) -> str:
         """Describe the present step sizes and the gradients per draw.
 
         Parameters
@@ -194,7 +202,7 @@ class Progress:
         warmup_divergences: np.ndarray,
         gradients: np.ndarray,
         step_size: np.ndarray,
-        first: Any = 0,
+        first: ArrayLike = 0,
         finished: bool = False,
     ) -> ProgressReport:
         """Return a report on the chains; `first` are their iterations from a checkpoint."""
@@ -282,7 +290,7 @@ class _Terminal:
 
         columns = TextColumn("{task.description}", markup=False), BarColumn(bar_width=10)
         self.progress = Progress(*columns, console=Console(stderr=True))
-        self.tasks: dict[str, Any] = {}
+        self.tasks: dict[str, TaskID] = {}
         self.progress.start()
 
     def message(self, text: str) -> None:
@@ -350,9 +358,9 @@ class _Callback(_Silent):
 class Counter:
     """Progress of the groups generated after sampling, shown if this takes more than a second."""
 
-    def __init__(self, progressbar: Any) -> None:
+    def __init__(self, progressbar: bool | Callable) -> None:
         self.progressbar = progressbar
-        self.display: Any = None
+        self.display: Display | None = None
         self.next = time.monotonic() + SHOWN_AFTER
 
     def part(self, what: str, done: int, parts: int) -> Callable[[int, int], None]:

@@ -4,39 +4,43 @@ from __future__ import annotations
 
 import json
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from refhmc.backends import Numba
 from refhmc.errors import CheckpointError
+from refhmc.kernels.options import AnyKernel
 from refhmc.models.base import Model
 from refhmc.models.recipe import model_of_recipe
 from refhmc.sampling.begin import begin
 from refhmc.sampling.chains.initialization import given_starts
 from refhmc.sampling.checks.arguments import run_spec
+from refhmc.sampling.progress import ProgressReport
+from refhmc.sampling.results.generated_quantities import GroupChoice
 from refhmc.sampling.results.result import Result
 from refhmc.sampling.storage.checkpoint import NOT_RECOVERED, STARTS, STATES, read_run, refuse_links
-from refhmc.sampling.storage.files import read_arrays
+from refhmc.sampling.storage.files import StrPath, read_arrays
 from refhmc.sampling.storage.kernel_json import kernel_as_json, kernel_from_description
 
 
 def resume(
-    path: Any,
+    path: StrPath,
     model: Model | None = None,
-    kernel: Any = None,
+    kernel: AnyKernel | str | None = None,
     *,
     draws: int | None = None,
     recover: bool = False,
     force: bool = False,
     cores: int | None = None,
-    progressbar: Any = True,
-    executor: Any = None,
+    progressbar: bool | Callable[[ProgressReport], None] = True,
+    executor: object = None,
     max_seconds: float | None = None,
     raw: bool = False,
     preflight: bool = True,
-    warmup: Any = None,
-    generate: Any = None,
+    warmup: object = None,
+    generate: GroupChoice | None = None,
 ) -> Any | Result:
     """Continue a saved run, bit for bit as if it had not been stopped, or give it more draws.
 
@@ -134,7 +138,7 @@ def resume(
     return begin(spec)._wait()
 
 
-def saved_run(path: Any) -> tuple[pathlib.Path, bool, dict[str, Any]]:
+def saved_run(path: StrPath) -> tuple[pathlib.Path, bool, dict[str, Any]]:
     """Return the folder, whether it is a store, and the content of its ``run.json``."""
     folder = pathlib.Path(path)
     if folder.is_dir():
@@ -151,7 +155,7 @@ def saved_run(path: Any) -> tuple[pathlib.Path, bool, dict[str, Any]]:
     return folder, stored, run
 
 
-def model_of(path: Any) -> Model:
+def model_of(path: StrPath) -> Model:
     """Return the model of a saved run if it is one of refhmc's own; raises CheckpointError otherwise."""
     folder, _, run = saved_run(path)
     return own_model(run, folder)
@@ -172,7 +176,7 @@ def saved_starts(folder: pathlib.Path, model: Model, chains: int) -> np.ndarray 
     return None if own is not None and np.array_equal(own, starts) else starts
 
 
-def own_model(run: dict[str, Any], folder: Any) -> Model:
+def own_model(run: dict[str, Any], folder: pathlib.Path) -> Model:
     """Return one of refhmc's models by the recipe in ``run.json``, or by its name for an older run.
 
     A later check compares it with the run. Raises CheckpointError if refhmc cannot create it.
@@ -193,7 +197,7 @@ def own_model(run: dict[str, Any], folder: Any) -> Model:
     raise CheckpointError(f"{folder} does not hold the model {run['model']!r}. Give it as model=...")
 
 
-def own_kernel(run: dict[str, Any], folder: Any) -> Any:
+def own_kernel(run: dict[str, Any], folder: pathlib.Path) -> AnyKernel:
     """Return the kernel that ``run.json`` describes; raises CheckpointError unless all of it is refhmc's own."""
     try:
         kernel = kernel_from_description(json.loads(run["kernel"]), "kernel")

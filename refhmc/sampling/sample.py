@@ -7,38 +7,43 @@ from collections.abc import Callable
 from typing import Any
 
 from refhmc.backends import Arrays, Numba, with_old_options
+from refhmc.kernels.options import AnyKernel
 from refhmc.models.base import Model
 from refhmc.sampling.begin import begin
+from refhmc.sampling.chains.initialization import Initvals
 from refhmc.sampling.checks.arguments import run_spec
+from refhmc.sampling.checks.seed import Seed
 from refhmc.sampling.checks.unknown_arguments import refuse_unknown
 from refhmc.sampling.progress import ProgressReport
+from refhmc.sampling.results.generated_quantities import GroupChoice
 from refhmc.sampling.results.result import Result
 from refhmc.sampling.run import Run
+from refhmc.sampling.storage.files import StrPath
 
 
 def sample(
     model: Model,
-    kernel: Any = None,
+    kernel: AnyKernel | str | None = None,
     *,
     draws: int = 1000,
     tune: int = 1000,
     chains: int = 4,
     cores: int | None = None,
-    random_seed: Any = None,
-    initvals: Any = None,
+    random_seed: Seed | None = None,
+    initvals: Initvals | None = None,
     init: str = "uniform",
     progressbar: bool | Callable[[ProgressReport], None] = True,
     save_warmup: bool = False,
-    executor: Any = None,
+    executor: object = None,
     backend: str | Numba | Arrays = "numba",
-    checkpoint: Any = None,
-    store: Any = None,
+    checkpoint: StrPath | None = None,
+    store: StrPath | None = None,
     max_seconds: float | None = None,
     raw: bool = False,
     preflight: bool = True,
-    warmup: Any = None,
-    generate: Any = None,
-    **unknown: Any,
+    warmup: object = None,
+    generate: GroupChoice | None = None,
+    **unknown: object,
 ) -> Any | Result:
     """Draw from the distribution of a model by Hamiltonian Monte Carlo.
 
@@ -183,7 +188,7 @@ def sample(
     return begin(run_spec(model, kernel, **options))._wait()
 
 
-def start(model: Model, kernel: Any = None, **options: Any) -> Run:
+def start(model: Model, kernel: AnyKernel | str | None = None, **options: object) -> Run:
     """Start a run in the background.
 
     Arguments are checked and code is compiled before this function returns. The chains then draw in threads of their own, or by

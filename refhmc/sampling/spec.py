@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from refhmc.adaptation.adapted import Adapted
 from refhmc.backends import Arrays, Numba
+from refhmc.kernels.options import AnyKernel
 from refhmc.models.base import Model
+from refhmc.sampling.chains.initialization import Initvals
 from refhmc.sampling.progress import ProgressReport
+from refhmc.sampling.results.generated_quantities import GroupChoice
+from refhmc.sampling.storage.files import StrPath
 
 
 class RunSpec(NamedTuple):
@@ -19,26 +24,26 @@ class RunSpec(NamedTuple):
     """
 
     model: Model
-    kernel: Any
+    kernel: AnyKernel
     draws: int
     tune: int
     chains: int
     workers: int
     entropy: int
-    initvals: Any
+    initvals: Initvals | None
     init: str
     start_origin: str
-    learned: Any
+    learned: list[Adapted] | None
     progressbar: bool | Callable[[ProgressReport], None]
     save_warmup: bool
-    executor: Any
+    executor: object
     backend: Numba | Arrays
-    folder: Any
-    store: Any
+    folder: StrPath | None
+    store: StrPath | None
     max_seconds: float | None
     raw: bool
     preflight: bool
-    generate: Any
+    generate: GroupChoice | None
     recover: bool
     force: bool
 

@@ -18,6 +18,7 @@ from refhmc.dynamics.discontinuous import DiscontinuousHamiltonian
 from refhmc.dynamics.hamiltonian import Hamiltonian
 from refhmc.errors import ShapeError
 from refhmc.kernels.blocks import ALL, blocks_of
+from refhmc.kernels.options import Kernel
 from refhmc.sampling.chains.chain import BlockState, control_record, make_plan, record_counters
 
 if TYPE_CHECKING:
@@ -70,9 +71,9 @@ def run_transition(
     model: tuple,
     workspace: tuple,
     randomness: tuple,
-    settings: Any,
-    stats: Any,
-    control: Any,
+    settings: np.record,
+    stats: np.record,
+    control: np.record,
 ) -> int:
     """Run a transition from Python and write its counts into `stats`."""
     work = as_work(as_workspace(workspace).work)
@@ -84,13 +85,13 @@ def run_transition(
 
 def transition(
     model: Model,
-    kernel: Any,
+    kernel: Kernel,
     q: np.ndarray,
     *,
     momentum: np.ndarray | None = None,
-    normals: Any = None,
+    normals: np.ndarray | None = None,
     uniforms: np.ndarray | None = None,
-    rng: Any = None,
+    rng: np.random.Generator | None = None,
 ) -> Transition:
     """Make one transition of a kernel, with given random numbers if you like.
 

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 
@@ -16,7 +16,10 @@ from refhmc.batch.draw import Options, Run, Stopped, fit, random_starts, uniform
 from refhmc.batch.streams import Purpose, keys_of
 from refhmc.errors import GradientError, WarmupError, _see
 from refhmc.integrators.defaults import resolve
+from refhmc.kernels.blocks import blocks_of
+from refhmc.metrics.base import ArrayModel
 from refhmc.models.base import Model
+from refhmc.numerics.batched import Array
 from refhmc.sampling.chains.chain import Plan, make_plan
 from refhmc.sampling.chains.engine import SILENT
 from refhmc.sampling.chains.initialization import check_start_of, given_starts
@@ -45,7 +48,7 @@ class ArraysEngine:
             self.implementation = array_implementation(spec.model, self.xp, streamed)
         check_memory(spec)  # before the matrices of a metric are allocated
         self.plan = make_plan(spec.model, spec.kernel, spec.tune)
-        self.attributes: dict[str, Any] = {
+        self.attributes: dict[str, object] = {
             "device": describe(spec.backend.name),
             "shared_step_size": spec.backend.shared_step_size,
             "fused": False,
@@ -174,10 +177,11 @@ def device_errors() -> Iterator[None]:
         raise of_device from error
 
 
-def starts_of(spec: RunSpec, text: Any, plan: Plan, xp: Any) -> Any:
+def starts_of(spec: RunSpec, text: ArrayModel, plan: Plan, xp: ModuleType) -> Array:
     """Return the starts (chains, d) on the device; raises InitError or MetricError for the first invalid one."""
     model, chains, entropy = spec.model, spec.chains, spec.entropy
-    metric, _ = resolve(spec.kernel.metric, spec.kernel.integrator)
+    (kernel,) = blocks_of(spec.kernel).values()
+    metric, _ = resolve(kernel.metric, kernel.integrator)
     given = given_starts(model, spec.initvals, chains)
     if given is None:
         drawn = uniform_starts(text, entropy, chains, xp)
@@ -194,12 +198,12 @@ def starts_of(spec: RunSpec, text: Any, plan: Plan, xp: Any) -> Any:
     return q
 
 
-def starts_of_model(model: Model, entropy: int, chains: int, xp: Any) -> Callable:
+def starts_of_model(model: Model, entropy: int, chains: int, xp: ModuleType) -> Callable:
     """Return the function that draws starts by ``model.initial``, from each chain's own stream."""
     keys, counter = keys_of(entropy, chains).view(np.uint64), [0, 0, int(Purpose.START), 0]
     generators = [np.random.Generator(np.random.Philox(key=key, counter=counter)) for key in keys]
 
-    def drawn(rows: Any, tried: int) -> Any:
+    def drawn(rows: Array, tried: int) -> Array:
         return xp.asarray(np.array([model.initial(generators[k]) for k in to_host(rows)], dtype=float))  # type: ignore[misc]
 
     return drawn

@@ -39,9 +39,10 @@ from refhmc.integrators.defaults import default_metric
 from refhmc.integrators.leapfrog import leapfrog_diagonal
 from refhmc.kernels.blocks import indices_of, kernels_of
 from refhmc.kernels.nuts import INTERVAL_ROWS
+from refhmc.kernels.options import AnyKernel, Kernel
 from refhmc.kernels.watched import N_LENGTHS, WATCHED_ROWS
 from refhmc.metrics import Diagonal
-from refhmc.metrics.base import AS_STAN, FROM_DRAWS, FROM_PAIRS, NOTHING
+from refhmc.metrics.base import AS_STAN, FROM_DRAWS, FROM_PAIRS, NOTHING, Metric
 from refhmc.metrics.low_rank import LARGEST
 from refhmc.models.conditionals import Conditional, conditional_of
 from refhmc.sampling.storage.checkpoint import read_arrays
@@ -54,7 +55,7 @@ BLOCK = nb.Tuple((types.SETTINGS, types.TRANSITION, types.DYNAMICS, types.MODEL,
 
 
 @jit
-def reset_counters(counters: Any, status: Any, control: Any) -> None:
+def reset_counters(counters: np.record, status: np.record, control: np.record) -> None:
     """Add the counts of a search for a step size to those of the run, before a transition."""
     control.gradients += counters.gradients
     control.metrics += counters.metrics
@@ -67,7 +68,7 @@ def reset_counters(counters: Any, status: Any, control: Any) -> None:
 
 
 @jit
-def record_counters(counters: Any, status: Any, stats: Any, control: Any) -> None:
+def record_counters(counters: np.record, status: np.record, stats: np.record, control: np.record) -> None:
     """Write the counts of a transition into the statistics of its draw."""
     stats.solver_iterations = counters.iterations
     stats.solver_residual = status.residual
@@ -81,7 +82,7 @@ def record_counters(counters: Any, status: Any, stats: Any, control: Any) -> Non
 
 
 @jit
-def count_draw(control: Any, adaptation: tuple, diverging: bool) -> None:
+def count_draw(control: np.record, adaptation: tuple, diverging: bool) -> None:
     """Count an iteration and its divergence, separately in warm-up."""
     learned = as_adaptation(adaptation)
     control.draws_done += 1
@@ -93,7 +94,7 @@ def count_draw(control: Any, adaptation: tuple, diverging: bool) -> None:
 
 @jit_part
 def take_turn(
-    settings: Any,
+    settings: np.record,
     transition: Callable,
     dynamics: tuple,
     model: tuple,
@@ -101,8 +102,8 @@ def take_turn(
     adaptation: tuple,
     learner: tuple,
     randomness: tuple,
-    stats: Any,
-    control: Any,
+    stats: np.record,
+    control: np.record,
 ) -> bool:
     """Make one transition of a block and adapt to it in warm-up; return False if it was stopped.
 
@@ -145,7 +146,7 @@ def take_turn(
     "the sampling loop",
 )
 def run_draws(
-    block: tuple, randomness: tuple, draws: np.ndarray, rows: np.ndarray, stats: np.ndarray, control: Any
+    block: tuple, randomness: tuple, draws: np.ndarray, rows: np.ndarray, stats: np.ndarray, control: np.record
 ) -> int:
     """Fill `draws` and `rows`, one row per draw, from the state of a block that is alone; return the number of draws.
 
@@ -178,7 +179,7 @@ def run_blocks(
     draws: np.ndarray,
     rows: np.ndarray,
     stats: np.ndarray,
-    control: Any,
+    control: np.record,
 ) -> int:
     """Do the same for several blocks, starting from the full position `q`; `stats` is (draw, block)."""
     f = as_model(joint)
@@ -202,7 +203,7 @@ def run_blocks(
 
 
 @jit
-def take_turn_from(part: tuple, q: np.ndarray, randomness: tuple, stats: Any, control: Any) -> bool:
+def take_turn_from(part: tuple, q: np.ndarray, randomness: tuple, stats: np.record, control: np.record) -> bool:
     """Take a block's turn, which changes the full position `q`; return False if it was stopped."""
     indices, condition, block = part
     settings, transition, dynamics, model, workspace, adaptation, learner = block
@@ -308,7 +309,7 @@ class Plan(NamedTuple):
         (run_draws if self.blocks[0].alone else loop_for(len(self.blocks))).compile()
 
 
-def make_plan(model: Model, kernel: Any, tune: int, fuse: bool = False) -> Plan:
+def make_plan(model: Model, kernel: AnyKernel, tune: int, fuse: bool = False) -> Plan:
     """Resolve a kernel's defaults for a model.
 
     Raises the errors of :func:`refhmc.dynamics.assemble.make_dynamics`, ValueError if the blocks are not a partition, and
@@ -373,7 +374,7 @@ def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: 
     )
 
 
-def metric_of_block(kernel: Any, alone: bool, name: str) -> Any:
+def metric_of_block(kernel: Kernel, alone: bool, name: str) -> Metric:
     """Return the kernel's metric, with ``Diagonal()`` for "auto" if there are several blocks.
 
     The conditional of a block, and so its gradient, changes with every turn. Raises ValueError for a metric that is adapted

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -31,7 +31,7 @@ class Engine(Protocol):
     def first(self) -> np.ndarray: ...
 
     @property
-    def attributes(self) -> dict[str, Any]:
+    def attributes(self) -> dict[str, object]:
         """Attributes of the result that describe the engine."""
 
     @property

@@ -60,6 +60,8 @@ import numpy as np
 from refhmc.core.linear_algebra import one_thread
 from refhmc.core.records import DRAWS_DONE, FIRST
 from refhmc.errors import SamplingError, WorkerDied
+from refhmc.kernels.options import AnyKernel
+from refhmc.models.base import Model
 from refhmc.sampling.chains.chain import Plan, make_plan
 from refhmc.sampling.chains.chain_pool import ChainPool
 from refhmc.sampling.chains.chain_run import LONGEST_ITERATION, Segment, run_segment
@@ -76,7 +78,7 @@ LOOK_EVERY = 0.05  # seconds between checks for a stop, and of futures without c
 CLOCKS_EVERY = 0.5  # seconds between checks of the clocks
 KEPT_RUNS = 4  # runs whose model a worker keeps
 
-Shared = tuple[Any, Any, int, bool]  # shared by all chains of a run: model, kernel, tune, fuse
+Shared = tuple[Model, AnyKernel, int, bool]  # shared by all chains of a run: model, kernel, tune, fuse
 
 _kept: dict[str, tuple[Shared, Plan]] = {}  # in a worker: runs of other processes
 _names: dict[int, str] = {}
@@ -189,7 +191,7 @@ def work_on(job: Job, shared: Shared | None = None) -> Answer:
     return Answer(worker, segment, time.perf_counter() - begin)
 
 
-def is_executor(value: Any) -> bool:
+def is_executor(value: object) -> bool:
     """Whether `value` has a method ``submit`` or ``apply_async``."""
     return callable(getattr(value, "submit", None)) or callable(getattr(value, "apply_async", None))
 
@@ -211,7 +213,7 @@ def as_submit(executor: Any) -> Callable:
     if callable(getattr(executor, "submit", None)):
         return executor.submit
 
-    def submit(function: Callable, *arguments: Any) -> Promise:
+    def submit(function: Callable, *arguments: object) -> Promise:
         future = Promise()
         executor.apply_async(function, arguments, callback=future.set_result, error_callback=future.set_exception)
         return future

@@ -11,7 +11,7 @@ All of this depends on the chain's own numbers alone. A chain that restarted is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from refhmc.sampling.results.review import listed
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
-    from refhmc.sampling.chains.chain import BlockState, Chain, Plan
+    from refhmc.sampling.chains.chain import BlockPlan, BlockState, Chain, Plan
 
 EARLIEST, LATEST, SHARE = 100, 250, 4  # the first check: after 1/4 of warm-up, within these bounds
 MARGIN, MARGIN_PER_COORDINATE = 1000.0, 100.0  # of the log density
@@ -119,7 +119,7 @@ def shortened(plan: Plan, tune: int) -> Plan:
     return plan._replace(blocks=tuple(shortened_block(block, tune) for block in plan.blocks))
 
 
-def shortened_block(block: Any, tune: int) -> Any:
+def shortened_block(block: BlockPlan, tune: int) -> BlockPlan:
     """Return the plan of a block with the windows of ``tune`` iterations."""
     warmup = block.warmup.copy()
     warmup[0].tune = tune

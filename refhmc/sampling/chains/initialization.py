@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.adaptation.pathfinder import pathfinder
 from refhmc.core.arguments import not_finite_in, refuse_complex, refuse_masked
@@ -15,7 +16,7 @@ from refhmc.dynamics.hamiltonian import Hamiltonian
 from refhmc.errors import InitError, MetricError, ModelError, ShapeError
 from refhmc.models.base import Model
 from refhmc.models.conditionals import conditional
-from refhmc.sampling.chains.named_starts import are_named, starts_by_name
+from refhmc.sampling.chains.named_starts import Named, are_named, starts_by_name
 
 if TYPE_CHECKING:
     from refhmc.sampling.chains.chain import Plan
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 MAX_TRIES = 100
 
 
-def given_starts(model: Model, initvals: Any, chains: int) -> np.ndarray | None:
+Initvals = ArrayLike | Named | Sequence[Named]  # argument initvals of sample
+
+
+def given_starts(model: Model, initvals: Initvals | None, chains: int) -> np.ndarray | None:
     """Return `initvals` as (chains, d), else the model's own start repeated, or None if starts are random."""
     if initvals is None:
         return None if model.initial is None or callable(model.initial) else np.tile(model.initial, (chains, 1))

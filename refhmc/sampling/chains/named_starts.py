@@ -12,10 +12,11 @@ rank, so that every coordinate is determined.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeGuard
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.core.arguments import refuse_complex
 from refhmc.errors import InitError, ShapeError
@@ -24,14 +25,17 @@ from refhmc.models.base import Model
 MAX_ITERATIONS, DIFFERENCE, TOLERANCE = 300, 1e-6, 1e-8
 
 
-def are_named(initvals: Any) -> bool:
+Named = Mapping[str, ArrayLike]  # values of variables by name
+
+
+def are_named(initvals: object) -> TypeGuard[Named | Sequence[Named]]:
     """Return whether starts are given by name: as one mapping, or one for each chain."""
     return isinstance(initvals, Mapping) or (
         isinstance(initvals, Sequence) and len(initvals) > 0 and all(isinstance(each, Mapping) for each in initvals)
     )
 
 
-def starts_by_name(model: Model, initvals: Any, chains: int) -> np.ndarray:
+def starts_by_name(model: Model, initvals: Named | Sequence[Named], chains: int) -> np.ndarray:
     """Return the starts (chains, d) from a mapping of names to values, or from one for each chain.
 
     Raises ShapeError for unknown names, wrong shapes or a wrong number of mappings. Raises InitError for values that the
@@ -90,7 +94,7 @@ def position_of(model: Model, values: Mapping) -> np.ndarray:
     return q
 
 
-def least_squares(residuals: Any, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def least_squares(residuals: Callable[[np.ndarray], np.ndarray], q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the q of least squares, and the Jacobian there."""
     damping, r = 1e-3, residuals(q)
     for _ in range(MAX_ITERATIONS):
@@ -110,13 +114,13 @@ def least_squares(residuals: Any, q: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return q, jacobian(residuals, q)
 
 
-def jacobian(residuals: Any, q: np.ndarray) -> np.ndarray:
+def jacobian(residuals: Callable[[np.ndarray], np.ndarray], q: np.ndarray) -> np.ndarray:
     """Return the Jacobian (k, d) by central differences."""
     h = DIFFERENCE * np.maximum(1.0, abs(q))
     return ((residuals(q + np.diag(h)) - residuals(q - np.diag(h))) / (2 * h[:, None])).T
 
 
-def _numbers(name: str, value: Any, shape: tuple) -> np.ndarray:
+def _numbers(name: str, value: ArrayLike, shape: tuple) -> np.ndarray:
     refuse_complex(f"initvals: {name}", value, ShapeError)
     try:
         array = np.asarray(value, dtype=float)

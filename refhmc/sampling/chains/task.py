@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from refhmc.adaptation.adapted import Adapted
 from refhmc.core.failures import Failure
+from refhmc.kernels.options import AnyKernel
 from refhmc.models.base import Model
 from refhmc.sampling.storage.append_only import Rows
 
@@ -20,7 +21,7 @@ class ChainTask(NamedTuple):
     """
 
     model: Model
-    kernel: Any
+    kernel: AnyKernel
     chain: int
     entropy: int
     start: np.ndarray | None
@@ -29,7 +30,7 @@ class ChainTask(NamedTuple):
     keep_warmup: bool = False
     fuse: bool = False
     init: str = "uniform"
-    adapted: Any = None
+    adapted: Adapted | None = None
     free_start: bool = False
 
     @property

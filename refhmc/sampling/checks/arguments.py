@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -13,15 +12,17 @@ from refhmc.adaptation.adapted import as_stan, chains_of, check_dimension, ends_
 from refhmc.backends import Arrays, Numba
 from refhmc.core.arguments import flag, is_number
 from refhmc.kernels.blocks import blocks_of
-from refhmc.kernels.options import check_kernel
+from refhmc.kernels.options import AnyKernel, check_kernel
 from refhmc.models.base import Model
 from refhmc.sampling.chains.executors import is_executor
+from refhmc.sampling.chains.initialization import Initvals
 from refhmc.sampling.checks.array_kernels import kernel_on_arrays
-from refhmc.sampling.checks.seed import entropy_of
+from refhmc.sampling.checks.seed import Seed, entropy_of
 from refhmc.sampling.progress import ProgressReport
 from refhmc.sampling.recommended import kernel_for
-from refhmc.sampling.results.generated_quantities import chosen
+from refhmc.sampling.results.generated_quantities import GroupChoice, chosen
 from refhmc.sampling.spec import RunSpec
+from refhmc.sampling.storage.files import StrPath
 from refhmc.sampling.storage.store import check_outside_of_stores, states_of
 
 INITS = ("uniform", "pathfinder")
@@ -29,39 +30,39 @@ INITS = ("uniform", "pathfinder")
 
 def run_spec(
     model: Model,
-    kernel: Any,
+    kernel: AnyKernel | str | None,
     *,
     draws: int,
     tune: int,
     chains: int,
     cores: int | None,
-    random_seed: Any,
-    initvals: Any,
+    random_seed: Seed | None,
+    initvals: Initvals | None,
     init: str,
     progressbar: bool | Callable[[ProgressReport], None],
     save_warmup: bool,
-    executor: Any,
+    executor: object,
     backend: Numba | Arrays,
-    checkpoint: Any,
-    store: Any,
+    checkpoint: StrPath | None,
+    store: StrPath | None,
     max_seconds: float | None,
     raw: bool,
     preflight: bool,
-    warmup: Any,
-    generate: Any,
+    warmup: object,
+    generate: GroupChoice | None,
     recover: bool = False,
     force: bool = False,
 ) -> RunSpec:
     """Check the arguments of :func:`refhmc.sample` and return them as a record. Raises TypeError or ValueError."""
     check_kinds(progressbar, executor, checkpoint, store, save_warmup=save_warmup, raw=raw, preflight=preflight)
-    kernel = kernel_for(model, kernel)
-    check_arguments(model, kernel, draws, tune, chains, cores, max_seconds)
+    found = kernel_for(model, kernel)
+    check_arguments(model, found, draws, tune, chains, cores, max_seconds)
     check_init(init, model)
     chosen(model, generate)
     learned = None
     start_origin = "initvals" if initvals is not None else "uniform" if model.initial is None else "model"
     if isinstance(warmup, str) and warmup == "stan":
-        kernel = as_stan(kernel)
+        found = as_stan(found)
     elif warmup is not None:
         learned = chains_of(warmup)
         check_dimension(warmup, model.dim)
@@ -70,7 +71,7 @@ def run_spec(
     if isinstance(backend, Arrays):
         of_numba = {"cores": cores, "executor": executor, "checkpoint": checkpoint, "store": store, "warmup": learned}
         check_options({**of_numba, "init='pathfinder'": init == "pathfinder" or None}, backend.name)
-        kernel = kernel_on_arrays(kernel)
+        found = kernel_on_arrays(found)
     if store is not None and generate not in (None, False):
         raise ValueError(
             f"generate must be None or False with store; got {generate!r}. Call refhmc.generate(model, result) after the run."
@@ -80,7 +81,7 @@ def run_spec(
     folder = checkpoint if store is None else states_of(store)
     return RunSpec(
         model=model,
-        kernel=kernel,
+        kernel=found,
         draws=int(draws),
         tune=int(tune),
         chains=int(chains),
@@ -106,7 +107,7 @@ def run_spec(
 
 
 def check_arguments(
-    model: Model, kernel: Any, draws: int, tune: int, chains: int, cores: Any, max_seconds: float | None
+    model: Model, kernel: AnyKernel, draws: int, tune: int, chains: int, cores: int | None, max_seconds: float | None
 ) -> None:
     """Raise TypeError or ValueError, with name and value, for an invalid argument."""
     if not isinstance(model, Model):
@@ -127,14 +128,14 @@ def check_arguments(
         raise ValueError(f"max_seconds must be a positive number; got {max_seconds!r}. Use None for no limit.")
 
 
-def seconds_of(max_seconds: Any) -> float | None:
+def seconds_of(max_seconds: float | None) -> float | None:
     """Return `max_seconds` as a float; None (no limit) for inf and for more than a thread can wait (centuries)."""
     if max_seconds is None or float(max_seconds) > threading.TIMEOUT_MAX:
         return None
     return float(max_seconds)
 
 
-def check_kinds(progressbar: Any, executor: Any, checkpoint: Any, store: Any, **flags: Any) -> None:
+def check_kinds(progressbar: object, executor: object, checkpoint: object, store: object, **flags: object) -> None:
     """Raise TypeError for arguments of the wrong kind, ValueError for both a checkpoint and a store."""
     for name, value in flags.items():
         flag(name, value)
@@ -156,7 +157,7 @@ def check_kinds(progressbar: Any, executor: Any, checkpoint: Any, store: Any, **
         )
 
 
-def check_init(init: Any, model: Model) -> None:
+def check_init(init: object, model: Model) -> None:
     """Raise ValueError for an unknown `init`, and for Pathfinder with discontinuous coordinates."""
     if not (isinstance(init, str) and init in INITS):
         raise ValueError(
@@ -170,7 +171,7 @@ def check_init(init: Any, model: Model) -> None:
         )
 
 
-def check_options(given: dict[str, Any], backend: str) -> None:
+def check_options(given: Mapping[str, object], backend: str) -> None:
     """Raise ValueError if an option of the compiled core is given with another backend."""
     for name, value in given.items():
         if value is not None:

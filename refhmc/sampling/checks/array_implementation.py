@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 
 from refhmc.batch.backends import to_host
 from refhmc.batch.chains import copied
 from refhmc.errors import GradientError, MissingArrayImplementationError, ModelError, ShapeError, _see
+from refhmc.metrics.base import ArrayModel
 from refhmc.models.base import Model, SplitModel
 from refhmc.models.on_arrays import ModelOnArrays
 from refhmc.numerics import batched
+from refhmc.numerics.batched import Array
+from refhmc.sampling.chains.chain import Plan
 from refhmc.sampling.checks.preflight import rounded_to_single
 
 CLOSE = 1e-6  # relative tolerance of the comparison
 ROUNDING = 1e-8  # tolerance of differences of L relative to L: order of sums, layers in single precision
 
 
-def array_implementation(model: Model, xp: Any, streamed: bool = False) -> Any:
+def array_implementation(model: Model, xp: ModuleType, streamed: bool = False) -> ArrayModel:
     """Return the model's array implementation; with NumPy, else its compiled functions called for each position.
 
     `streamed` keeps the data of a split model on the host; it raises ValueError for any other model.
@@ -35,7 +38,7 @@ def array_implementation(model: Model, xp: Any, streamed: bool = False) -> Any:
         return ModelOnArrays(model)
 
 
-def check_array_implementation(model: Model, text: Any, plan: Any, q: Any, values: bool) -> str | None:
+def check_array_implementation(model: Model, text: ArrayModel, plan: Plan, q: Array, values: bool) -> str | None:
     """Compare an array implementation with the model's functions at the positions q (k, d); return a warning or None.
 
     Raises ModelError if it changes its argument. With `values`, raises GradientError unless all that the metric reads agrees,

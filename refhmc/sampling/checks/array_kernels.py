@@ -7,11 +7,12 @@ from typing import Any
 
 from refhmc.batch.draw import TRANSITIONS
 from refhmc.integrators.defaults import resolve
+from refhmc.kernels.options import Kernel
 from refhmc.metrics import Diagonal
 from refhmc.metrics.base import FROM_PAIRS
 
 
-def kernel_on_arrays(kernel: Any) -> Any:
+def kernel_on_arrays(kernel: Any) -> Kernel:
     """Return the kernel with ``Diagonal()`` for "auto", whose adaptation needs backend "numba".
 
     Raises TypeError or ValueError for a kernel, an integrator or a metric that array backends cannot run.

@@ -11,19 +11,21 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
 from refhmc.errors import _see
 from refhmc.kernels.blocks import blocks_of, indices_of
+from refhmc.kernels.options import AnyKernel
 from refhmc.models.conditionals import conditional
 from refhmc.sampling.results.position_changes import moved
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
 
+T = TypeVar("T")
 PARTS, PARTS_AFTER, HALVINGS = 16, 8, 30  # before a run, and after it
 LEAST_JUMP = 0.05
 LEAST_JUMP_RELATIVE = 1e-6  # relative to the log density; single precision inside a model causes smaller jumps
@@ -51,7 +53,7 @@ class Jump(NamedTuple):
         q, to = (np.array2string(x, precision=12, threshold=8, separator=", ") for x in (self.before, self.after))
         return f"it is {self.log_density_before:.6g} at q = {q} and {self.log_density_after:.6g} at q = {to}"
 
-    def coordinates(self, model: Any, value_at: Callable[[np.ndarray], float]) -> list[int]:
+    def coordinates(self, model: Model, value_at: Callable[[np.ndarray], float]) -> list[int]:
         """Return the coordinates that cause the jump alone, among the first hundred, until the evaluations are used up."""
         found = []
         for i in range(min(model.dim, 100)):
@@ -81,7 +83,7 @@ class Budget:
         self.left, self.made, self.cost, self.short_of_time = MOST_EVALUATIONS, 0, cost, False
         self.end = time.monotonic() + max(SHARE_OF_RUN * seconds, LEAST_SECONDS)
 
-    def spend(self, evaluate: Callable[[np.ndarray], Any], q: np.ndarray) -> Any:
+    def spend(self, evaluate: Callable[[np.ndarray], T], q: np.ndarray) -> T:
         """Return ``evaluate(q)``. Raises SpentError if that is one too many, or would take too long."""
         begin = time.monotonic()
         self.short_of_time = self.left > 0 and begin + self.cost > self.end
@@ -139,7 +141,7 @@ def jump_between(probe: _Probe, a: np.ndarray, b: np.ndarray, parts: int = PARTS
     return Jump(low[0], high[0], float(low[1]), float(high[1]))
 
 
-def declared(model: Model, kernel: Any, q: np.ndarray) -> str | None:
+def declared(model: Model, kernel: AnyKernel, q: np.ndarray) -> str | None:
     """Return the warning for a kernel for smooth densities on a model with declared discontinuous coordinates, or None.
 
     `q` is a start. In each block the search for a jump begins there, along the first of these coordinates.
@@ -151,7 +153,7 @@ def declared(model: Model, kernel: Any, q: np.ndarray) -> str | None:
     return next((text for text in texts if text), None)
 
 
-def _declared(model: Model, kernel: Any, q: np.ndarray) -> str | None:
+def _declared(model: Model, kernel: AnyKernel, q: np.ndarray) -> str | None:
     J = model.discontinuous
     if getattr(kernel, "jumping", False) or len(J) == 0:
         return None
@@ -164,7 +166,7 @@ def _declared(model: Model, kernel: Any, q: np.ndarray) -> str | None:
     return message(model, kernel, names, jump, "Use refhmc.DHMC().")
 
 
-def message(model: Any, kernel: Any, names: str, jump: Jump | None, advice: str) -> str:
+def message(model: Model, kernel: AnyKernel, names: str, jump: Jump | None, advice: str) -> str:
     """Return the warning, which is the same before and after a run."""
     return (
         f"The log density of {model.name!r} jumps{f' in {names}' if names else ''}{f': {jump}' if jump else ''}. "
@@ -173,7 +175,7 @@ def message(model: Any, kernel: Any, names: str, jump: Jump | None, advice: str)
     )
 
 
-def size_of(error: Any) -> Any:
+def size_of(error: np.ndarray) -> np.ndarray:
     """Return the absolute energy errors, with 0 for those that are not finite."""
     return np.nan_to_num(np.abs(error), posinf=0.0)
 
@@ -188,7 +190,14 @@ def largest_of(errors: np.ndarray) -> np.ndarray:
     return some[np.argsort(sizes[some], kind="stable")[:n]]
 
 
-def found(model: Model, kernel: Any, draws: np.ndarray, stats: Any, starts: np.ndarray, budget: Budget) -> str | None:
+def found(
+    model: Model,
+    kernel: AnyKernel,
+    draws: np.ndarray,
+    stats: Mapping[str, np.ndarray],
+    starts: np.ndarray,
+    budget: Budget,
+) -> str | None:
     """Return the warning if the log density is found to jump after a run of a kernel for smooth densities, or None.
 
     `draws` is (chain, draw, d); `starts` (chain, d) holds the positions from which the first draws started.
@@ -216,7 +225,9 @@ def found(model: Model, kernel: Any, draws: np.ndarray, stats: Any, starts: np.n
     return None
 
 
-def segments(draws: np.ndarray, stats: Any, starts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def segments(
+    draws: np.ndarray, stats: Mapping[str, np.ndarray], starts: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the segments to search, in decreasing order of energy error."""
     of_draw, of_trajectory = (largest_of(stats[name]) for name in ("energy_error", "max_energy_error"))
     chains_of, ends = np.nonzero(moved(draws, starts)[:, 1:])  # moves from one draw to the next

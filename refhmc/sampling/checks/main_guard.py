@@ -6,10 +6,9 @@ import ast
 import multiprocessing
 import pathlib
 import sys
-from typing import Any
 
 
-def without_guard(executor: Any) -> str:
+def without_guard(executor: object) -> str:
     """Return the error message if the workers of `executor` import the running script and it has no guard, else "".
 
     A forked worker imports nothing. A spawned worker runs the script up to the call that creates workers, which ends it.
@@ -26,7 +25,7 @@ def without_guard(executor: Any) -> str:
     )
 
 
-def imports_main(executor: Any) -> bool:
+def imports_main(executor: object) -> bool:
     """Return whether new processes of the executor import the script: all except those that are forked."""
     context = getattr(executor, "_mp_context", None) or getattr(executor, "_ctx", None) or multiprocessing
     return context.get_start_method() != "fork"

@@ -36,7 +36,7 @@ HMC with n_steps=3, 132 MB were measured and 113 MB counted.)
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -49,8 +49,9 @@ from refhmc.core.available import available
 from refhmc.core.sample_stats import FLAGS, N_STATS
 from refhmc.core.types import N_POINTS
 from refhmc.integrators.defaults import resolve
-from refhmc.kernels.blocks import indices_of, kernels_of, statistics
+from refhmc.kernels.blocks import blocks_of, indices_of, kernels_of, statistics
 from refhmc.kernels.nuts import INTERVAL_ROWS
+from refhmc.kernels.options import Kernel
 from refhmc.kernels.watched import N_LENGTHS, WATCHED_ROWS
 from refhmc.metrics.base import AS_STAN, FROM_DRAWS, FROM_PAIRS
 from refhmc.metrics.low_rank import LARGEST
@@ -132,7 +133,7 @@ def of_review(chains: int, draws: int, d: int) -> int:
     return 8 * (max(OF_EVERY_DRAW * chains * draws, REVIEWED_AT_ONCE * some) + copied)
 
 
-def _block(model: Model, kernel: Any, d: int, tune: int) -> tuple[int, int, int, int]:
+def _block(model: Model, kernel: Kernel, d: int, tune: int) -> tuple[int, int, int, int]:
     """Return the bytes of a block: vectors, matrices, copies while it adapts, and adapted metrics in the result."""
     if getattr(kernel, "jumping", False):
         return 8 * d * (VECTORS + N_POINTS * POINT), 0, 0, 0
@@ -191,7 +192,8 @@ def check_room(room: Room, *, stored: bool, can_store: bool = True, kept_warmup:
 
 def check_room_of_arrays(spec: RunSpec, values: int | None = None, generated: int = 0) -> None:
     """Raise MemoryError if the chains of an array backend do not fit, on the host or on the device."""
-    model, kernel, backend, chains, draws = spec.model, spec.kernel, spec.backend.name, spec.chains, spec.draws
+    model, backend, chains, draws = spec.model, spec.backend.name, spec.chains, spec.draws
+    (kernel,) = blocks_of(spec.kernel).values()
     d, kept = model.dim, draws + spec.kept_warmup
     names = [name for name in kernel.statistics if name not in NOT_OF_A_DRAW]
     bytes_of = sum(1 if name in FLAGS else 8 for name in names)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from refhmc.sampling.storage.checkpoint import read_run
+from refhmc.sampling.storage.files import StrPath
+
+Seed = int | Sequence[int] | np.ndarray | np.random.SeedSequence | np.random.Generator  # argument random_seed
 
 
-def entropy_of(random_seed: Any, checkpoint: Any = None) -> int:
+def entropy_of(random_seed: Seed | None, checkpoint: StrPath | None = None) -> int:
     """Return the integer that seeds all chains; for None the checkpoint's, or one from the operating system."""
     if random_seed is None and checkpoint is not None:
         there = read_run(checkpoint)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from refhmc.core.other_names import IN_OTHER_WAYS, OF_SAMPLE, our_name
 from refhmc.core.registry import options
@@ -14,7 +13,7 @@ from refhmc.kernels import HMC, KERNELS, NUTS
 ALIKE = 0.75  # least ratio of difflib for a suggestion; "thin" and "chains" have 0.6
 
 
-def refuse_unknown(unknown: dict[str, Any], function: Callable) -> None:
+def refuse_unknown(unknown: Mapping[str, object], function: Callable) -> None:
     """Raise TypeError for the first unknown argument."""
     for name in unknown:
         raise TypeError(f"sample() has no argument {name!r}. {advice(name, function)}")

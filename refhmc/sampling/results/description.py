@@ -6,6 +6,7 @@ from typing import Any
 
 from refhmc.integrators.defaults import resolve
 from refhmc.kernels.blocks import blocks_of
+from refhmc.kernels.options import AnyKernel
 from refhmc.sampling.results.result import Result
 from refhmc.sampling.spec import RunSpec
 from refhmc.sampling.storage.kernel_json import kernel_as_json
@@ -36,7 +37,7 @@ def without_draws(spec: RunSpec) -> Result:
     return Result({}, attributes, dims=model.dims, coords=model.coords)
 
 
-def inexact_part(kernel: Any) -> Any:
+def inexact_part(kernel: AnyKernel) -> Any:
     """Return the first of the kernel's blocks, or of their integrators, that is not exact; None if there is none."""
     for part in blocks_of(kernel).values():
         integrator = resolve(part.metric, part.integrator)[1]

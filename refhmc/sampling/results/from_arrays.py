@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import numpy as np
 
@@ -58,7 +57,7 @@ def failure_of(model: Model, batch: Run, error: Exception) -> SamplingError:
     )
 
 
-def counts(batch: Run, logs: list) -> dict[str, Any]:
+def counts(batch: Run, logs: list) -> dict[str, object]:
     """Return the attributes with counts of evaluations of all chains together, needed or not, and of failed ones.
 
     It is not known in which chains evaluations failed.

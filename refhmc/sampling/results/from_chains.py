@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from refhmc.core.records import (
 from refhmc.core.sample_stats import N_STATS
 from refhmc.errors import CheckpointError, SamplingError, SaveError, _see
 from refhmc.kernels.blocks import ALL
+from refhmc.kernels.options import AnyKernel
 from refhmc.sampling.chains import far_start
 from refhmc.sampling.chains.task import ChainRun
 from refhmc.sampling.results.rectangle import largest_rectangle, put_rectangle
@@ -58,8 +58,8 @@ def put_draws(result: Result, memory: Memory, runs: list[ChainRun], stopped_by: 
 def put_learned(result: Result, learned: list[dict[str, Adapted] | None]) -> None:
     """Put into the result what warm-up of each chain adapted."""
     result.adapted[:] = [] if None in learned else [of.get(ALL, of) for of in learned if of is not None]
-    if any(isinstance(each, Adapted) for each in result.adapted):
-        result.attributes["adaptation"] = in_words(result.adapted)
+    if alone := [each for each in result.adapted if isinstance(each, Adapted)]:
+        result.attributes["adaptation"] = in_words(alone)
 
 
 def learned_lengths(runs: list[ChainRun]) -> dict[str, list[float]]:
@@ -75,7 +75,7 @@ def learned_lengths(runs: list[ChainRun]) -> dict[str, list[float]]:
     }
 
 
-def counted(runs: list[ChainRun], stopped_by: str, tune: int) -> dict[str, Any]:
+def counted(runs: list[ChainRun], stopped_by: str, tune: int) -> dict[str, object]:
     """Return the attributes that describe what happened in the run."""
     totals = np.sum([run.control for run in runs], axis=0)
     return {
@@ -106,7 +106,7 @@ def counted(runs: list[ChainRun], stopped_by: str, tune: int) -> dict[str, Any]:
     }
 
 
-def put_stored(result: Result, kernel: Any, runs: list[ChainRun], stopped_by: str, store: Store) -> None:
+def put_stored(result: Result, kernel: AnyKernel, runs: list[ChainRun], stopped_by: str, store: Store) -> None:
     """Put counts and groups of a run with a store into the result.
 
     The groups are read on access. Draws that could not be written to the disk are held in memory.

@@ -11,7 +11,7 @@ import copy
 import dataclasses
 import json
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,11 @@ from refhmc.errors import ModelError, ModelWarning, SamplingWarning, _see
 from refhmc.models.base import Model
 from refhmc.models.generated import CLOSE, COMPARED, GeneratedQuantities
 from refhmc.sampling.chains.task import chain_generator
-from refhmc.sampling.checks.seed import entropy_of
+from refhmc.sampling.checks.seed import Seed, entropy_of
 from refhmc.sampling.progress import Counter
 from refhmc.sampling.results.result import Group, Result
+
+GroupChoice = bool | str | Sequence[str]  # argument generate of sample
 
 GROUPS = GeneratedQuantities._fields[:4]
 STREAMS = {"posterior_predictive": 1, "prior": 2, "prior_predictive": 3}
@@ -37,9 +39,9 @@ BATCH = 2**18  # numbers returned by one call for many draws
 def generate(
     model: Model,
     result: Any,
-    groups: Any = None,
+    groups: GroupChoice | None = None,
     *,
-    random_seed: Any = None,
+    random_seed: Seed | None = None,
     progressbar: bool = True,
 ) -> Any:
     """Add groups that the model generates from draws, such as posterior predictive draws.
@@ -132,7 +134,7 @@ def labels_of_samples(posterior: Any) -> dict[str, np.ndarray]:
     return {axis: posterior[axis].values for axis in SAMPLES}
 
 
-def warn_of_another(model: Model, attributes: Mapping[str, Any]) -> None:
+def warn_of_another(model: Model, attributes: Mapping[str, object]) -> None:
     """Warn if a result with these attributes comes from another model than `model`."""
     there = attributes.get("model_fingerprint")
     if there is None or there == model.fingerprint():
@@ -161,7 +163,7 @@ def _posterior_of(result: Any) -> Result:
     return Result({"posterior": posterior}, {"entropy": entropy, "chains": chains, **of_model})
 
 
-def chosen(model: Model, groups: Any) -> list[str]:
+def chosen(model: Model, groups: GroupChoice | None) -> list[str]:
     """Return the groups selected by True or None (all), False (none), a name, or names; raises ValueError."""
     made = list(model.generated.made)
     if groups is None or groups is True:
@@ -206,7 +208,9 @@ def put_generated(result: Result, model: Model, names: list[str], entropy: int, 
             groups[name] = {each: value.reshape(chains, draws, *value.shape[1:]) for each, value in found.items()}
 
 
-def put_generated_or_say(result: Result, model: Model, asked: Any, progressbar: Any) -> list[Warning]:
+def put_generated_or_say(
+    result: Result, model: Model, asked: GroupChoice | None, progressbar: bool | Callable
+) -> list[Warning]:
     """Put the groups into a result at the end of a run; return warnings about groups that are too large or interrupted."""
     if not result.posterior:
         return []
@@ -256,7 +260,7 @@ def over_draws(
     Otherwise there is one call per draw. So the result does not depend on the number of draws per call.
     """
 
-    def at(rows: Any, rng: np.random.Generator | None) -> Group:
+    def at(rows: int | slice, rng: np.random.Generator | None) -> Group:
         generator = () if rng is None else (rng,)
         try:
             return _arrays(group, function({name: np.array(value[rows]) for name, value in values.items()}, *generator))
@@ -328,7 +332,7 @@ def _draws_a_call(at: Callable, values: Group, n: int, rng: np.random.Generator 
     return max(1, BATCH // max([1, *(value.size for value in ones[0].values())])) if alike else 1
 
 
-def _put(group: str, found: Group, rows: Any, values: Group) -> None:
+def _put(group: str, found: Group, rows: int | slice, values: Group) -> None:
     """Assign ``found[name][rows] = values[name]``, in a type that holds both."""
     if values.keys() != found.keys():
         raise ModelError(
@@ -345,7 +349,7 @@ def _put(group: str, found: Group, rows: Any, values: Group) -> None:
         found[name][rows] = value
 
 
-def _arrays(group: str, returned: Any) -> Group:
+def _arrays(group: str, returned: object) -> Group:
     """Return the values of a function as arrays of numbers; raises ModelError."""
     if not isinstance(returned, Mapping):
         raise ModelError(f"generated {group} must return a dictionary of named arrays; got {type(returned).__name__}.")
@@ -361,7 +365,7 @@ def _arrays(group: str, returned: Any) -> Group:
     return found
 
 
-def check_groups(model: Model, q: np.ndarray, asked: Any, chains: int, draws: int) -> int:
+def check_groups(model: Model, q: np.ndarray, asked: GroupChoice | None, chains: int, draws: int) -> int:
     """Check the groups of ``sample`` at the start `q` (d,), before the first draw; return the bytes that they take at most.
 
     These include a copy of one group while its chains are joined.
@@ -426,7 +430,7 @@ def check_observations(shapes: Mapping[str, Mapping[str, tuple]]) -> None:
                 )
 
 
-def fitting(needed: dict[str, int], asked: Any) -> list[str]:
+def fitting(needed: dict[str, int], asked: GroupChoice | None) -> list[str]:
     """Return the groups to generate: those that were requested, or by default those that fit into ``DEFAULT_BYTES``.
 
     Raises MemoryError if requested groups need more memory than the machine has.

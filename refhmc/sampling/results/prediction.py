@@ -14,6 +14,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.core.arguments import refuse_complex, refuse_masked, whole_number
 from refhmc.core.arviz import with_groups
@@ -21,18 +22,18 @@ from refhmc.core.data import as_data
 from refhmc.errors import ModelError, ShapeError
 from refhmc.models.base import Model
 from refhmc.models.inputs import finite
-from refhmc.sampling.checks.seed import entropy_of
+from refhmc.sampling.checks.seed import Seed, entropy_of
 from refhmc.sampling.results.result import Group, Result, predicted_dataset
 
 
 def predict(
     model: Model,
     result: Any,
-    X: Any,
+    X: ArrayLike,
     *,
     thin: int = 1,
     observations: bool = False,
-    random_seed: Any = None,
+    random_seed: Seed | None = None,
     batch: int = 100,
 ) -> Any:
     """Predict at new inputs with each draw of a result.
@@ -138,7 +139,9 @@ def predict(
     return with_groups(result, added)
 
 
-def predicted(model: Model, draws: np.ndarray, X: np.ndarray, rng: Any, batch: int) -> dict[str, Group]:
+def predicted(
+    model: Model, draws: np.ndarray, X: np.ndarray, rng: np.random.Generator | None, batch: int
+) -> dict[str, Group]:
     """Return the groups for draws (chain, draw, d)."""
     if X.ndim == 0 or len(X) == 0:
         raise ShapeError(f"X must have at least one row; got shape {X.shape}.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ def put_rectangle(
     ``cut(chains, warmup, n)`` returns the positions and statistics of n iterations.
     """
     chosen, n = largest_rectangle(np.array(lengths))
-    groups: dict[str, Any] = {}
+    groups: dict[str, dict[str, np.ndarray]] = {}
     if warmup_lengths is not None:
         m = min(warmup_lengths[k] for k in chosen)
         if not n:  # the run ended in warm-up

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from refhmc.core.arviz import arviz_0, as_arviz, dataset
 from refhmc.core.named_axes import PREDICTED, Coords, Dims
 from refhmc.sampling.progress import count, told_apart
 from refhmc.sampling.storage.store import StoredGroup
+
+if TYPE_CHECKING:
+    import xarray
 
 Group = dict[str, np.ndarray]
 
@@ -75,7 +79,7 @@ class Result:
     attributes: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
     ragged: dict[int, np.ndarray] = field(default_factory=dict)
-    adapted: list[Any] = field(default_factory=list)
+    adapted: list[Adapted | dict[str, Adapted]] = field(default_factory=list)
     dims: Dims = field(default_factory=dict)
     coords: Coords = field(default_factory=dict)
 
@@ -131,11 +135,11 @@ class Result:
         attributes = self.plain_attributes()
         for group in made.values():
             group.attrs.update(attributes)
-        if self.adapted and all(isinstance(each, Adapted) for each in self.adapted):
-            made["adaptation"] = as_dataset(self.adapted, list(range(len(self.adapted))))
+        if alone := [each for each in self.adapted if isinstance(each, Adapted)]:
+            made["adaptation"] = as_dataset(alone, list(range(len(alone))))
         return as_arviz(made)
 
-    def plain_attributes(self) -> dict[str, Any]:
+    def plain_attributes(self) -> dict[str, int | float | str]:
         """Return the attributes in a form that files can hold.
 
         Returns
@@ -146,7 +150,7 @@ class Result:
         now = datetime.datetime.now(datetime.UTC).isoformat()
         return {**_plain(self.attributes), "warnings": json.dumps(self.warnings), "created_at": now}
 
-    def as_dataset(self, name: str) -> Any:
+    def as_dataset(self, name: str) -> xarray.Dataset:
         """Return one group as an xarray dataset with named axes.
 
         Parameters
@@ -181,7 +185,7 @@ class Result:
         return predicted_dataset(group, self.dims, {**self.coords, **draws})
 
 
-def predicted_dataset(group: Group, dims: Dims, coords: Coords) -> Any:
+def predicted_dataset(group: Group, dims: Dims, coords: Coords) -> xarray.Dataset:
     """Return a group of ``refhmc.predict`` as an xarray ``Dataset``."""
     enough = {name: axes for name, axes in dims.items() if name in group and len(axes) >= group[name].ndim - 2}
     return dataset(group, {**PREDICTED, **enough}, coords)
@@ -197,9 +201,9 @@ def summary_table(result: Result) -> Any:
     return summary(result.to_arviz(), group="posterior")
 
 
-def _plain(attributes: dict[str, Any]) -> dict[str, Any]:
+def _plain(attributes: Mapping[str, object]) -> dict[str, int | float | str]:
     """Convert attributes for netCDF: numbers and strings unchanged, flags as 0 or 1, the rest as JSON."""
-    plain: dict[str, Any] = {}
+    plain: dict[str, int | float | str] = {}
     for key, value in attributes.items():
         if isinstance(value, bool):
             plain[key] = int(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from refhmc.core.sample_stats import OUTCOMES
 from refhmc.errors import _see
 from refhmc.integrators import GeneralizedLeapfrog
 from refhmc.integrators.defaults import resolve
+from refhmc.kernels.options import Kernel
 from refhmc.kernels.watched import MAX_STEPS
 from refhmc.metrics import DiagonalSoftAbs, Fisher, SoftAbs
 from refhmc.metrics.base import FROM_PAIRS
@@ -38,7 +39,7 @@ def review(
     names: list[str],
     draws: np.ndarray,
     blocks: dict[str, dict[str, np.ndarray]],
-    kernels: dict[str, object],
+    kernels: Mapping[str, Kernel],
     starts: np.ndarray,
     tune: int,
     unevaluated: np.ndarray | None = None,
@@ -58,7 +59,7 @@ def review(
     found = []
     for block, stats in blocks.items():
         kernel = kernels[block]
-        fixed = tune == 0 or kernel.step_size is not None  # type: ignore[attr-defined]
+        fixed = tune == 0 or kernel.step_size is not None
         of_block = _divergences(names, draws, starts, stats, failed, kernel, fixed)
         of_block += _unsolved(stats, kernel)
         of_block += _stuck(changed, stats, fixed)
@@ -116,7 +117,7 @@ def _divergences(
     starts: np.ndarray,
     stats: dict[str, np.ndarray],
     unevaluated: np.ndarray,
-    kernel: Any,
+    kernel: Kernel,
     fixed: bool,
 ) -> list[str]:
     diverging = stats["diverging"]
@@ -158,7 +159,7 @@ def _divergences(
     ]
 
 
-def _against_divergences(kernel: Any, fixed: bool) -> str:
+def _against_divergences(kernel: Kernel, fixed: bool) -> str:
     """Return the advice, most effective first: an adapted step comes last, because no step size suits all of a funnel."""
     if getattr(kernel, "minibatches", False):
         return "Use a smaller step_size."
@@ -206,7 +207,7 @@ def failed_evaluations(failures: list[dict]) -> list[str]:
     return found
 
 
-def _unsolved(stats: dict[str, np.ndarray], kernel: Any) -> list[str]:
+def _unsolved(stats: dict[str, np.ndarray], kernel: Kernel) -> list[str]:
     if "solver_failed" not in stats or not stats["solver_failed"].any():
         return []
     failed = stats["solver_failed"]
@@ -230,7 +231,7 @@ def _unsolved(stats: dict[str, np.ndarray], kernel: Any) -> list[str]:
     ]
 
 
-def smoother(kernel: Any) -> str:
+def smoother(kernel: Kernel) -> str:
     """Return the advice on alpha for a metric that smooths the absolute eigenvalues of the Hessian over 1/alpha, else ""."""
     metric, _ = resolve(kernel.metric, kernel.integrator)
     if not isinstance(metric, SoftAbs | DiagonalSoftAbs):
@@ -241,9 +242,9 @@ def smoother(kernel: Any) -> str:
     )
 
 
-def _cut_short(stats: dict[str, np.ndarray], kernel: Any) -> list[str]:
+def _cut_short(stats: dict[str, np.ndarray], kernel: Kernel) -> list[str]:
     """Warn of trajectories that reached MAX_STEPS before their given or adapted length."""
-    if "int_time" not in stats or "tree_depth" in stats or kernel.n_steps is not None:
+    if "int_time" not in stats or "tree_depth" in stats or getattr(kernel, "n_steps", None) is not None:
         return []
     cut = stats["n_steps"] >= MAX_STEPS
     if cut.mean() <= MAX_DEPTH_SHARE:
@@ -292,7 +293,7 @@ def _stuck(changed: np.ndarray, stats: dict[str, np.ndarray], fixed: bool) -> li
     return found
 
 
-def _max_depth(stats: dict[str, np.ndarray], kernel: Any) -> list[str]:
+def _max_depth(stats: dict[str, np.ndarray], kernel: Kernel) -> list[str]:
     if "reached_max_treedepth" not in stats:
         return []
     reached = stats["reached_max_treedepth"]

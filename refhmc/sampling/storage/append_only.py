@@ -18,7 +18,7 @@ import pathlib
 import struct
 import sys
 from collections.abc import Iterable
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 
@@ -56,7 +56,7 @@ def append(path: pathlib.Path, length: int, blocks: Iterable[Rows]) -> int:
         file.truncate()
         for rows in blocks:
             n, d = rows.draws.shape
-            parts: list[Any] = [HEADER.pack(MAGIC, rows.first, n, d, rows.stats.shape[1])]
+            parts: list[bytes | memoryview] = [HEADER.pack(MAGIC, rows.first, n, d, rows.stats.shape[1])]
             parts += [np.ascontiguousarray(each, "<f8").data.cast("B") for each in rows[1:] if each.size]
             digest = hashlib.sha256()
             for part in parts:

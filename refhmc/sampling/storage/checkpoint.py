@@ -38,7 +38,14 @@ from refhmc.models.recipe import recipe_of
 from refhmc.sampling.chains.task import Saved
 from refhmc.sampling.storage import append_only
 from refhmc.sampling.storage.append_only import Rows, append
-from refhmc.sampling.storage.files import NOT_IN_IT, checksum_of_arrays, checksum_of_run, read_arrays, write_atomically
+from refhmc.sampling.storage.files import (
+    NOT_IN_IT,
+    StrPath,
+    checksum_of_arrays,
+    checksum_of_run,
+    read_arrays,
+    write_atomically,
+)
 from refhmc.sampling.storage.in_memory import RowsOfChain
 from refhmc.sampling.storage.migration import migrate
 
@@ -93,7 +100,7 @@ def take(lock: FileLock) -> None:
 class Checkpoint:
     """Folder of one run. `force` accepts changed model code or versions; ``forced`` lists these differences."""
 
-    def __init__(self, folder: Any, run: dict, *, force: bool = False) -> None:
+    def __init__(self, folder: StrPath, run: dict, *, force: bool = False) -> None:
         self.force = force
         self.forced: list[str] = []
         self.folder = pathlib.Path(folder)
@@ -254,7 +261,7 @@ class Checkpoint:
             path.unlink(missing_ok=True)
 
 
-def describe_run(model: Model, kernel_json: str, parts: Fingerprint, **settings: Any) -> dict[str, Any]:
+def describe_run(model: Model, kernel_json: str, parts: Fingerprint, **settings: object) -> dict[str, Any]:
     """Return the content of ``run.json``; `settings` are warm-up, chains, entropy and starts."""
     import refhmc
 
@@ -296,7 +303,7 @@ def refuse_links(folder: pathlib.Path) -> None:
         raise CheckpointError(str(error)) from None
 
 
-def read_run(folder: Any) -> dict | None:
+def read_run(folder: StrPath) -> dict | None:
     """Return the content of ``run.json`` in the folder, or None if there is none.
 
     Raises CheckpointError if it cannot be read, or if the folder holds links.

@@ -9,7 +9,7 @@ import pathlib
 import threading
 import zipfile
 from collections.abc import Mapping
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
@@ -18,10 +18,12 @@ from refhmc.compile.regular_files import open_regular
 
 NOT_IN_IT = ("checksum", "draws")
 
+StrPath = str | os.PathLike[str]
+
 _reading = threading.Lock()
 
 
-def read_arrays(file: pathlib.Path | IO[bytes]) -> dict[str, Any]:
+def read_arrays(file: pathlib.Path | IO[bytes]) -> dict[str, np.ndarray]:
     """Return the arrays of an uncompressed ``.npz`` file, given by its path or open. Nothing is unpickled.
 
     One thread at a time reads: NumPy parses headers with ``ast``, and if two threads do that, CPython before 3.11.8 may
@@ -40,7 +42,7 @@ def read_arrays(file: pathlib.Path | IO[bytes]) -> dict[str, Any]:
         return {name: arrays[name] for name in arrays.files}
 
 
-def checksum_of_run(run: Mapping[str, Any]) -> str:
+def checksum_of_run(run: Mapping[str, object]) -> str:
     """Return the SHA-256 of ``run.json`` without the checksum itself and the number of draws, which may grow."""
     return sha256(json.dumps({key: run[key] for key in run if key not in NOT_IN_IT}, sort_keys=True))
 

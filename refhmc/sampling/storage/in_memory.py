@@ -8,11 +8,12 @@ no more memory than in the result, and nothing is copied at the end.
 from __future__ import annotations
 
 import threading
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from refhmc.kernels.blocks import rows_of, statistics
+from refhmc.kernels.options import AnyKernel
 from refhmc.models.base import Model
 from refhmc.sampling.chains.task import ChainTask, Saved
 from refhmc.sampling.storage.append_only import Rows
@@ -27,7 +28,7 @@ class Memory:
     The operating system allocates memory when it is written, so that missing draws take none.
     """
 
-    def __init__(self, kernel: Any, chains: int, dim: int, n_stats: int, first: int, total: int) -> None:
+    def __init__(self, kernel: AnyKernel, chains: int, dim: int, n_stats: int, first: int, total: int) -> None:
         self.kernel, self.first, self.total, self.n_stats = kernel, first, total, n_stats
         self.chunk = max(1, WINDOW // (8 * n_stats))
         self.q = np.zeros((chains, total - first, dim))

@@ -12,10 +12,10 @@ import numpy as np
 from refhmc import integrators, kernels, metrics
 
 
-def kernel_as_json(kernel: Any) -> str:
+def kernel_as_json(kernel: object) -> str:
     """Return ``{"kernel": "NUTS", "step_size": null, "metric": {...}, ...}``, with arrays as lists."""
 
-    def plain(value: Any) -> Any:
+    def plain(value: object) -> object:
         if dataclasses.is_dataclass(value):
             fields = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
             return {"name": type(value).__name__, **fields}

@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 import numba
+import numpy as np
 
 from refhmc.compile.fingerprint import CHANGES, Fingerprint, classes_in, fingerprint, settled
 from refhmc.errors import CheckpointWarning, _see
+from refhmc.kernels.options import AnyKernel
 from refhmc.models.base import Model
 from refhmc.sampling.spec import RunSpec
 from refhmc.sampling.storage.checkpoint import Checkpoint, describe_run
 from refhmc.sampling.storage.kernel_json import kernel_as_json
 
 
-def parts_of_run(model: Model, kernel: Any) -> Fingerprint:
+def parts_of_run(model: Model, kernel: AnyKernel) -> Fingerprint:
     """Return the fingerprint of the model and of the kernel's classes, which may be subclasses of refhmc's."""
     of_model, of_kernel = model.made_of(), fingerprint(classes_in("the kernel", kernel))
     packages = tuple(sorted({*of_model.packages, *of_kernel.packages}))
     return Fingerprint({**of_model.parts, **of_kernel.parts}, packages, of_model.unknown + of_kernel.unknown)
 
 
-def open_checkpoint(spec: RunSpec, parts: Fingerprint, starts: Any) -> Checkpoint:
+def open_checkpoint(spec: RunSpec, parts: Fingerprint, starts: np.ndarray | None) -> Checkpoint:
     """Return the checkpoint of a run in its folder, new or checked to be of the same run.
 
     `parts` is the fingerprint from before the first evaluation. Warns of parts that cannot be compared.
     """
     model, kernel = spec.model, spec.kernel
+    assert spec.folder is not None
     known = settled(parts, parts_of_run(model, kernel))
     settings = {
         "draws": spec.draws,

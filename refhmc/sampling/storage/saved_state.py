@@ -9,10 +9,11 @@ with the model's density there.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from types import TracebackType
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.adaptation.from_pairs import depth_at
 from refhmc.adaptation.length import MOMENTS
@@ -101,7 +102,9 @@ class _named:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if isinstance(error, _Invalid) and self.block:
             raise _Invalid(f"block {self.block}: {error}") from None
 
@@ -111,12 +114,17 @@ def _require(holds: bool | np.bool_, field: str, why: str) -> None:
         raise _Invalid(f"{field}: {why}")
 
 
-def _require_finite(**fields: Any) -> None:
+def _require_finite(**fields: ArrayLike) -> None:
     for name, values in fields.items():
         _require(np.all(np.isfinite(values)), name, "must be finite")
 
 
-def _require_same(record: Any, own: Any, names: Iterable[str], field: str) -> None:
+def _require_same(
+    record: Mapping[str, object] | np.recarray,
+    own: Mapping[str, object] | np.recarray,
+    names: Iterable[str],
+    field: str,
+) -> None:
     for name in names:
         _require(record[name] == own[name], f"{field}.{name}", f"must be {own[name]}; got {record[name]}")
 

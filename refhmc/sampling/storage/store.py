@@ -19,6 +19,7 @@ import shutil
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,10 +28,15 @@ from refhmc.core.named_axes import SAMPLES, axes_of
 from refhmc.core.signals import held_back
 from refhmc.errors import CheckpointError
 from refhmc.kernels.blocks import statistics
+from refhmc.kernels.options import AnyKernel
 from refhmc.sampling.storage.append_only import Rows
 from refhmc.sampling.storage.checkpoint import STATES, refuse_links
+from refhmc.sampling.storage.files import StrPath
 
 if TYPE_CHECKING:
+    import xarray
+    import zarr
+
     from refhmc.models.base import Model
 
 FORMAT = 1
@@ -41,7 +47,7 @@ GROUPS = "posterior", "sample_stats", "unconstrained_posterior"
 PARTIAL = re.compile(r".*\.[0-9a-f]{32}\.partial")  # temporary files of Zarr
 
 
-def import_zarr() -> Any:
+def import_zarr() -> ModuleType:
     """Import Zarr; raises ImportError with the command to install it."""
     try:
         with held_back():  # an interrupted import would leave a broken package
@@ -51,7 +57,7 @@ def import_zarr() -> Any:
     return zarr
 
 
-def states_of(path: Any) -> pathlib.Path:
+def states_of(path: StrPath) -> pathlib.Path:
     """Return the folder of the states in a new or existing store.
 
     Raises CheckpointError if ``path`` is something else, a store without states, or holds links.
@@ -92,7 +98,7 @@ def remove_unfinished(path: pathlib.Path) -> None:
             (path / name).unlink(missing_ok=True)
 
 
-def check_outside_of_stores(checkpoint: Any) -> None:
+def check_outside_of_stores(checkpoint: StrPath) -> None:
     """Raise CheckpointError for the folder of the states in a store, which cannot be a checkpoint of its own."""
     folder = pathlib.Path(checkpoint)
     if folder.name == STATES and (folder.parent / "zarr.json").exists():
@@ -111,9 +117,9 @@ class Store:
 
     def __init__(
         self,
-        path: Any,
+        path: StrPath,
         model: Model,
-        kernel: Any,
+        kernel: AnyKernel,
         q: np.ndarray,
         n_stats: int,
         chains: int,
@@ -126,8 +132,10 @@ class Store:
         self._one_at_a_time = threading.Lock()  # for the model's ``constrain`` and arrays of all chains
         row, enough = 8 * (model.dim + n_stats), max(draws, tune, LEAST_CHUNK)
         self.chunk = 2 ** min(max(0, int(math.log2(CHUNK / row))), math.ceil(math.log2(enough)))
-        self.arrays: dict[str, dict[str, Any]] = {}
-        self._shorter: list[tuple[Any, tuple[int, ...]]] = []  # arrays that are too short, and the shapes they need
+        self.arrays: dict[str, dict[str, zarr.Array]] = {}
+        self._shorter: list[
+            tuple[zarr.Array, tuple[int, ...]]
+        ] = []  # arrays that are too short, and the shapes they need
         self._zarr = import_zarr()
         with warnings.catch_warnings():
             # Zarr warns that strings and consolidated metadata are not part of its format 3 yet.
@@ -160,14 +168,14 @@ class Store:
             self.chunk = chunk
         self.done = self._array(root, "draws_done", np.zeros(self.chains, np.int64), (self.chains,), ("chain",))
         values = self.model.constrain(q), statistics(self.kernel, np.zeros((1, 1, n_stats))), {"q": q}
-        example: dict[str, Any] = dict(zip(GROUPS, values, strict=True))
+        example: dict[str, Mapping[str, np.ndarray]] = dict(zip(GROUPS, values, strict=True))
         lengths = {"": self.draws} | ({"warmup_": self.warmup} if self.warmup else {})
         for (prefix, n), (name, group) in itertools.product(lengths.items(), example.items()):
             self.arrays[prefix + name] = self._group(root, prefix + name, group, n)
         root.update_attributes({"refhmc_store": FORMAT, "chunk": self.chunk})  # in one write: the store is complete
         self._zarr.consolidate_metadata(self.path)
 
-    def _group(self, root: Any, name: str, example: Mapping[str, np.ndarray], n: int) -> dict[str, Any]:
+    def _group(self, root: zarr.Group, name: str, example: Mapping[str, np.ndarray], n: int) -> dict[str, zarr.Array]:
         """Create or open a group's arrays, like the example but with `n` draws of every chain, and labels of their axes."""
         own = name.removeprefix("warmup_") == "posterior"
         dims, coords = (self.model.dims, self.model.coords) if own else ({}, {})
@@ -182,7 +190,7 @@ class Store:
                 group.create_array(axis, data=np.asarray(labels), dimension_names=(axis,))
         return arrays
 
-    def _array(self, group: Any, name: str, example: np.ndarray, shape: tuple, axes: tuple) -> Any:
+    def _array(self, group: Any, name: str, example: np.ndarray, shape: tuple, axes: tuple) -> zarr.Array:
         """Create an array, or open one with the same description; :meth:`make_room` makes it longer."""
         kind = example.dtype
         per_axis = {"chain": 1, "draw": self.chunk}
@@ -212,7 +220,7 @@ class Store:
         return array
 
     @staticmethod
-    def _description(array: Any) -> dict[str, str]:
+    def _description(array: zarr.Array) -> dict[str, str]:
         """Return the metadata of an array without its attributes, as text because NaN is not equal to itself."""
         return {key: repr(value) for key, value in array.metadata.to_dict().items() if key != "attributes"}
 
@@ -297,7 +305,7 @@ class Store:
                     if whole or at.stop == n:
                         group.read(key, chain, at)
 
-    def put_attributes(self, attributes: Mapping[str, Any]) -> None:
+    def put_attributes(self, attributes: Mapping[str, object]) -> None:
         """Write the attributes to every group, as in ArviZ's objects."""
         with warnings.catch_warnings(), held_back():
             warnings.simplefilter("ignore")
@@ -314,7 +322,9 @@ class Store:
 class StoredGroup(Mapping[str, np.ndarray]):
     """Arrays of a group by name, read from the store on access."""
 
-    def __init__(self, path: pathlib.Path, name: str, arrays: Mapping[str, Any], chains: list[int], n: int) -> None:
+    def __init__(
+        self, path: pathlib.Path, name: str, arrays: Mapping[str, zarr.Array], chains: list[int], n: int
+    ) -> None:
         self.path, self.name, self.arrays, self.chains, self.n = path, name, arrays, chains, n
 
     def __getitem__(self, key: str) -> np.ndarray:
@@ -336,7 +346,7 @@ class StoredGroup(Mapping[str, np.ndarray]):
 
     def read(self, key: str, chain: int, at: slice) -> np.ndarray:
         """Read draws of one chain; raises CheckpointError if a chunk is missing or damaged."""
-        array = self.arrays[key]
+        array: Any = self.arrays[key]
         for j in range(at.start // array.chunks[1], -(-at.stop // array.chunks[1])):
             self.file_of(key, chain, j)
         try:
@@ -355,7 +365,7 @@ class StoredGroup(Mapping[str, np.ndarray]):
     def _unreadable(self, key: str, chain: int, why: str) -> CheckpointError:
         return unreadable(self.path / self.name / key, chain, why)
 
-    def with_rows(self, left: Mapping[int, Rows], kernel: Any, store: Store) -> dict[str, np.ndarray]:
+    def with_rows(self, left: Mapping[int, Rows], kernel: AnyKernel, store: Store) -> dict[str, np.ndarray]:
         """Return arrays in memory: the content of the store, and the rows of each chain that were not written."""
         kind, begin = self.name.removeprefix("warmup_"), 0 if self.name.startswith("warmup_") else store.tune
         found = {key: np.full(self.shape(key), each.fill_value, each.dtype) for key, each in self.arrays.items()}
@@ -380,7 +390,7 @@ class StoredGroup(Mapping[str, np.ndarray]):
                 found[key][place, first - begin : end - begin] = values
         return found
 
-    def as_dataset(self) -> Any:
+    def as_dataset(self) -> xarray.Dataset:
         """Return an xarray ``Dataset`` that reads on access."""
         with held_back():
             import xarray
@@ -392,7 +402,7 @@ class StoredGroup(Mapping[str, np.ndarray]):
         return made.assign_coords(chain=np.array(self.chains), draw=np.arange(self.n))
 
 
-def file_of_chunk(folder: pathlib.Path, array: Any, chain: int, j: int) -> pathlib.Path:
+def file_of_chunk(folder: pathlib.Path, array: zarr.Array, chain: int, j: int) -> pathlib.Path:
     """Return the file of a chain's `j`-th chunk, for the array in `folder`."""
     return folder / array.metadata.encode_chunk_key((chain, j) + (0,) * (array.ndim - 2))
 
