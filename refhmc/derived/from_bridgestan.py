@@ -21,18 +21,21 @@ import pathlib
 import re
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from refhmc.derived.model import DerivedModel
 from refhmc.errors import EvaluationError, InitError, ShapeError
 
+if TYPE_CHECKING:
+    from bridgestan import StanModel
+
 IN_PYTHON = "its density is Stan's"
 ROUNDING, OF_DIFFERENCES = 2e-16, 1e-10  # relative error of a Hessian by Stan's differentiation, and by its differences
 
 
-def from_bridgestan(stan: Any, *, name: str | None = None, **options: Any) -> DerivedModel:
+def from_bridgestan(stan: StanModel, *, name: str | None = None, **options: Any) -> DerivedModel:
     """Return the posterior of a Stan model, for every kernel and metric except Fisher's.
 
     The coordinates are Stan's unconstrained parameters. The variables are its parameters and transformed parameters. If Stan
@@ -96,7 +99,9 @@ def from_bridgestan(stan: Any, *, name: str | None = None, **options: Any) -> De
     return made
 
 
-def made_again(kind: Any, library: str, data: str, seed: int, name: str | None, options: Mapping) -> DerivedModel:
+def made_again(
+    kind: type[StanModel], library: str, data: str, seed: int, name: str | None, options: Mapping
+) -> DerivedModel:
     """Rebuild the model in another process."""
     return from_bridgestan(kind(library, data or None, seed=seed, warn=False), name=name, **options)
 
@@ -109,24 +114,24 @@ def as_entry(stan_name: str) -> str:
 class Evaluation:
     """Stan's functions, called by one thread at a time unless Stan's code is thread-safe."""
 
-    def __init__(self, stan: Any) -> None:
+    def __init__(self, stan: StanModel) -> None:
         info = stan.model_info().lower()
         threads = re.search(r"stan_threads\s*=\s*true", info) is not None
         by_autodiff = re.search(r"ad_hessian\s*=\s*true", info) is not None
         self.stan = stan
-        self.turn: Any = contextlib.nullcontext() if threads else threading.RLock()
+        self.turn: contextlib.AbstractContextManager = contextlib.nullcontext() if threads else threading.RLock()
         self.rounding = ROUNDING if by_autodiff else OF_DIFFERENCES
         self.places = places_of(stan.param_names(include_tp=True))
         self.parameters = places_of(stan.param_names())
 
-    def __call__(self, method: str, q: np.ndarray, **options: Any) -> Any:
+    def __call__(self, method: str, q: np.ndarray, **options: bool) -> Any:
         with self.turn:
             try:
                 return getattr(self.stan, method)(np.ascontiguousarray(q), **options)
             except RuntimeError as error:
                 raise EvaluationError(f"Stan: {error}") from None
 
-    def value_and_gradient(self, q: np.ndarray, data: Any, out: np.ndarray) -> float:
+    def value_and_gradient(self, q: np.ndarray, data: object, out: np.ndarray) -> float:
         value, gradient = self("log_density_gradient", q)
         out[:] = gradient
         return value

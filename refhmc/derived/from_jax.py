@@ -15,15 +15,21 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.core.arguments import whole_number
 from refhmc.derived.model import DerivedModel
 from refhmc.errors import ModelError, ModelWarning, ShapeError, _see
 from refhmc.models.base import Model
 from refhmc.models.generated import GeneratedQuantities
+
+if TYPE_CHECKING:
+    import jax
+    from numpyro.distributions import Distribution
 
 PYTHON = "its density is compiled by JAX"
 # Arguments of refhmc.Model that follow from the log density.
@@ -105,7 +111,7 @@ def from_jax(
         "hessian_contraction": jax.jit(jax.grad(lambda q, M: jnp.sum(M * hessian(q)))),
     }
 
-    def value_and_gradient(q: np.ndarray, data: Any, out: np.ndarray) -> float:
+    def value_and_gradient(q: np.ndarray, data: object, out: np.ndarray) -> float:
         found = np.asarray(compiled["both"](q))
         out[:] = found[:-1]
         return found[-1]
@@ -132,7 +138,7 @@ def from_jax(
     )
 
 
-def refuse_unknown(options: Mapping[str, Any]) -> None:
+def refuse_unknown(options: Mapping[str, object]) -> None:
     """Raise TypeError for the first option that :func:`from_jax` does not take."""
     taken = inspect.signature(from_jax).parameters.keys() - {"options"}
     known = [each for each in inspect.signature(Model).parameters if each in taken or each not in MADE]
@@ -255,7 +261,7 @@ def stored(site: str) -> str:
     return site.replace("/", ".")
 
 
-def observations(numpyro: Any, trace: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+def observations(numpyro: ModuleType, trace: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Return the sites whose values are data: those that agree in two traces with different random numbers."""
     sites = {n: s for n, s in trace.items() if s["type"] == "sample" and s["is_observed"]}
     names = [n for n, site in sites.items() if not isinstance(innermost(site["fn"]), numpyro.distributions.Unit)]
@@ -271,19 +277,19 @@ def observations(numpyro: Any, trace: Mapping[str, Any], other: Mapping[str, Any
     return [n for n in names if n not in drawn]
 
 
-def innermost(law: Any) -> Any:
+def innermost(law: Distribution) -> Distribution:
     """Return the distribution inside plates and masks."""
     while hasattr(law, "base_dist"):
         law = law.base_dist
     return law
 
 
-def same(one: Any, other: Any) -> bool:
+def same(one: ArrayLike, other: ArrayLike) -> bool:
     return np.shape(one) == np.shape(other) and bool(np.all((one == other) | ((one != one) & (other != other))))
 
 
 def generated(
-    numpyro: Any, model: Callable, args: tuple, kwargs: dict, trace: dict, observed: Sequence[str]
+    numpyro: ModuleType, model: Callable, args: tuple, kwargs: dict, trace: dict, observed: Sequence[str]
 ) -> GeneratedQuantities:
     """Return the groups that follow from draws of a NumPyro model; each draw has its own random key."""
     import jax
@@ -297,7 +303,7 @@ def generated(
         sites = traced(substitute(seed(model, jax.random.PRNGKey(0)), values)).get_trace(*args, **kwargs)
         return {n: sites[n]["fn"].log_prob(sites[n]["value"]) for n in observed}
 
-    def predictive(values: dict, key: Any) -> dict:
+    def predictive(values: dict, key: jax.Array) -> dict:
         sites = traced(seed(uncondition(substitute(model, values)), key)).get_trace(*args, **kwargs)
         return {n: sites[n]["value"] for n in observed}
 

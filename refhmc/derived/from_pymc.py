@@ -11,8 +11,8 @@ from __future__ import annotations
 import copy
 import functools
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,10 +22,16 @@ from refhmc.derived.pytensor_graphs import Graphs, density_of, gradient_of, is_r
 from refhmc.errors import ModelError, ModelWarning, _see
 from refhmc.models.generated import GeneratedQuantities
 
+if TYPE_CHECKING:
+    import pymc as pm
+    from pytensor.compile.function.types import Function
+    from pytensor.compile.sharedvalue import SharedVariable
+    from pytensor.graph.basic import Variable
+
 OF_DIFFERENCES = "by differences of the Hessian, with a relative error of about 1e-12 if it varies on scales of 1"
 
 
-def from_pymc(model: Any = None, *, differences: bool = False) -> DerivedModel:
+def from_pymc(model: pm.Model | None = None, *, differences: bool = False) -> DerivedModel:
     """Return the posterior of a PyMC model, for every kernel and metric except Fisher's.
 
     The variables of the result are PyMC's free variables and deterministics, with their dims and coords. Data and dimension
@@ -69,7 +75,7 @@ def from_pymc(model: Any = None, *, differences: bool = False) -> DerivedModel:
 
 
 def as_it_was(
-    given: Any, shared: list[tuple[Any, np.ndarray]], coords: Mapping[str, Any], differences: bool
+    given: pm.Model, shared: list[tuple[SharedVariable, np.ndarray]], coords: Mapping[str, Sequence], differences: bool
 ) -> DerivedModel:
     """Return the posterior with these values of the shared variables, which are restored afterwards."""
     now = [(variable, variable.get_value()) for variable, _ in shared]
@@ -81,12 +87,12 @@ def as_it_was(
         set_values(now)
 
 
-def set_values(shared: list[tuple[Any, np.ndarray]]) -> None:
+def set_values(shared: list[tuple[SharedVariable, np.ndarray]]) -> None:
     for variable, value in shared:
         variable.set_value(value)
 
 
-def posterior_of(given: Any, coords: Mapping[str, Any], differences: bool) -> DerivedModel:
+def posterior_of(given: pm.Model, coords: Mapping[str, Sequence], differences: bool) -> DerivedModel:
     discrete = [rv.name for rv in given.free_RVs if rv.dtype.startswith(("int", "uint", "bool"))]
     if discrete:
         raise ModelError(
@@ -121,20 +127,20 @@ def posterior_of(given: Any, coords: Mapping[str, Any], differences: bool) -> De
     return made
 
 
-def dims_of(model: Any, data: Mapping[str, Mapping]) -> dict[str, tuple]:
+def dims_of(model: pm.Model, data: Mapping[str, Mapping]) -> dict[str, tuple]:
     """Return the axes of the variables in the result; observed ``pm.Data`` and potentials are not among them."""
     variables = {each.name for each in (*model.unobserved_RVs, *model.observed_RVs)}.union(*data.values())
     named = model.named_vars_to_dims.items()
     return {name: axes for name, axes in named if name in variables and None not in axes}
 
 
-def coords_of(coords: Mapping[str, Any], dims: Mapping[str, tuple]) -> dict[str, list]:
+def coords_of(coords: Mapping[str, Sequence], dims: Mapping[str, tuple]) -> dict[str, list]:
     """Return the labels of these axes."""
     axes = {axis for each in dims.values() for axis in each}
     return {axis: list(labels) for axis, labels in coords.items() if axis in axes and labels is not None}
 
 
-def data_of(model: Any) -> dict[str, Any]:
+def data_of(model: pm.Model) -> dict[str, Any]:
     """Return the groups ``observed_data`` and ``constant_data``."""
     observed = {rv.name: model.rvs_to_values[rv] for rv in model.observed_RVs}
     used = {id(value) for value in observed.values()}
@@ -145,7 +151,7 @@ def data_of(model: Any) -> dict[str, Any]:
     }
 
 
-def generated(model: Any, data: dict[str, Any], values: Callable[[], dict]) -> GeneratedQuantities:
+def generated(model: pm.Model, data: dict[str, Any], values: Callable[[], dict]) -> GeneratedQuantities:
     """Return the groups that follow from draws, for many draws at a time; `values` returns the values of one draw."""
     from pymc.logprob.basic import conditional_logp
     from pytensor.graph.replace import clone_replace
@@ -175,7 +181,7 @@ def generated(model: Any, data: dict[str, Any], values: Callable[[], dict]) -> G
 class OfDraws:
     """PyTensor graphs as a function of the values of one draw, or of many with an additional axis in front."""
 
-    def __init__(self, inputs: dict[str, Any], graphs: dict[str, Any]) -> None:
+    def __init__(self, inputs: dict[str, Variable], graphs: dict[str, Variable]) -> None:
         from pytensor.graph.replace import clone_replace
 
         self.names, self.inputs = list(graphs), {name: variable.ndim for name, variable in inputs.items()}
@@ -184,7 +190,7 @@ class OfDraws:
         self.graphs = with_constants(clones)
 
     @functools.cached_property
-    def function(self) -> Any:
+    def function(self) -> Function:
         """The function, compiled at its first use."""
         from pymc.pytensorf import compile as compile_random
         from pytensor.graph.replace import vectorize_graph
@@ -245,7 +251,7 @@ def can_draw(draws: OfDraws, values: Callable[[], dict], group: str) -> bool:
     return False
 
 
-def add_axis(variable: Any) -> Any:
+def add_axis(variable: Variable) -> Variable:
     import pytensor.tensor as pt
 
     return pt.tensor(variable.name, dtype=variable.dtype, shape=(None, *variable.type.shape))

@@ -18,15 +18,19 @@ from __future__ import annotations
 import hashlib
 import linecache
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.compile.compiled import jit_anew, jit_of_user
 from refhmc.compile.identity import identity_of
 from refhmc.core.binding import pack
 from refhmc.derived.model import DerivedModel
 from refhmc.errors import ModelError
+
+if TYPE_CHECKING:
+    from sympy import Expr, IndexedBase
 
 # Options of refhmc.Model that neither follow from the expression nor are functions of its data.
 OPTIONS = (
@@ -37,10 +41,10 @@ FUNCTIONS = ("log_density", "gradient", "value_and_gradient", "hessian", "third_
 
 
 def from_sympy(
-    expression: Any,
+    expression: Expr,
     coordinates: Sequence | None = None,
     *,
-    data: Mapping[str, Any] | None = None,
+    data: Mapping[str | IndexedBase, ArrayLike] | None = None,
     constrain: Callable | None = None,
     name: str = "SymPy model",
     **options: Any,
@@ -129,7 +133,7 @@ def from_source(text: str, names: list[str], data: tuple[np.ndarray, ...], optio
     return model
 
 
-def in_the_core(key: str, f: Any, unpack: Any, identity: str | None) -> Callable:
+def in_the_core(key: str, f: Callable, unpack: Callable, identity: str | None) -> Callable:
     """Return a generated function with the data in one matrix. It writes only to ``out``, and needs no copies."""
 
     def derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
@@ -143,7 +147,7 @@ def in_the_core(key: str, f: Any, unpack: Any, identity: str | None) -> Callable
     return jit_of_user(forms.get(key, derivative), (f, unpack), identity)
 
 
-def functions_of(text: str) -> dict[str, Any]:
+def functions_of(text: str) -> dict[str, Callable]:
     """Return what the code defines. Tracebacks and ``inspect.getsource`` find its lines."""
     place = f"<refhmc.from_sympy {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
     linecache.cache[place] = (len(text), None, text.splitlines(keepends=True), place)

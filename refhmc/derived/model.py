@@ -27,7 +27,7 @@ class DerivedModel(Model):
     source = ""
 
     def __init__(
-        self, *arguments: Any, known_by: Mapping[str, Any], again: tuple[Callable, tuple], **options: Any
+        self, *arguments: Any, known_by: Mapping[str, object], again: tuple[Callable, tuple], **options: Any
     ) -> None:
         super().__init__(*arguments, **options)
         self.known_by, self.again = known_by, again

@@ -31,7 +31,8 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numba
 import numpy as np
@@ -43,6 +44,14 @@ from refhmc.compile.fingerprint import sha256
 from refhmc.compile.identity import identity_of_text
 from refhmc.compile.pointers import by_address
 from refhmc.core.binding import Deferred, kept
+
+if TYPE_CHECKING:
+    import pymc as pm
+    from pytensor.compile.sharedvalue import SharedVariable
+    from pytensor.graph.basic import Apply, Variable
+    from pytensor.graph.fg import FunctionGraph
+    from pytensor.graph.op import Op
+    from pytensor.graph.rewriting.basic import GraphRewriter
 
 UNCHECKED = "local_remove_check_parameter"  # PyMC's rewrite
 # With shapes, or PyTensor rewrites zeros of a shape forever (Dirichlet and Multinomial).
@@ -60,7 +69,7 @@ class OfBoth(Deferred):
         super().__init__(lambda: kept(text, value_and_gradient))
         self.text = text
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: np.ndarray) -> float | np.ndarray | None:
         return self.text(*arguments)
 
 
@@ -78,7 +87,7 @@ def gradient_of(value_and_gradient: Callable) -> OfBoth:
 class Graphs:
     """L and its derivatives as PyTensor graphs of the values, and the coordinates of q in PyMC's names."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: pm.Model) -> None:
         import pytensor
         import pytensor.tensor as pt
         from pytensor.graph import rewrite_graph
@@ -99,7 +108,7 @@ class Graphs:
         of_x = dict(zip(values, self.x, strict=True))
         self.L, *self.unobserved = clone_replace(with_constants(of_values), of_x, rebuild_strict=False)
         # log(1 - sigmoid(x)) is -softplus(x) before it is differentiated, not after: sigmoid / (1 - sigmoid) is nan far out.
-        self.stable_L: Any = rewrite_graph(self.L, include=[*WITH_SHAPES, "stabilize"])
+        self.stable_L: Variable = rewrite_graph(self.L, include=[*WITH_SHAPES, "stabilize"])
         self.g: list = pytensor.grad(self.stable_L, self.x, disconnected_inputs="ignore")
 
     @property
@@ -147,7 +156,7 @@ def value_and_gradient(q, data, out):
 """)
 
     @functools.cached_property
-    def product(self) -> Any:
+    def product(self) -> Callable:
         """The product H(q) v, compiled once for the Hessian and for what is derived from it."""
         v, h = self.second_order
         cut, parts, put = self.layout.cut, self.layout.parts("h"), self.layout.put
@@ -214,7 +223,7 @@ def hessian_contraction(q, data, M, out):
         )
 
     @property
-    def known_by(self) -> dict[str, Any]:
+    def known_by(self) -> dict[str, object]:
         """The graph of L as text, with its constants."""
         import pytensor
 
@@ -295,13 +304,13 @@ def shared_in(graphs: list) -> list:
     return [v for v in ancestors(graphs) if isinstance(v, SharedVariable) and not is_random(v)]
 
 
-def is_random(shared: Any) -> bool:
+def is_random(shared: SharedVariable) -> bool:
     from pytensor.tensor.random.type import RandomType
 
     return isinstance(shared.type, RandomType)
 
 
-def filled() -> Any:
+def filled() -> GraphRewriter:
     """Return a rewrite that replaces small arrays filled with one number by constants.
 
     For filled arrays, Numba compiles messages about shapes, which takes longer than the rest of a small model.
@@ -311,7 +320,7 @@ def filled() -> Any:
     from pytensor.graph.rewriting.basic import in2out, node_rewriter
 
     @node_rewriter([pt.basic.Alloc])
-    def filled_with_constants(graph: Any, node: Any) -> list | None:
+    def filled_with_constants(graph: FunctionGraph, node: Apply) -> list | None:
         if not all(isinstance(each, Constant) for each in node.inputs):
             return None
         value, *lengths = (each.data for each in node.inputs)
@@ -347,7 +356,7 @@ class Compilable:
         self.operations = [each for each in text.__globals__.values() if isinstance(each, Dispatcher)]
         self.identity = identity_of_graph(made.maker.fgraph, outer)
 
-    def called_by(self, text: str) -> Any:
+    def called_by(self, text: str) -> Callable:
         """Return the compiled function with this source, which calls this one as ``graph``."""
         function = defined_by(text, shaped=shaped, graph=self.function)
         identity = None if self.identity is None else identity_of_text("\n".join([self.identity, text]), [])
@@ -355,21 +364,21 @@ class Compilable:
         return jit_of_user(function, (self.function, *self.operations), identity, importable=True)
 
 
-def of_products(product: Any, text: str) -> Any:
+def of_products(product: Callable, text: str) -> Callable:
     """Return the compiled function with this source, which calls `product` by its pointer as ``product()``."""
     identity = getattr(product, "identity", None)
     name = None if identity is None else identity_of_text("\n".join([identity, text]), [])
     return jit_of_user(defined_by(text, product=by_address(product, PRODUCT)), (), name)
 
 
-def defined_by(text: str, **names: Any) -> Callable:
+def defined_by(text: str, **names: object) -> Callable:
     defined: dict[str, Callable] = {}
     exec(compile(text, "<refhmc.from_pymc>", "exec"), {"__name__": __name__, "np": np, **names}, defined)
     (function,) = defined.values()
     return function
 
 
-def identity_of_graph(graph: Any, function: Callable) -> str | None:
+def identity_of_graph(graph: FunctionGraph, function: Callable) -> str | None:
     """Return the name under which the code of a rewritten graph is cached, or None if the code is not known.
 
     The name includes PyTensor's name of the ``function``, which is a digest of operations, edges and constants. It also
@@ -397,13 +406,13 @@ def identity_of_graph(graph: Any, function: Callable) -> str | None:
     return identity_of_text("\n".join([name, text, *constants]), modules)
 
 
-def operations_in(graph: Any) -> Iterator[Any]:
+def operations_in(graph: FunctionGraph) -> Iterator[Op]:
     """Yield all operations, including the scalar one of an elementwise operation and those of a loop's body."""
     for node in graph.apply_nodes:
         yield from with_inner(node.op)
 
 
-def with_inner(operation: Any) -> Iterator[Any]:
+def with_inner(operation: Op) -> Iterator[Op]:
     yield operation
     if hasattr(operation, "fgraph"):
         yield from operations_in(operation.fgraph)
@@ -412,7 +421,7 @@ def with_inner(operation: Any) -> Iterator[Any]:
             yield from with_inner(getattr(operation, name))
 
 
-def modules_of_dispatch(basic: Any) -> set[str]:
+def modules_of_dispatch(basic: ModuleType) -> set[str]:
     """Return the modules of the functions that implement PyTensor's operations for Numba."""
     written = [each for each in vars(basic).values() if hasattr(each, "registry")]
     return {each.__module__ for generic in written for each in generic.registry.values()}

@@ -22,18 +22,19 @@ import itertools
 import keyword
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import sympy
-from sympy import Expr, Indexed, IndexedBase, Sum, Symbol
+from numpy.typing import ArrayLike
+from sympy import Basic, Expr, Function, Indexed, IndexedBase, Sum, Symbol
 
 from refhmc.core.data import from_table
 from refhmc.derived.stable import expit, expm1, log1p, logaddexp, softplus, stable
 from refhmc.errors import ModelError
 
 # SymPy functions available to generated code, with their names in NumPy, Python's ``math`` or refhmc.
-FUNCTIONS: dict[Any, str] = {
+FUNCTIONS: dict[type[Function], str] = {
     **{getattr(sympy, name): name for name in ("exp", "log", "sin", "cos", "tan", "sinh", "cosh", "tanh")},
     **{getattr(sympy, f"a{name}"): f"arc{name}" for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
     **{sympy.Abs: "abs", sympy.erf: "erf", sympy.erfc: "erfc", sympy.gamma: "gamma", sympy.loggamma: "lgamma"},
@@ -61,7 +62,7 @@ class Loop(NamedTuple):
 class Coordinate(NamedTuple):
     """A coordinate, or a vector of ``size``, at ``start`` in q, with ``symbol`` in the code and the user's ``name``."""
 
-    symbol: Any  # a Symbol or an IndexedBase
+    symbol: Symbol | IndexedBase
     start: int
     size: int | None
     name: str
@@ -96,7 +97,7 @@ class Density(NamedTuple):
 
     formula: str
     coordinates: tuple[Coordinate, ...]
-    data: dict[str, Any]
+    data: dict[str, np.ndarray]
     lengths: dict[str, str]
     groups: tuple[Group, ...]
 
@@ -116,7 +117,9 @@ class Density(NamedTuple):
 # ------------------------------------------------------------------------------------------------------------- reading
 
 
-def read(expression: Any, coordinates: Sequence | None, data: Mapping[str, Any] | None) -> Density:
+def read(
+    expression: object, coordinates: Sequence | None, data: Mapping[str | IndexedBase, ArrayLike] | None
+) -> Density:
     """Return the density of an expression. Raises ModelError or ShapeError for invalid expressions or data."""
     if not isinstance(expression, Expr) or isinstance(expression, sympy.MatrixExpr):
         raise ModelError(f"expression must be a scalar SymPy expression; got {type(expression).__name__}.")
@@ -165,7 +168,7 @@ def read(expression: Any, coordinates: Sequence | None, data: Mapping[str, Any] 
     return reader.density(clean, str(expression))
 
 
-def check_assumptions(expression: Expr, coordinates: Any, names: set[str]) -> None:
+def check_assumptions(expression: Expr, coordinates: Sequence | Basic | None, names: set[str]) -> None:
     """Raise ModelError for a coordinate with assumptions beyond real: SymPy has used them to simplify."""
     given = coordinates if isinstance(coordinates, list | tuple) else [coordinates]
     declared = [each for each in given if isinstance(each, Symbol | IndexedBase)]
@@ -189,12 +192,12 @@ def check_assumptions(expression: Expr, coordinates: Any, names: set[str]) -> No
         raise ModelError(f"coordinates must be real and unconstrained; {name} is declared {word}. {advice}.")
 
 
-def names_in(expression: Any) -> set[str]:
+def names_in(expression: Basic) -> set[str]:
     """Return the names of symbols and of indexed bases, including indices."""
     return {str(each) for each in expression.atoms(Symbol)}
 
 
-def renaming(expression: Expr, data: Mapping[str, Any]) -> tuple[Expr, dict[str, str]]:
+def renaming(expression: Expr, data: Mapping[str, ArrayLike]) -> tuple[Expr, dict[str, str]]:
     """Return the expression with real symbols whose names are valid and unique in Python, and the renamed names."""
     renamed: dict[str, str] = {}
     symbols = sorted(expression.atoms(Symbol), key=str)
@@ -216,7 +219,7 @@ def renaming(expression: Expr, data: Mapping[str, Any]) -> tuple[Expr, dict[str,
             )
     integers = {str(each) for s in expression.atoms(Sum) for limit in s.limits for each in limit[0].atoms(Symbol)}
 
-    def clean(e: Any) -> Any:
+    def clean(e: Basic) -> Basic:
         if isinstance(e, Symbol):
             name = str(e)
             kind = {"integer": True} if name in integers else {"real": True}
@@ -237,7 +240,7 @@ def listed(coordinates: Sequence | None, found: set[str], expression: Expr, rena
     """Return the coordinates in order, with their places; by default those found, in alphabetical order."""
     bases = {str(base.label): base for base in expression.atoms(IndexedBase)}
     if coordinates is None:
-        names: list[tuple[str, Any]] = [(name, bases.get(name)) for name in sorted(found)]
+        names: list[tuple[str, IndexedBase | None]] = [(name, bases.get(name)) for name in sorted(found)]
     else:
         given = coordinates if isinstance(coordinates, list | tuple) else [coordinates]
         names = []
@@ -355,13 +358,13 @@ class Reader:
             rows[str(index)] = np.arange(many.sum()) - starts + np.repeat(begin, many)
         return rows
 
-    def evaluate(self, expression: Expr, rows: Mapping[str, np.ndarray]) -> Any:
+    def evaluate(self, expression: Expr, rows: Mapping[str, np.ndarray]) -> int | np.ndarray:
         """Return an index as integers, from indices of loops, lengths and integers in the data."""
         if expression.is_Integer:
             return int(expression)
         if isinstance(expression, Symbol):
             name = str(expression)
-            value: Any = rows[name] if name in rows else self.lengths.get(name, self.data.get(name))
+            value = rows[name] if name in rows else self.lengths.get(name, self.data.get(name))
             if value is not None and np.asarray(value).dtype.kind == "i":
                 return value
         if isinstance(expression, Indexed) and str(expression.base.label) in self.data:
@@ -539,7 +542,7 @@ def is_index(name: str, expression: Expr) -> bool:
     return any(name in names_in(each) for each in (*indices, *ends))
 
 
-def as_array(name: str, value: Any, whole: bool) -> np.ndarray:
+def as_array(name: str, value: ArrayLike, whole: bool) -> np.ndarray:
     array = np.asarray(from_table(f"data: {name}", value, ModelError))
     if array.dtype.kind not in "iufb" or array.ndim > 3:
         raise ModelError(f"data: {name} must be a real number or an array of these with at most 3 axes; got {value!r}.")

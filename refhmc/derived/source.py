@@ -13,7 +13,7 @@ import itertools
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import sympy
 from sympy import Expr, Symbol
@@ -398,7 +398,7 @@ def below(a: Variable, b: Variable) -> bool:
     return a.loop is None and b.loop is None and bool(apart.is_Integer and apart > 0)
 
 
-def over(index: Any, first: Expr, last: Expr) -> str:
+def over(index: Symbol, first: Expr, last: Expr) -> str:
     begin = "" if first == 0 else f"{code(first)}, "
     return f"for {index} in range({begin}{code(last + 1)}):"
 

@@ -27,7 +27,7 @@ class expit(Function):
     def fdiff(self, argindex: int = 1) -> Expr:
         return expit(self.args[0]) * expit(-self.args[0])
 
-    def _eval_evalf(self, prec: int) -> Any:
+    def _eval_evalf(self, prec: int) -> Expr:
         return (1 / (1 + exp(-self.args[0])))._eval_evalf(prec)
 
 
@@ -38,7 +38,7 @@ class softplus(Function):
     def fdiff(self, argindex: int = 1) -> Expr:
         return expit(self.args[0])
 
-    def _eval_evalf(self, prec: int) -> Any:
+    def _eval_evalf(self, prec: int) -> Expr:
         return log(1 + exp(self.args[0]))._eval_evalf(prec)
 
 
@@ -50,7 +50,7 @@ class logaddexp(Function):
         one, other = self.args if argindex == 1 else reversed(self.args)
         return expit(one - other)
 
-    def _eval_evalf(self, prec: int) -> Any:
+    def _eval_evalf(self, prec: int) -> Expr:
         return log(exp(self.args[0]) + exp(self.args[1]))._eval_evalf(prec)
 
 
@@ -61,7 +61,7 @@ class log1p(Function):
     def fdiff(self, argindex: int = 1) -> Expr:
         return 1 / (1 + self.args[0])
 
-    def _eval_evalf(self, prec: int) -> Any:
+    def _eval_evalf(self, prec: int) -> Expr:
         return log(1 + self.args[0])._eval_evalf(prec)
 
 
@@ -72,7 +72,7 @@ class expm1(Function):
     def fdiff(self, argindex: int = 1) -> Expr:
         return exp(self.args[0])
 
-    def _eval_evalf(self, prec: int) -> Any:
+    def _eval_evalf(self, prec: int) -> Expr:
         return (exp(self.args[0]) - 1)._eval_evalf(prec)
 
 
