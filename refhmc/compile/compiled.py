@@ -23,14 +23,18 @@ from typing import Any, NamedTuple
 
 import numba
 from numba import types as nb
-from numba.core import cgutils, imputils
-from numba.core.errors import NumbaExperimentalFeatureWarning
-from numba.core.typing import templates
 from numba.extending import intrinsic
-from numba.np.arrayobj import make_array, populate_array
 
 from refhmc.compile.compile_cache import CompiledCode
 from refhmc.compile.linking import Last, Part, SelfContained, Whole
+from refhmc.compile.numba_internals import (
+    NumbaExperimentalFeatureWarning,
+    cgutils,
+    imputils,
+    make_array,
+    populate_array,
+    templates,
+)
 
 # Numba's reference counting of arrays costs as much as a small model. Core functions own no arrays:
 # without the runtime (``_nrt``), they cannot allocate, and nothing is counted.

@@ -277,7 +277,7 @@ class _Walk:
         if isinstance(value, type):
             return self.klass(value)
         if callable(value) or isinstance(value, MEMBERS):
-            described = self.function(value, name or getattr(value, "__qualname__", f"a function in {self.at}"))
+            described = self.function(value, name or str(getattr(value, "__qualname__", f"a function in {self.at}")))
             if described is not None:
                 return described
         self.alive.append(value)

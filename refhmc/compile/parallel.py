@@ -23,11 +23,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numba
-from numba.core.serialize import dumps
 
 from refhmc.compile.compile_cache import cache_directory
 from refhmc.compile.compiled import Entry, is_cached
 from refhmc.compile.file_lock import FileLock, HeldError
+from refhmc.compile.numba_internals import dumps
 
 MOST = 4  # processes, because a run rarely compiles more than four large functions
 FEWEST = 2  # functions for which a helper is started, which takes a second of CPU time

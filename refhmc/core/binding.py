@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 import numba
 import numpy as np
 from numba import types as nb
-from numba.core.errors import NumbaError, UnsupportedBytecodeError
 
 from refhmc.compile.compiled import (
     forget,
@@ -35,6 +34,7 @@ from refhmc.compile.compiled import (
     silence_experimental,
 )
 from refhmc.compile.identity import identity_of, identity_with
+from refhmc.compile.numba_internals import NumbaError, UnsupportedBytecodeError
 from refhmc.compile.user_text import WithoutData, compilable
 from refhmc.core import types
 from refhmc.core.failures import FailureLog

@@ -22,9 +22,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.core.errors import NumbaError
 
 from refhmc.compile.compiled import jit, jit_anew
+from refhmc.compile.numba_internals import NumbaError
 from refhmc.core.binding import (
     DERIVATIVES,
     python_contraction,
