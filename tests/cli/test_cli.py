@@ -340,7 +340,8 @@ print(json.dumps(result.draws.tolist()))
 
 @pytest.mark.sweep  # in the default run tests/compile/test_linking.py has a second process that compiles nothing
 def test_second_process_hits_the_compile_cache(tmp_path):
-    first, second = (run("-W", "ignore", "-c", SECOND_PROCESS, REFHMC_CACHE_DIR=str(tmp_path)) for _ in range(2))
+    environment = {"REFHMC_CACHE_DIR": str(tmp_path), "REFHMC_COMPILE_PROCESSES": "1"}
+    first, second = (run("-W", "ignore", "-c", SECOND_PROCESS, **environment) for _ in range(2))
     assert first.returncode == second.returncode == 0, first.stderr + second.stderr
     (log_1, draws_1), (log_2, draws_2) = ([json.loads(line) for line in p.stdout.splitlines()] for p in (first, second))
     assert [title for title, _ in log_1] == [title for title, _ in log_2]
