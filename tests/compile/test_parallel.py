@@ -43,7 +43,7 @@ def empty_cache(tmp_path, monkeypatch):
     compile_cache.cache_directory.cache_clear()
 
 
-@pytest.mark.parametrize("executable", [None, "a failing program", "no program"])
+@pytest.mark.parametrize("executable", [None, "a failing program", pytest.param("no program", marks=pytest.mark.slow)])
 def test_functions_are_compiled_with_and_without_helpers(executable, tmp_path):
     environment = {
         **os.environ,
