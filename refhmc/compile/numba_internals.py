@@ -3,6 +3,7 @@
 To support another version of Numba, check the uses of these names.
 """
 
+# ruff: noqa: F401
 from llvmlite import ir
 from llvmlite.binding import Linkage, add_symbol, parse_assembly, parse_bitcode
 from numba.core import cgutils, compiler, imputils
@@ -20,36 +21,3 @@ from numba.core.types import Dispatcher as TypeOfDispatcher
 from numba.core.typing import templates
 from numba.experimental.function_type import FunctionModel
 from numba.np.arrayobj import make_array, populate_array
-
-__all__ = [
-    "CompileResult",
-    "Compiler",
-    "Dispatcher",
-    "Environment",
-    "FunctionCache",
-    "FunctionModel",
-    "JITCodeLibrary",
-    "Linkage",
-    "NumbaError",
-    "NumbaExperimentalFeatureWarning",
-    "TypeOfDispatcher",
-    "UnsupportedBytecodeError",
-    "UnsupportedError",
-    "_rebuild_env",
-    "add_symbol",
-    "cgutils",
-    "compile_result",
-    "compiler",
-    "cpu_target",
-    "dumps",
-    "global_compiler_lock",
-    "imputils",
-    "ir",
-    "lookup_environment",
-    "make_array",
-    "normalize_signature",
-    "parse_assembly",
-    "parse_bitcode",
-    "populate_array",
-    "templates",
-]
