@@ -531,6 +531,17 @@ def test_every_argument_of_sample_has_an_option(monkeypatch):
     assert {key: taken[key] for key in wanted} == wanted
 
 
+def test_help_has_the_first_sentences_of_the_docstrings(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit, match="0"):
+        main(["sample", "--help"])
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "Number of warm-up iterations per chain (default: 1000)." in " ".join(shown.split())
+    assert "Maximum number of doublings, from 1 to 30 (nuts: 10)." in " ".join(shown.split())
+    assert "`" not in shown.replace("`refhmc models`", "")
+
+
 @pytest.mark.parametrize(
     ("words", "kernel"),
     [
@@ -548,6 +559,13 @@ def test_every_argument_of_sample_has_an_option(monkeypatch):
         (
             "--kernel hmc --metric fisher --integrator explicit-tao:omega=20",
             refhmc.HMC(metric=refhmc.metrics.Fisher(), integrator=refhmc.integrators.ExplicitTao(omega=20)),
+        ),
+        (
+            "--kernel hmc --metric fisher --integrator projected-tao --omega 20 --no-reversibility-check",
+            refhmc.HMC(
+                metric=refhmc.metrics.Fisher(),
+                integrator=refhmc.integrators.ProjectedTao(omega=20.0, reversibility_check=False),
+            ),
         ),
         (
             "--kernel hmc --metric fisher --integrator yoshida:base=generalized-leapfrog:variant=naive",
@@ -589,6 +607,7 @@ def test_kernels_metrics_and_integrators_take_any_of_their_options(monkeypatch, 
         ),
         ("--store there --out r.nc --generate all", "--generate.*--store.*--checkpoint"),
         ("--kernel nuts:n_steps=3", "--n-steps belongs to --kernel dhmc and hmc"),
+        ("--fuse --backend arrays", "--fuse belongs to --backend numba; got --backend arrays"),
         ("--kernel nuts:foo=3", "--kernel nuts has no option 'foo'"),
         ("--warmup no-such-file.nc", "--warmup.*'no-such-file.nc'"),
     ],
