@@ -24,8 +24,8 @@ def overview(result: Any, model: Model | None = None, *, figure: Any = None) -> 
     """Plot traces, histograms and the energies of a run in one figure.
 
     The figure shows up to six scalars, with their true means and standard deviations if they are known, and the energies below.
-    The histograms of chains that agree coincide. Small red ticks mark divergent transitions. The legend of the energies has the
-    range of the E-BFMI of the chains.
+    The histograms of chains that agree coincide. Small red ticks mark divergent transitions. The title of the last histogram
+    has the range of the E-BFMI of the chains.
 
     Parameters
     ----------
@@ -79,8 +79,7 @@ def overview(result: Any, model: Model | None = None, *, figure: Any = None) -> 
         draw_histograms(beside, energies)
         if what == "energy" and energies.shape[1] > 1:
             fractions = e_bfmi(energy_or_step(whole)[1])
-            beside.plot([], [], " ", label=f"E-BFMI {np.nanmin(fractions):.2f} to {np.nanmax(fractions):.2f}")
-        legend(beside)
+            beside.set_title(f"E-BFMI {np.nanmin(fractions):.2f} to {np.nanmax(fractions):.2f}", fontsize="small")
     below.set_xlabel("draw")
     diverged = whole.statistic("diverging")
     words = "" if diverged is None else f"; {count(int(np.sum(diverged)), 'divergence')} (red)"

@@ -105,7 +105,7 @@ def test_overview_shows_the_distribution_of_the_energy_and_e_bfmi():
         heights, _ = np.histogram(of_chain, 40, (low, high), density=True)
         assert patch.get_path().vertices[:, 1].max() == pytest.approx(heights.max())
     bfmi = [np.sum(np.diff(e) ** 2) / np.sum((e - e.mean()) ** 2) * len(e) / (len(e) - 1) for e in energies]
-    assert beside.get_legend().get_texts()[-1].get_text() == f"E-BFMI {min(bfmi):.2f} to {max(bfmi):.2f}"
+    assert beside.get_title() == f"E-BFMI {min(bfmi):.2f} to {max(bfmi):.2f}"
 
 
 @pytest.mark.parametrize(
