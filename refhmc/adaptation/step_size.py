@@ -40,7 +40,7 @@ def search_step_size(
         copy_point(z, at.state)
         fill_normals(randomness[0], normals)
         H0 = dyn.refresh(model, dyn.metric, z, normals, True, work)
-        H = integrator_step(dynamics, model, z, eps, work, own)
+        H = integrator_step(dynamics, model, z, eps, work, own, True)
         as_work(work).status.failure = 0
         drop = H0 - H
         wanted = 1 if math.isfinite(drop) and drop > math.log(SEARCH_TARGET) else -1

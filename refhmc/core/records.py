@@ -110,7 +110,7 @@ STATUS = record_type(
     }
 )
 
-# Settings of a kernel. ``watched``: warm-up records states at lengths up to ``longest`` (:mod:`refhmc.kernels.watched`).
+# Settings of a kernel. ``watched``: warm-up records states at lengths up to ``longest`` (:mod:`refhmc.adaptation.length`).
 # ``keep_momentum``: the state already has its momentum. From ``updates`` on, for stochastic gradients: the updates so far;
 # a and c of :mod:`refhmc.kernels.stochastic_gradient`; h^2 / eps (0: h = eps); b, gamma, T; the share of a cycle
 # without noise; whether lp is evaluated.

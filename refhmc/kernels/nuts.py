@@ -467,7 +467,7 @@ def build_subtree(
         if control.stop:
             outcome = S.INTERRUPTED
             break
-        H = integrator_step(dynamics, model, z, eps, work, own)
+        H = integrator_step(dynamics, model, z, eps, work, own, True)
         n_leaves += 1
         if not math.isfinite(H):
             outcome = S.reason(as_work(work).status)

@@ -321,7 +321,7 @@ def text_of_nuts(draws, q, p, step_size, max_depth):
         z[Q], z[P], z[VELOCITY] = q, p, p
         return 0.5 * p @ p - cases.log_gaussian(q)
 
-    def step(dynamics, model, z, eps, work, own):
+    def step(dynamics, model, z, eps, work, own, needs_energy):
         return put(z, *leap(z[Q].copy(), z[P].copy(), eps))
 
     def bernoulli(randomness, probability):

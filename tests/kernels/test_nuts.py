@@ -99,7 +99,7 @@ class TextOnOrbit:
         z[Q, 0], z[P], z[VELOCITY] = i, self.orbit.p[i], self.orbit.v[i]
         return self.orbit.energy[i]
 
-    def step(self, dynamics, model, z, eps, work, own):
+    def step(self, dynamics, model, z, eps, work, own, needs_energy):
         return self.visit(z, int(z[Q, 0]) + (1 if eps > 0 else -1))
 
     def run(self, start: int) -> tuple[int, np.record]:
@@ -366,8 +366,8 @@ def defects_of(mutation, spread: float = S.MAX_ENERGY_SPREAD):
 def one_sided(text):
     """Stan's rule: an energy too far above the start's ends the trajectory."""
 
-    def step(dynamics, model, z, eps, work, own):
-        H = TextOnOrbit.step(text, dynamics, model, z, eps, work, own)
+    def step(*arguments):
+        H = TextOnOrbit.step(text, *arguments)
         return H if H - text.orbit.energy[text.start] < 2.0 else math.nan
 
     return {"integrator_step": step}

@@ -23,7 +23,18 @@ from numba import types as nb
 
 from refhmc.adaptation.dual_averaging import DUAL, target_acceptance
 from refhmc.adaptation.from_pairs import HISTORY, begin_learning, learn_if_due
-from refhmc.adaptation.length import DEFAULT_JITTER, LEARNER, LENGTH, MOMENTS, N_SUMS, adapt_length, length_windows
+from refhmc.adaptation.length import (
+    DEFAULT_JITTER,
+    LEARNER,
+    LENGTH,
+    MOMENTS,
+    N_LENGTHS,
+    N_SUMS,
+    WATCHED_ROWS,
+    adapt_length,
+    hmc_recording,
+    length_windows,
+)
 from refhmc.adaptation.warmup import ADAPTATION, PLAN, PROGRESS, adapt, as_adaptation, begin_step_size
 from refhmc.adaptation.windows import schedule_array
 from refhmc.compile.compiled import Entry, compile_pointer, entry, jit, jit_part
@@ -40,7 +51,6 @@ from refhmc.integrators.defaults import default_metric
 from refhmc.integrators.leapfrog import leapfrog_diagonal
 from refhmc.kernels.blocks import indices_of, kernels_of
 from refhmc.kernels.nuts import INTERVAL_ROWS
-from refhmc.kernels.watched import N_LENGTHS, WATCHED_ROWS
 from refhmc.metrics import Diagonal
 from refhmc.metrics.base import AS_STAN, FROM_DRAWS, FROM_PAIRS, NOTHING
 from refhmc.metrics.low_rank import LARGEST
@@ -349,7 +359,7 @@ def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: 
     learns_jitter = learns_length and kernel.length_jitter is None
     if len(lengths) and learns_jitter:
         settings["length_jitter"] = DEFAULT_JITTER
-    transition, title = kernel.transition, type(kernel).__name__
+    transition, title = hmc_recording if len(lengths) else kernel.transition, type(kernel).__name__
     if fuse:
         functions = functions_to_fuse(model, dynamics)
         transition = fused_transition(transition, dynamics.pointers, functions, model.dim)
