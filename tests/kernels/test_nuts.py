@@ -381,9 +381,9 @@ def keeps_the_invalid(text):
         def run(*arguments):
             nonlocal thrown
             thrown = False
-            outcome, *rest = original(*arguments)
-            thrown = outcome == S.REJECTED
-            return (S.ACCEPTED if thrown else outcome, *rest)
+            subtree = original(*arguments)
+            thrown = subtree.extension == module.Extension.TURNING
+            return subtree._replace(extension=module.Extension.VALID) if thrown else subtree
 
         return run
 
