@@ -155,7 +155,7 @@ def hmc_recording(
     dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any, stats: Any, control: Any
 ) -> int:
     """Make one transition of HMC, which in the windows of warm-up records states along its trajectory."""
-    points, path, _, _, _, _ = as_workspace(workspace)
+    points, path, _, _, _ = as_workspace(workspace)
     if settings.watched > 0:
         path[:, 1:, 0] = 0.0
         copy_row(path[N_LENGTHS, 0], as_point(as_points(points).state).q)

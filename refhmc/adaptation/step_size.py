@@ -31,7 +31,7 @@ def search_step_size(
 
     A stop ends the search; the state of the chain must not be continued from there.
     """
-    points, _, normals, own, _, work = as_workspace(workspace)
+    points, _, normals, own, work = as_workspace(workspace)
     dyn, at = as_dynamics(dynamics), as_points(points)
     z, eps, direction = at.candidate, start, 0
     for _ in range(MAX_DOUBLINGS):

@@ -51,7 +51,7 @@ STACK = nb.float64[:, :, ::1]
 INTEGERS = nb.int64[::1]
 MATRIX_OF_INTEGERS = nb.int64[:, ::1]
 
-OPTIONS, CACHE, COUNTERS, STATUS, SETTINGS, TRAJECTORY, CONTROL, STATS_ROW = (
+OPTIONS, CACHE, COUNTERS, STATUS, SETTINGS, CONTROL, STATS_ROW = (
     numba.from_dtype(kind)
     for kind in (
         records.OPTIONS,
@@ -59,7 +59,6 @@ OPTIONS, CACHE, COUNTERS, STATUS, SETTINGS, TRAJECTORY, CONTROL, STATS_ROW = (
         records.COUNTERS,
         records.STATUS,
         records.SETTINGS,
-        records.TRAJECTORY,
         records.CONTROL,
         STATS,
     )
@@ -89,7 +88,7 @@ STEP = Pointer(nb.float64(MODEL, METRIC, MATRIX, nb.float64, WORK, MATRIX))
 SMOOTH, JUMPING = range(2)
 DYNAMICS = nb.Tuple((nb.int64, REFRESH, STEP, METRIC))
 RANDOMNESS = nb.Tuple((nb.npy_rng, VECTOR, INTEGERS))
-WORKSPACE = nb.Tuple((STACK, STACK, VECTOR, MATRIX, TRAJECTORY, WORK))
+WORKSPACE = nb.Tuple((STACK, STACK, VECTOR, MATRIX, WORK))
 # Copies the other coordinates of a full position to the data of a conditional (:mod:`refhmc.models.conditionals`).
 CONDITION = Pointer(nb.void(VECTOR, DATA))
 # transition(dynamics, model, workspace, randomness, settings, stats, control) -> outcome
@@ -135,7 +134,6 @@ class Workspace(NamedTuple):
     tree: Any
     normals: Any
     own: Any
-    trajectory: Any
     work: Any
 
 
@@ -165,8 +163,8 @@ def as_dynamics(dynamics: tuple) -> Dynamics:
 
 @jit_inline
 def as_workspace(workspace: tuple) -> Workspace:
-    points, tree, normals, own, trajectory, work = workspace
-    return Workspace(points, tree, normals, own, trajectory, work)
+    points, tree, normals, own, work = workspace
+    return Workspace(points, tree, normals, own, work)
 
 
 # Points of the workspace: the chain's state, the ends of the trajectory, two candidates for the next state.

@@ -46,9 +46,9 @@ def fused_transition(transition: Callable, dynamics: tuple, functions: tuple, d:
         _: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any, stats: Any, control: Any
     ) -> int:
         known = (model[0], value_and_gradient, metric, hessian_contraction, change)
-        points, tree, normals, own, trajectory, (vecs, mats, options, cache, counters, status) = workspace
+        points, tree, normals, own, (vecs, mats, options, cache, counters, status) = workspace
         work = (rows(vecs), matrices(mats), options, cache, counters, status)
-        space = (rows(points), rows(tree), rows(normals), rows(own), trajectory, work)
+        space = (rows(points), rows(tree), rows(normals), rows(own), work)
         return transition(dynamics, known, space, randomness, settings, stats, control)
 
     return bound(fused, transition, dynamics, functions, d)

@@ -264,7 +264,7 @@ def dhmc(
     dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any, stats: Any, control: Any
 ) -> int:
     """Make one transition from the state, with a fresh momentum, and return its outcome."""
-    points, _, _, own, _, work = as_workspace(workspace)
+    points, _, _, own, work = as_workspace(workspace)
     _, _, options, _, counters, status = as_work(work)
     at, dyn, f = as_points(points), as_dynamics(dynamics), as_model(model)
     H0 = begin(dynamics, model, workspace, randomness, settings)

@@ -335,7 +335,7 @@ def compiled_trajectory(
     A stop or an energy that is not finite ends the trajectory early. Unless ``record`` is None, the function is called
     after each step.
     """
-    points, path, _, own, _, work = as_workspace(workspace)
+    points, path, _, own, work = as_workspace(workspace)
     z, energies, done = as_points(points).candidate, Energies(H0, H0, H0, H0, 0.0), 0
     copy_point(z, as_points(points).state)
     all_energies = settings.watched > 0 or as_work(work).options.spares_energy == 0
@@ -404,7 +404,7 @@ def hmc_with(
     control: Any,
 ) -> int:
     """Make one transition from the state, with a fresh momentum, and return its outcome."""
-    points, _, _, _, _, work = as_workspace(workspace)
+    points, _, _, _, work = as_workspace(workspace)
     at, status = as_points(points), as_work(work).status
     H0 = begin(dynamics, model, workspace, randomness, settings)
     if not math.isfinite(H0):

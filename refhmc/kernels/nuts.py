@@ -513,7 +513,7 @@ def build_subtree(
 
     The first of the intervals in the workspace becomes that of the subtree, and ``candidate`` its candidate.
     """
-    _, intervals, _, own, _, work = as_workspace(workspace)
+    _, intervals, _, own, work = as_workspace(workspace)
     extension, weight, energy, index = Extension.VALID, 0.0, H0, 0
     leaves = Leaves(0, 0.0, math.inf, -math.inf, 0.0)
     for leaf in range(1 << depth):
@@ -591,7 +591,7 @@ def nuts(
     dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any, stats: Any, control: Any
 ) -> int:
     """Make one transition from the state, with a fresh momentum, and return its outcome."""
-    points, intervals, _, _, _, work = as_workspace(workspace)
+    points, intervals, _, _, work = as_workspace(workspace)
     at, status = as_points(points), as_work(work).status
     H0 = begin(dynamics, model, workspace, randomness, settings)
     if not math.isfinite(H0):

@@ -20,7 +20,7 @@ from refhmc.integrators.randomized_split import N_KNOWN
 @jit
 def begin(dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any) -> float:
     """Draw the momentum of the state, unless ``settings.keep_momentum``, and return H0, which may be not finite."""
-    points, _, normals, own, _, work = as_workspace(workspace)
+    points, _, normals, own, work = as_workspace(workspace)
     dyn, draws = as_dynamics(dynamics), settings.keep_momentum == 0
     if draws:
         fill_normals(randomness[0], normals)

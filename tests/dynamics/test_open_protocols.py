@@ -118,7 +118,7 @@ class DriftKickDrift:
 
 @own
 def langevin(dynamics, model, workspace, randomness, settings, stats, control):
-    points, _, _, rows, _, work = as_workspace(workspace)
+    points, _, _, rows, work = as_workspace(workspace)
     at, dyn, status = as_points(points), as_dynamics(dynamics), as_work(work).status
     H0 = begin(dynamics, model, workspace, randomness, settings)
     if not math.isfinite(H0):

@@ -28,7 +28,7 @@ import refhmc
 from refhmc.compile import compiled
 from refhmc.core import sample_stats as S
 from refhmc.core.point import POINT_ROWS, VELOCITY, P, Q
-from refhmc.core.records import SETTINGS, TRAJECTORY, one
+from refhmc.core.records import SETTINGS, one
 from refhmc.core.types import N_POINTS
 from refhmc.kernels import nuts as module
 from refhmc.metrics import Diagonal
@@ -93,7 +93,7 @@ class TextOnOrbit:
         tree = np.zeros((max_depth + 1, module.INTERVAL_ROWS, d))
         points = np.zeros((N_POINTS, POINT_ROWS, d))
         work = work_of(np.ones((2, d)), np.zeros((0, d, d)))
-        self.workspace = (points, tree, np.zeros(d), None, one(TRAJECTORY)[0], work)
+        self.workspace = (points, tree, np.zeros(d), None, work)
 
     def visit(self, z, i: int) -> float:
         z[Q, 0], z[P], z[VELOCITY] = i, self.orbit.p[i], self.orbit.v[i]

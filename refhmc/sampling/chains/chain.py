@@ -42,7 +42,7 @@ from refhmc.compile.parallel import helpers_for
 from refhmc.core import sample_stats as S
 from refhmc.core import types
 from refhmc.core.point import GRADIENT, LOG_DENSITY, Q, as_point, copy_row
-from refhmc.core.records import CACHE, CONTROL, COUNTERS, N_CONTROL, SETTINGS, STATUS, TRAJECTORY, one, records
+from refhmc.core.records import CACHE, CONTROL, COUNTERS, N_CONTROL, SETTINGS, STATUS, one, records
 from refhmc.core.types import N_POINTS, as_model, as_points, as_work, as_workspace
 from refhmc.dynamics.assemble import Dynamics, make_discontinuous_dynamics, make_dynamics, make_minibatch_dynamics
 from refhmc.dynamics.fuse import functions_to_fuse, fused_transition, transition_with
@@ -217,7 +217,7 @@ def take_turn_from(part: tuple, q: np.ndarray, randomness: tuple, stats: Any, co
     """Take a block's turn, which changes the full position `q`; return False if it was stopped."""
     indices, condition, block = part
     settings, transition, dynamics, model, workspace, adaptation, learner = block
-    points, _, _, _, _, work = as_workspace(workspace)
+    points, _, _, _, work = as_workspace(workspace)
     f, state = as_model(model), as_point(as_points(points).state)
     condition(q, f.data)
     for i in range(indices.shape[0]):
@@ -431,7 +431,7 @@ class BlockState:
         self.tree = np.zeros(
             (N_LENGTHS + 1, WATCHED_ROWS, d) if learns_length else (plan.max_depth + 1, INTERVAL_ROWS, d)
         )
-        self.normals, self.own, self.trajectory = np.zeros(d), dynamics.own(), one(TRAJECTORY)
+        self.normals, self.own = np.zeros(d), dynamics.own()
         self.pointers = plan.pointers()
         self.vecs, self.mats, self.options = dynamics.vecs.copy(), dynamics.mats.copy(), dynamics.options
         self.cache, self.counters, self.status = one(CACHE), one(COUNTERS), one(STATUS)
@@ -468,7 +468,7 @@ class BlockState:
 
     @property
     def workspace(self) -> tuple:
-        return self.points, self.tree, self.normals, self.own, self.trajectory[0], self.work
+        return self.points, self.tree, self.normals, self.own, self.work
 
     @property
     def adaptation(self) -> tuple:
