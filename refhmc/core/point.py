@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refhmc.compile.compiled import jit, jit_inline
+from refhmc.compile.compiled import jit, jit_inline, jit_part
 
 
 class Point(NamedTuple):
@@ -74,3 +74,10 @@ def copy_point(target: np.ndarray, source: np.ndarray) -> None:
     target[LOG_DENSITY, 0] = source[LOG_DENSITY, 0]
     for row in range(POINT_ROWS, source.shape[0]):
         copy_row(target[row], source[row])
+
+
+@jit_part
+def put_copies(z: np.ndarray) -> None:
+    """Set the copies of an extended phase space (:mod:`refhmc.integrators.explicit_tao`) to the point itself."""
+    for row in range(POINT_ROWS, z.shape[0]):
+        copy_row(z[row], z[row - POINT_ROWS])

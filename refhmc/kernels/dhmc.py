@@ -38,15 +38,16 @@ from refhmc.kernels.hmc import (
     Energies,
     Moves,
     accept,
+    begin,
     jittered,
     jittered_length,
     jittered_step,
     metropolis_accept,
+    not_begun,
     trajectory,
     with_end,
 )
 from refhmc.kernels.options import check_jitter, check_length, check_options, with_advice
-from refhmc.kernels.start import begin, not_begun
 from refhmc.metrics import Diagonal, Identity
 from refhmc.metrics.base import FROM_GRADIENTS
 from refhmc.metrics.laplace import energy, views

@@ -23,11 +23,10 @@ import numpy as np
 from refhmc.compile.compiled import invariant, jit, jit_part, jit_template
 from refhmc.core import sample_stats as S
 from refhmc.core.point import as_point, copy_point, copy_state
-from refhmc.core.randomness import bernoulli, uniform
-from refhmc.core.types import as_points, as_work, as_workspace
+from refhmc.core.randomness import bernoulli, draw_order, fill_normals, uniform
+from refhmc.core.types import as_dynamics, as_points, as_work, as_workspace
 from refhmc.integrators.step import integrator_step
 from refhmc.kernels.options import check_jitter, check_length, check_options, solver_statistics, with_advice
-from refhmc.kernels.start import begin, not_begun
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
@@ -273,6 +272,31 @@ def accept(q: Array, proposal: Array, energy_error: Array, uniforms: Array, n_st
     probability = xp.where(xp.isfinite(energy_error), xp.exp(down), 0.0)
     accepted = uniforms < probability
     return Moves(xp.where(accepted[..., None], proposal, q), accepted, probability, energy_error, n_steps)
+
+
+@jit
+def begin(dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any) -> float:
+    """Draw the momentum of the state, unless ``settings.keep_momentum``, and return H0, which may be not finite.
+
+    An integrator that follows the parts of a split model in a random order also gets that order here.
+    """
+    points, _, normals, own, work = as_workspace(workspace)
+    dyn, draws = as_dynamics(dynamics), settings.keep_momentum == 0
+    if draws:
+        fill_normals(randomness[0], normals)
+    draw_order(randomness, as_work(work).options.drawn_parts, own)
+    return dyn.refresh(model, dyn.metric, as_points(points).state, normals, draws, work)
+
+
+@jit
+def not_begun(state: Any, status: Any, settings: Any, stats: Any) -> int:
+    """Fill in the statistics of a transition whose state has no finite energy H0, and return the outcome."""
+    outcome = S.reason(status)
+    stats.lp = as_point(state).log_density[0]
+    stats.energy = stats.max_energy_error = math.inf
+    stats.diverging = S.is_divergence(outcome)
+    stats.step_size = stats.step_size_nom = settings.step_size
+    return outcome
 
 
 @jit

@@ -39,8 +39,8 @@ from refhmc.core.point import add_row, as_point, copy_point, copy_row, copy_stat
 from refhmc.core.randomness import bernoulli, uniform
 from refhmc.core.types import as_points, as_work, as_workspace
 from refhmc.integrators.step import integrator_step
+from refhmc.kernels.hmc import begin, not_begun
 from refhmc.kernels.options import check_options, solver_statistics, with_advice
-from refhmc.kernels.start import begin, not_begun
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 

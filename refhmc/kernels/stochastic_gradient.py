@@ -56,8 +56,8 @@ from refhmc.compile.compiled import jit
 from refhmc.core import sample_stats as S
 from refhmc.core.arguments import is_number, share, whole_number
 from refhmc.core.point import POINT_ROWS, Q, as_point, copy_row
-from refhmc.core.randomness import next_normals
-from refhmc.core.split_data import draw_order, nth_part, part_of
+from refhmc.core.randomness import draw_order, next_normals
+from refhmc.core.split_data import nth_part, part_of
 from refhmc.core.types import as_model, as_points, as_work, as_workspace
 from refhmc.kernels.options import check_options
 from refhmc.metrics import Diagonal, Identity

@@ -18,7 +18,7 @@ import numpy as np
 from refhmc._deprecated import warn_of_old_name
 from refhmc.compile.compiled import jit, jit_inline
 from refhmc.core.arguments import array_of_numbers, one_of
-from refhmc.core.point import as_point
+from refhmc.core.point import as_point, put_copies
 from refhmc.core.records import Layout
 from refhmc.core.types import as_work
 from refhmc.errors import MetricError, ShapeError
@@ -32,7 +32,6 @@ from refhmc.metrics.base import (
     SHARED,
     HamiltonianOnArrays,
     log_density_at_metric,
-    put_copies,
 )
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
