@@ -361,13 +361,12 @@ class Subtree(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """The trajectory: the sum of its weights, energy and index of its candidate, indices of its ends, and doublings."""
+    """The trajectory: the sum of its weights, energy and index of its candidate, index of its first state, and doublings."""
 
     weight: float
     energy: float
     index: int
     first: int
-    last: int
     depth: int
 
 
@@ -548,14 +547,11 @@ def build_subtree(
 @jit_part
 def doubled(tree: Tree, half: Subtree, forward: bool, chosen: bool) -> Tree:
     """Return the trajectory with a new half, whose candidate replaces that of the trajectory if it is ``chosen``."""
-    weight, energy, index, first, last, depth = tree
+    weight, energy, index, first, depth = tree
+    size = 1 << depth
     if chosen:
-        energy, index = half.energy, last + half.index if forward else first - half.index
-    if forward:
-        last += 1 << depth
-    else:
-        first -= 1 << depth
-    return Tree(weight + half.weight, energy, index, first, last, depth + 1)
+        energy, index = half.energy, first + size - 1 + half.index if forward else first - half.index
+    return Tree(weight + half.weight, energy, index, first if forward else first - size, depth + 1)
 
 
 @jit
@@ -563,8 +559,8 @@ def summarise(
     tree: Tree, leaves: Leaves, extension: Extension, H0: float, settings: Any, status: Any, stats: Any
 ) -> int:
     """Fill in the statistics of a transition and return its outcome."""
-    invariant(tree.first <= tree.index <= tree.last and tree.last - tree.first == (1 << tree.depth) - 1)
-    invariant(leaves.n >= tree.last - tree.first and tree.weight >= 1)
+    invariant(tree.first <= tree.index < tree.first + (1 << tree.depth))
+    invariant(leaves.n >= (1 << tree.depth) - 1 and tree.weight >= 1)
     outcome = S.ACCEPTED if tree.index != 0 else S.REJECTED
     if extension == Extension.DIVERGING:
         outcome = S.DIVERGED
@@ -603,7 +599,7 @@ def nuts(
     whole, half = intervals[settings.max_depth], intervals[0]
     make_leaf(whole, at.state)
 
-    tree, leaves = Tree(1.0, H0, 0, 0, 0, 0), Leaves(0, 0.0, H0, H0, 0.0)
+    tree, leaves = Tree(1.0, H0, 0, 0, 0), Leaves(0, 0.0, H0, H0, 0.0)
     extension, facing_forward = Extension.VALID, True
     while tree.depth < settings.max_depth and extension == Extension.VALID:
         forward = uniform(randomness) < 0.5
