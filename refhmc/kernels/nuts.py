@@ -185,7 +185,7 @@ class NewStates:
 
     energies: list[float]
     weight: float = 0.0
-    drawn: State | None = None
+    drawn: Any = None  # a State, from the first on
 
 
 def turns(a: Interval, b: Interval) -> bool:
@@ -351,12 +351,12 @@ class Leaves(NamedTuple):
 
 
 class Subtree(NamedTuple):
-    """A new half: how it ended, the sum of its weights, and energy and index of its candidate, which starts at 1."""
+    """A new half: how it ended, the sum of its weights, the energy of its candidate, and the index of it, from 1 on."""
 
     extension: Extension
     weight: float
     energy: float
-    index: int
+    draw: int
     leaves: Leaves
 
 
@@ -365,7 +365,7 @@ class Tree(NamedTuple):
 
     weight: float
     energy: float
-    index: int
+    draw: int
     first: int
     depth: int
 
@@ -513,7 +513,7 @@ def build_subtree(
     The first of the intervals in the workspace becomes that of the subtree, and ``candidate`` its candidate.
     """
     _, intervals, _, own, work = as_workspace(workspace)
-    extension, weight, energy, index = Extension.VALID, 0.0, H0, 0
+    extension, weight, energy, draw = Extension.VALID, 0.0, H0, 0
     leaves = Leaves(0, 0.0, math.inf, -math.inf, 0.0)
     for leaf in range(1 << depth):
         if control.stop:
@@ -533,25 +533,25 @@ def build_subtree(
         # Weights far below the start's underflow to zero; the first such leaf stays the candidate.
         if leaf == 0 or bernoulli(randomness, leaf_weight / weight if weight > 0 else 0.0):
             copy_state(candidate, z)
-            energy, index = H, leaf + 1
+            energy, draw = H, leaf + 1
         if not add_leaf(intervals, leaf, z):
             extension = Extension.TURNING
             break
     if depth == 0:
         make_leaf(intervals[0], z)
-    invariant(extension != Extension.VALID or (leaves.n == 1 << depth and 1 <= index <= leaves.n))
+    invariant(extension != Extension.VALID or (leaves.n == 1 << depth and 1 <= draw <= leaves.n))
     invariant(leaves.sum_accept <= leaves.n and weight >= 0)
-    return Subtree(extension, weight, energy, index, leaves)
+    return Subtree(extension, weight, energy, draw, leaves)
 
 
 @jit_part
 def doubled(tree: Tree, half: Subtree, forward: bool, chosen: bool) -> Tree:
     """Return the trajectory with a new half, whose candidate replaces that of the trajectory if it is ``chosen``."""
-    weight, energy, index, first, depth = tree
+    weight, energy, draw, first, depth = tree
     size = 1 << depth
     if chosen:
-        energy, index = half.energy, first + size - 1 + half.index if forward else first - half.index
-    return Tree(weight + half.weight, energy, index, first if forward else first - size, depth + 1)
+        energy, draw = half.energy, first + size - 1 + half.draw if forward else first - half.draw
+    return Tree(weight + half.weight, energy, draw, first if forward else first - size, depth + 1)
 
 
 @jit
@@ -559,9 +559,9 @@ def summarise(
     tree: Tree, leaves: Leaves, extension: Extension, H0: float, settings: Any, status: Any, stats: Any
 ) -> int:
     """Fill in the statistics of a transition and return its outcome."""
-    invariant(tree.first <= tree.index < tree.first + (1 << tree.depth))
+    invariant(tree.first <= tree.draw < tree.first + (1 << tree.depth))
     invariant(leaves.n >= (1 << tree.depth) - 1 and tree.weight >= 1)
-    outcome = S.ACCEPTED if tree.index != 0 else S.REJECTED
+    outcome = S.ACCEPTED if tree.draw != 0 else S.REJECTED
     if extension == Extension.DIVERGING:
         outcome = S.DIVERGED
     elif extension == Extension.NO_ENERGY:
@@ -577,8 +577,8 @@ def summarise(
     stats.n_steps, stats.int_time = leaves.n, leaves.n * settings.step_size
     stats.tree_depth = tree.depth
     stats.reached_max_treedepth = extension == Extension.VALID
-    stats.index_in_trajectory = tree.index
-    stats.is_accepted = tree.index != 0
+    stats.index_in_trajectory = tree.draw
+    stats.is_accepted = tree.draw != 0
     return outcome
 
 
