@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from refhmc.compile.compiled import invariant, jit, jit_part, jit_template
+from refhmc.compile.compiled import invariant, jit, jit_inline
 from refhmc.core import sample_stats as S
 from refhmc.core.point import as_point, copy_point, copy_state
 from refhmc.core.randomness import bernoulli, draw_order, fill_normals, uniform
@@ -332,7 +332,7 @@ class Energies(NamedTuple):
     worst: float
 
 
-@jit_part
+@jit_inline
 def with_end(energies: Energies, H: float) -> Energies:
     """Return the energies of a trajectory that has moved on to a state of energy ``H``."""
     H0, _, lowest, highest, worst = energies
@@ -342,7 +342,7 @@ def with_end(energies: Energies, H: float) -> Energies:
     return Energies(H0, H, lowest, highest, worst)
 
 
-@jit_template
+@jit_inline
 def compiled_trajectory(
     record: Callable | None,
     dynamics: tuple,
@@ -374,7 +374,7 @@ def compiled_trajectory(
     return energies, done
 
 
-@jit_part
+@jit_inline
 def flip_momentum(z: np.ndarray) -> None:
     """Set p <- -p, which makes the proposal symmetric."""
     point = as_point(z)
@@ -416,7 +416,7 @@ def metropolis_accept(
     return reason if not finite or diverging else S.REJECTED
 
 
-@jit_template
+@jit_inline
 def hmc_with(
     record: Callable | None,
     dynamics: tuple,
