@@ -284,7 +284,8 @@ def begin(dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, se
     dyn, draws = as_dynamics(dynamics), settings.keep_momentum == 0
     if draws:
         fill_normals(randomness[0], normals)
-    draw_order(randomness, as_work(work).options.drawn_parts, own)
+    if as_work(work).options.drawn_parts > 0:
+        draw_order(randomness, as_work(work).options.drawn_parts, own)
     return dyn.refresh(model, dyn.metric, as_points(points).state, normals, draws, work)
 
 
