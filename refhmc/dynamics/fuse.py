@@ -25,8 +25,8 @@ import numpy as np
 
 from refhmc.compile.compiled import jit_bound, of_width
 from refhmc.compile.identity import identity_of
-from refhmc.core.binding import python_value_and_gradient
 from refhmc.errors import ModelError, ShapeError
+from refhmc.models.binding.trampolines import python_value_and_gradient
 
 if TYPE_CHECKING:
     from refhmc.dynamics.assemble import Dynamics

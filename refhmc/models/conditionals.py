@@ -25,14 +25,16 @@ import numpy as np
 from numba.core.errors import NumbaError
 
 from refhmc.compile.compiled import jit, jit_anew
-from refhmc.core.binding import (
-    DERIVATIVES,
+from refhmc.kernels.blocks import block_indices
+from refhmc.models.base import Model
+from refhmc.models.binding.functions import DERIVATIVES
+from refhmc.models.binding.trampolines import (
+    code_of,
+    data_for_trampolines,
     python_contraction,
     python_metric,
     python_value_and_gradient,
 )
-from refhmc.kernels.blocks import block_indices
-from refhmc.models.base import Model
 
 # Derivatives that a conditional takes from the joint model. Full third derivatives would need a tensor of the joint model.
 DERIVED = ("hessian", "fisher", "hessian_contraction", "fisher_contraction")
@@ -191,14 +193,14 @@ def _restricted(model: Model, as_python: bool) -> Restricted:
             else (restricted_contraction, python_contraction)
         )
         if as_python:
-            functions[key] = restrict(trampoline, list(DERIVATIVES).index(key))
+            functions[key] = restrict(trampoline, int(code_of(key)))
         else:
-            functions[key] = restrict(core._pointer(key), -1)
-    if model._functions["log_density_change"] is not None and not as_python:
+            functions[key] = restrict(core.pointer(key), -1)
+    if model.functions.log_density_change is not None and not as_python:
         _, joint, _, _, change = core.tuple_for_changes
         if joint is core.tuple[1]:  # compiled; otherwise a block uses the full density
             functions["log_density_change"] = restricted_change(change)
-    return Restricted(functions, core.data_for_trampolines() if as_python else core.data)
+    return Restricted(functions, data_for_trampolines(core) if as_python else core.data)
 
 
 def general_conditional(model: Model, indices: np.ndarray) -> Conditional:

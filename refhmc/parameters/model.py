@@ -9,26 +9,19 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from refhmc.compile.compiled import jit_anew
-from refhmc.core.binding import (
-    argument_count,
-    as_array,
-    as_float,
-    as_named,
-    check_arguments,
-    compiled_alone,
-    copy_array,
-    gather,
-    taker,
-)
 from refhmc.core.named_axes import dims_of
 from refhmc.core.point import copy_row
 from refhmc.errors import ModelError
-from refhmc.models.base import Model, without_data
+from refhmc.models.base import Model
+from refhmc.models.binding.adapters import compiled_alone
+from refhmc.models.binding.functions import Functions, argument_count, check_arguments, without_data
+from refhmc.models.binding.packing import as_named, gather, taker
+from refhmc.models.binding.returned import as_array, as_float, copy_array
 from refhmc.numerics.constraining import (
     ROWS,
     contraction_in_u,
@@ -39,9 +32,7 @@ from refhmc.numerics.constraining import (
     tensor_contraction_in_u,
     tensor_in_u,
 )
-
-if TYPE_CHECKING:
-    from refhmc.parameters.parameters import Parameters
+from refhmc.parameters.coordinates import Coordinates
 
 # Options of refhmc.Model that are rejected: those that follow from the parameters, and those of models of coordinates.
 FOLLOW = ("dim", "names", "constrain")
@@ -54,7 +45,7 @@ NOT_USED = (
 ARRAYS = ("hessian", "third_derivative", "fisher")  # these return arrays; the others return entries by name
 
 
-class Functions(NamedTuple):
+class FunctionsOfValues(NamedTuple):
     """The user's functions of the values, None if one is not given."""
 
     log_density: Callable
@@ -70,7 +61,9 @@ class Functions(NamedTuple):
 class ParametersModel(Model):
     """A model created by :meth:`refhmc.Parameters.model`; its attribute ``parameters`` has the parameters."""
 
-    def __init__(self, parameters: Parameters, functions: Functions, data: Any, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, parameters: Coordinates, functions: FunctionsOfValues, data: Any, options: Mapping[str, Any]
+    ) -> None:
         for key, function in functions._asdict().items():
             if not callable(function) and (function is not None or key in ("log_density", "gradient")):
                 raise ModelError(f"{key} must be a function of (values, data); got {type(function).__name__}.")
@@ -91,9 +84,9 @@ class ParametersModel(Model):
                 raise ModelError(f"{key} is not an option of Parameters.model, because {why}. Remove {key}.")
         self.parameters, self._given, self._options = parameters, functions, dict(options)
         if argument_count(functions.log_density) == 1:
-            functions = Functions(**without_data(functions._asdict(), data, "values"))
+            functions = FunctionsOfValues(**without_data(functions._asdict(), data, "values"))
         check_arguments(functions._asdict(), "values")
-        self.functions = functions
+        self.functions_of_values = functions
         initial = options.get("initial")
         if isinstance(initial, Mapping):
             options = {**options, "initial": parameters.unconstrain(initial, "initial")}
@@ -111,12 +104,9 @@ class ParametersModel(Model):
     def __reduce__(self) -> tuple[Callable, tuple]:
         return ParametersModel, (self.parameters, self._given, self.data, self._options)
 
-    def to_compile(self, key: str) -> Any:
-        return self._texts_to_compile[key]
-
-    @functools.cached_property
-    def _texts_to_compile(self) -> dict[str, Callable]:
-        return in_coordinates(to_compile(self.parameters, self.functions), self.parameters)
+    @property
+    def to_compile(self) -> Functions:
+        return Functions(**in_coordinates(for_numba(self.parameters, self.functions_of_values), self.parameters))
 
 
 class OfValues(NamedTuple):
@@ -132,7 +122,7 @@ class OfValues(NamedTuple):
     fisher_contraction: Any  # as hessian_contraction
 
 
-def in_coordinates(of_values: OfValues, parameters: Parameters) -> dict[str, Callable]:
+def in_coordinates(of_values: OfValues, parameters: Coordinates) -> dict[str, Callable]:
     """Return the functions of ``(q, data)``, ``(q, data, out)`` and ``(q, data, M, out)`` for :class:`refhmc.Model`."""
     read, density, both, slope, curvature, contraction, metric, metric_contraction = of_values
     segments, n, d = parameters.segments, parameters.count, parameters.dim
@@ -206,7 +196,7 @@ def in_coordinates(of_values: OfValues, parameters: Parameters) -> dict[str, Cal
 # ------------------------------------------------------------------------------------------------- functions as Python
 
 
-def as_python(parameters: Parameters, given: Functions) -> OfValues:
+def as_python(parameters: Coordinates, given: FunctionsOfValues) -> OfValues:
     """Return the user's functions as Python, with checks of what they return."""
     Values, n = parameters.Values, parameters.count
     names, shapes = parameters.Values._fields, parameters.shapes
@@ -272,7 +262,7 @@ def as_python(parameters: Parameters, given: Functions) -> OfValues:
 # ------------------------------------------------------------------------------------------------- compiled functions
 
 
-def to_compile(parameters: Parameters, given: Functions) -> OfValues:
+def for_numba(parameters: Coordinates, given: FunctionsOfValues) -> OfValues:
     """Return the user's functions for Numba, not compiled yet."""
     n, names, shapes = parameters.count, parameters.Values._fields, parameters.shapes
     takers = tuple(taker(first, shape, np.float64) for first, shape in zip(parameters.at, shapes, strict=True))

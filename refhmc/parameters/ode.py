@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.optimize
@@ -36,16 +36,15 @@ from refhmc.core.arguments import array_of_numbers
 from refhmc.core.point import copy_row
 from refhmc.errors import EvaluationError, ModelError, ShapeError
 from refhmc.models.base import Model
+from refhmc.models.binding.functions import Functions
 from refhmc.models.error_laws import ErrorLaw
 from refhmc.models.generated import GeneratedQuantities
 from refhmc.models.ode import KEYS, check_function
 from refhmc.models.ode_solution import NO_THIRD, ODESolution, in_use, make_along, times_of
 from refhmc.models.priors import FLAT, Own, Prior, log_prior
 from refhmc.models.sensitivities import pair_of, work_for, work_length
+from refhmc.parameters.coordinates import Coordinates
 from refhmc.parameters.model import OfValues, in_coordinates
-
-if TYPE_CHECKING:
-    from refhmc.parameters.parameters import Parameters
 
 LAW = nb.void(nb.float64, nb.float64, nb.float64, nb.float64, types.VECTOR)
 INFORMATION = nb.void(nb.float64, nb.float64, nb.float64, types.VECTOR)
@@ -261,7 +260,7 @@ class Posterior(NamedTuple):
     law: ErrorLaw
     roles: Roles
     own: Own | None
-    parameters: Parameters
+    parameters: Coordinates
 
     @property
     def highest(self) -> int:
@@ -463,7 +462,7 @@ class ODEModel(Model):
         self._given = (of, observations, priors, options)
         functions = functions_of(of)
         texts: dict[str, Any] = in_coordinates(functions, of.parameters)  # Python around compiled functions
-        self._texts_to_compile = in_coordinates(functions, of.parameters)
+        self._to_compile = Functions(**in_coordinates(functions, of.parameters))
         given: dict[str, Any] = dict(options)
         if isinstance(given.get("initial"), Mapping):
             given["initial"] = of.parameters.unconstrain(given["initial"], "initial")
@@ -487,8 +486,9 @@ class ODEModel(Model):
     def __reduce__(self) -> tuple[Callable, tuple]:
         return ODEModel, self._given
 
-    def to_compile(self, key: str) -> Any:
-        return self._texts_to_compile[key]
+    @property
+    def to_compile(self) -> Functions:
+        return self._to_compile
 
     def draw_start(self, rng: np.random.Generator) -> np.ndarray:
         """Return the best end of several L-BFGS ascents from draws of the prior.
@@ -509,6 +509,9 @@ class ODEModel(Model):
         return min((ascent() for _ in range(STARTS)), key=lambda found: found.fun).x
 
     def words_at(self, q: np.ndarray) -> str:
+        words = super().words_at(q)
+        if words:
+            return words
         x = np.concatenate([np.ravel(value) for value in self.constrain(q).values()])
         try:
             self.solution.solve(x[self.of.roles.theta], 1)
@@ -517,7 +520,7 @@ class ODEModel(Model):
         return ""
 
 
-def draw_prior(rng: np.random.Generator, priors: Mapping[str, Prior], parameters: Parameters) -> dict[str, Any]:
+def draw_prior(rng: np.random.Generator, priors: Mapping[str, Prior], parameters: Coordinates) -> dict[str, Any]:
     """Return values by name, drawn from the prior and truncated to the supports."""
     values = {}
     for name, support in parameters.supports.items():
@@ -595,7 +598,7 @@ def generated_by(of: Posterior, data: Observations, priors: Mapping[str, Prior])
 def model_of(
     functions: tuple[Any, ...],
     *,
-    parameters: Parameters,
+    parameters: Coordinates,
     initial_state: Any,
     times: Any,
     y: Any,
@@ -707,7 +710,7 @@ def observations_of(
     return Observations(times, y, s), np.full(k, -1, dtype=np.int64)
 
 
-def priors_of(prior: Any, parameters: Parameters, places: Mapping[str, np.ndarray]) -> tuple[np.ndarray, Own | None]:
+def priors_of(prior: Any, parameters: Coordinates, places: Mapping[str, np.ndarray]) -> tuple[np.ndarray, Own | None]:
     """Return the table of priors, a row per value, and the user's own prior. Raises ModelError."""
     laws = np.zeros((parameters.count, 4))
     laws[:, 0] = FLAT

@@ -228,7 +228,7 @@ def text_of(model: Model, xp: Any, streamed: bool = False) -> Any:
     `streamed` keeps the data of a split model on the host; it raises ValueError for any other model.
     """
     from refhmc.models.base import SplitModel
-    from refhmc.models.on_arrays import ModelOnArrays
+    from refhmc.models.model_on_arrays import ModelOnArrays
 
     try:
         if not streamed:
@@ -248,7 +248,7 @@ def check_text(model: Model, text: Any, plan: Any, q: Any, values: bool) -> str 
     Raises ModelError if it changes its argument. With `values`, raises GradientError unless all that the metric reads agrees,
     and also differences of L, which a large constant does not hide. The warning is about lower precision.
     """
-    from refhmc.models.on_arrays import ModelOnArrays
+    from refhmc.models.model_on_arrays import ModelOnArrays
 
     if isinstance(text, ModelOnArrays):
         return None
