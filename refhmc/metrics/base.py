@@ -17,21 +17,19 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from refhmc.compile.compiled import invariant, jit, jit_part
 from refhmc.core import sample_stats as S
 from refhmc.core.point import POINT_ROWS, as_point, copy_row
+from refhmc.core.protocols import Model
 from refhmc.core.records import Layout
 from refhmc.core.types import as_metric, as_model, as_work
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import dot
-
-if TYPE_CHECKING:
-    from refhmc.models.base import Model
 
 # How warm-up learns a metric: not at all; from the draws of a window, shrunk by their own scales, or as in Stan;
 # from variances of draws and gradients; from the draws and gradients themselves, which are kept.
