@@ -98,7 +98,7 @@ def restricted_value_and_gradient(joint: Callable) -> tuple[Callable, Callable, 
 
     both = jit_anew(value_and_gradient)
 
-    def log_density(x: np.ndarray, data: np.ndarray) -> Any:
+    def log_density(x: np.ndarray, data: np.ndarray) -> float:
         return both(x, data, np.empty_like(x))
 
     def gradient(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
@@ -146,7 +146,7 @@ def restricted_contraction(joint: Callable, code: int) -> Callable:
 def restricted_change(joint: Callable) -> Callable:
     """Return ``log_density_change`` of a block, from the change of the joint model."""
 
-    def change(x: np.ndarray, data: np.ndarray, j: int, new_value: float) -> Any:
+    def change(x: np.ndarray, data: np.ndarray, j: int, new_value: float) -> float:
         q, block, _, joint_data = parts(data)
         place(x, q, block)
         return joint(q, joint_data, int(block[j]), new_value, 0.0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numba import types as nb
@@ -16,7 +15,7 @@ from refhmc.models.base import Model
 
 
 @jit
-def is_finite(q: Any) -> bool:
+def is_finite(q: np.ndarray) -> bool:
     infinite = 0
     for i in range(q.shape[0]):
         infinite += not math.isfinite(q[i])
@@ -27,7 +26,9 @@ def is_finite(q: Any) -> bool:
     lambda: nb.void(types.VALUE_AND_GRADIENT, types.MATRIX, types.DATA, types.VECTOR, types.MATRIX),
     "log densities of many positions",
 )
-def fill_values(value_and_gradient: Any, q: Any, data: Any, values: Any, gradients: Any) -> None:
+def fill_values(
+    value_and_gradient: Callable, q: np.ndarray, data: np.ndarray, values: np.ndarray, gradients: np.ndarray
+) -> None:
     """Compute L and dL/dq of each row of ``q``; rows that are not finite are skipped."""
     for k in range(q.shape[0]):
         if is_finite(q[k]):
@@ -35,7 +36,7 @@ def fill_values(value_and_gradient: Any, q: Any, data: Any, values: Any, gradien
 
 
 @entry(lambda: nb.void(types.METRIC_OF_MODEL, types.MATRIX, types.DATA, types.STACK), "matrices of many positions")
-def fill_matrices(matrix: Any, q: Any, data: Any, out: Any) -> None:
+def fill_matrices(matrix: Callable, q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     """Compute the Fisher metric or the Hessian of each row; rows that are not finite are skipped."""
     for k in range(q.shape[0]):
         if is_finite(q[k]):
@@ -44,9 +45,12 @@ def fill_matrices(matrix: Any, q: Any, data: Any, out: Any) -> None:
 
 
 @entry(
-    lambda: nb.void(types.CONTRACTION, types.MATRIX, types.DATA, types.STACK, types.MATRIX), "traces of many positions"
+    lambda: nb.void(types.CONTRACTION, types.MATRIX, types.DATA, types.STACK, types.MATRIX),
+    "contractions of many positions",
 )
-def fill_traces(hessian_contraction: Any, q: Any, data: Any, M: Any, out: Any) -> None:
+def fill_contractions(
+    hessian_contraction: Callable, q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray
+) -> None:
     """Compute the contraction of each row with its own M; rows that are not finite are skipped."""
     for k in range(q.shape[0]):
         if is_finite(q[k]):
@@ -58,7 +62,9 @@ def fill_traces(hessian_contraction: Any, q: Any, data: Any, M: Any, out: Any) -
     lambda: nb.void(types.CHANGE, types.MATRIX, types.DATA, nb.int64[::1], types.MATRIX, types.VECTOR),
     "changes of the log density of many positions",
 )
-def fill_changes(change: Any, q: Any, data: Any, j: Any, target: Any, changes: Any) -> None:
+def fill_changes(
+    change: Callable, q: np.ndarray, data: np.ndarray, j: np.ndarray, target: np.ndarray, changes: np.ndarray
+) -> None:
     """Compute the change of L if coordinate j of each row moves to the target; rows that are not finite are skipped."""
     for k in range(q.shape[0]):
         if is_finite(q[k]) and math.isfinite(target[k, j[k]]):
@@ -181,7 +187,7 @@ class ModelOnArrays:
         array, shape (..., d)
             The contraction.
         """
-        return self._traces(("hessian", "hessian_contraction"), q, M)
+        return self._contractions(("hessian", "hessian_contraction"), q, M)
 
     def fisher(self, q: np.ndarray) -> np.ndarray:
         """Return the Fisher information plus the prior precision.
@@ -213,7 +219,7 @@ class ModelOnArrays:
         array, shape (..., d)
             The contraction.
         """
-        return self._traces(("fisher", "fisher_contraction"), q, M)
+        return self._contractions(("fisher", "fisher_contraction"), q, M)
 
     def fisher_bands(self, q: np.ndarray) -> np.ndarray:
         """Return the diagonal and the off-diagonal of a tridiagonal `fisher`.
@@ -253,7 +259,7 @@ class ModelOnArrays:
         fill_matrices(f.metric, rows, f.data, out)
         return out.reshape(*q.shape[:-1], n_rows, self.dim)
 
-    def _traces(self, keys: tuple, q: np.ndarray, M: np.ndarray) -> np.ndarray:
+    def _contractions(self, keys: tuple, q: np.ndarray, M: np.ndarray) -> np.ndarray:
         rows, matrices = self._rows(q), np.array(M, dtype=float)
         if matrices.shape != (*q.shape, self.dim):
             raise ShapeError(f"M must have shape {(*q.shape, self.dim)} in {keys[1]}; got {matrices.shape}.")
@@ -262,7 +268,7 @@ class ModelOnArrays:
             f.hessian_contraction, types.CONTRACTION.signature, f"the third derivative of the model {self.model.name}"
         )
         out = np.full(rows.shape, np.nan)
-        fill_traces(f.hessian_contraction, rows, f.data, matrices.reshape(len(rows), self.dim, self.dim), out)
+        fill_contractions(f.hessian_contraction, rows, f.data, matrices.reshape(len(rows), self.dim, self.dim), out)
         return out.reshape(q.shape)
 
     def _reading(self, keys: tuple[str | None, str | None]) -> types.Model:

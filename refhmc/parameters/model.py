@@ -62,7 +62,7 @@ class ParametersModel(Model):
     """A model created by :meth:`refhmc.Parameters.model`; its attribute ``parameters`` has the parameters."""
 
     def __init__(
-        self, parameters: Coordinates, functions: FunctionsOfValues, data: Any, options: Mapping[str, Any]
+        self, parameters: Coordinates, functions: FunctionsOfValues, data: object, options: Mapping[str, Any]
     ) -> None:
         for key, function in functions._asdict().items():
             if not callable(function) and (function is not None or key in ("log_density", "gradient")):
@@ -90,7 +90,7 @@ class ParametersModel(Model):
         initial = options.get("initial")
         if isinstance(initial, Mapping):
             options = {**options, "initial": parameters.unconstrain(initial, "initial")}
-        texts: dict[str, Any] = in_coordinates(as_python(parameters, functions), parameters)
+        texts = in_coordinates(as_python(parameters, functions), parameters)
         given = {**options, "dims": {**dims_of(options.get("dims")), **parameters.dims}}
         for name in dims_of(options.get("dims")):
             if name in parameters.supports:
@@ -127,12 +127,12 @@ def in_coordinates(of_values: OfValues, parameters: Coordinates) -> dict[str, Ca
     read, density, both, slope, curvature, contraction, metric, metric_contraction = of_values
     segments, n, d = parameters.segments, parameters.count, parameters.dim
 
-    def log_density(q: np.ndarray, data: Any) -> float:
+    def log_density(q: np.ndarray, data: object) -> float:
         x, rows = np.zeros((1, n)), np.zeros((ROWS, d))
         log_jacobian = forward(q, segments, x[0], rows)
         return density(read(x), data) + log_jacobian
 
-    def value_and_gradient(q: np.ndarray, data: Any, out: np.ndarray) -> float:
+    def value_and_gradient(q: np.ndarray, data: object, out: np.ndarray) -> float:
         room, rows = np.zeros((4, n)), np.zeros((ROWS, d))  # room: the values, two copies, g
         log_jacobian = forward(q, segments, room[0], rows)
         copy_row(room[1], room[0])
@@ -141,20 +141,20 @@ def in_coordinates(of_values: OfValues, parameters: Coordinates) -> dict[str, Ca
         gradient_in_u(room[3], segments, room[0], rows, out)
         return value + log_jacobian
 
-    def gradient(q: np.ndarray, data: Any, out: np.ndarray) -> None:
+    def gradient(q: np.ndarray, data: object, out: np.ndarray) -> None:
         x, g, rows = np.zeros((1, n)), np.zeros(n), np.zeros((ROWS, d))
         forward(q, segments, x[0], rows)
         slope(read(x.copy()), data, g)
         gradient_in_u(g, segments, x[0], rows, out)
 
-    def hessian(q: np.ndarray, data: Any, out: np.ndarray) -> None:
+    def hessian(q: np.ndarray, data: object, out: np.ndarray) -> None:
         x, g, H, rows = np.zeros((1, n)), np.zeros(n), np.zeros((n, n)), np.zeros((ROWS, d))
         forward(q, segments, x[0], rows)
         slope(read(x.copy()), data, g)
         curvature(read(x.copy()), data, H)
         hessian_in_u(H, g, segments, x[0], rows, out)
 
-    def hessian_contraction(q: np.ndarray, data: Any, M: np.ndarray, out: np.ndarray) -> None:
+    def hessian_contraction(q: np.ndarray, data: object, M: np.ndarray, out: np.ndarray) -> None:
         x, g, H, rows = np.zeros((1, n)), np.zeros(n), np.zeros((n, n)), np.zeros((ROWS, d))
         forward(q, segments, x[0], rows)
         slope(read(x.copy()), data, g)
@@ -164,13 +164,13 @@ def in_coordinates(of_values: OfValues, parameters: Coordinates) -> dict[str, Ca
         contraction(read(x.copy()), data, N, T)
         contraction_in_u(T, H, g, symmetric, MX, segments, x[0], rows, out)
 
-    def fisher(q: np.ndarray, data: Any, out: np.ndarray) -> None:
+    def fisher(q: np.ndarray, data: object, out: np.ndarray) -> None:
         x, G, rows = np.zeros((1, n)), np.zeros((n, n)), np.zeros((ROWS, d))
         forward(q, segments, x[0], rows)
         metric(read(x.copy()), data, G)
         tensor_in_u(G, segments, x[0], rows, out)
 
-    def fisher_contraction(q: np.ndarray, data: Any, M: np.ndarray, out: np.ndarray) -> None:
+    def fisher_contraction(q: np.ndarray, data: object, M: np.ndarray, out: np.ndarray) -> None:
         x, G, T, rows = np.zeros((1, n)), np.zeros((n, n)), np.zeros(n), np.zeros((ROWS, d))
         forward(q, segments, x[0], rows)
         metric(read(x.copy()), data, G)
@@ -203,10 +203,10 @@ def as_python(parameters: Coordinates, given: FunctionsOfValues) -> OfValues:
     places = [slice(first, first + math.prod(shape)) for first, shape in zip(parameters.at, shapes, strict=True)]
     layout = list(zip(places, shapes, strict=True))
 
-    def read(x: np.ndarray) -> Any:
+    def read(x: np.ndarray) -> tuple:
         return Values(*(x[0, at].reshape(shape) if shape else float(x[0, at.start]) for at, shape in layout))
 
-    def log_density(values: Any, data: Any) -> float:
+    def log_density(values: tuple, data: object) -> float:
         return as_float(given.log_density(values, data), "log_density")
 
     def derivative(key: str, before_out: int) -> Any:
@@ -217,7 +217,7 @@ def as_python(parameters: Coordinates, given: FunctionsOfValues) -> OfValues:
             return lambda *arguments: function(*arguments)
         if key in ARRAYS:
 
-            def write_array(values: Any, data: Any, out: np.ndarray) -> None:
+            def write_array(values: tuple, data: object, out: np.ndarray) -> None:
                 out[:] = as_array(function(values, data), out.shape, key)
 
             return write_array
@@ -241,7 +241,7 @@ def as_python(parameters: Coordinates, given: FunctionsOfValues) -> OfValues:
 
     gradient = derivative("gradient", 2)
 
-    def value_and_gradient(x: np.ndarray, again: np.ndarray, data: Any, out: np.ndarray) -> float:
+    def value_and_gradient(x: np.ndarray, again: np.ndarray, data: object, out: np.ndarray) -> float:
         if given.value_and_gradient is not None:
             return as_float(given.value_and_gradient(read(x), data, out), "value_and_gradient")
         gradient(read(x), data, out)
@@ -250,7 +250,7 @@ def as_python(parameters: Coordinates, given: FunctionsOfValues) -> OfValues:
     tensor, contraction = derivative("third_derivative", 2), derivative("hessian_contraction", 3)
     if contraction is None and tensor is not None:
 
-        def contraction(values: Any, data: Any, M: np.ndarray, out: np.ndarray) -> None:
+        def contraction(values: tuple, data: object, M: np.ndarray, out: np.ndarray) -> None:
             T = np.zeros((n, n, n))
             tensor(values, data, T)
             out[:] = np.einsum("ab,abc->c", M, T)
@@ -291,7 +291,7 @@ def for_numba(parameters: Coordinates, given: FunctionsOfValues) -> OfValues:
     else:
 
         @jit_anew
-        def value_and_gradient(x: np.ndarray, again: np.ndarray, data: Any, out: np.ndarray) -> Any:
+        def value_and_gradient(x: np.ndarray, again: np.ndarray, data: object, out: np.ndarray) -> float:
             gradient(read(x), data, out)
             return density(read(again), data)
 
@@ -299,7 +299,7 @@ def for_numba(parameters: Coordinates, given: FunctionsOfValues) -> OfValues:
     if contraction is None and tensor is not None:
 
         @jit_anew
-        def contraction(values: Any, data: Any, M: np.ndarray, out: np.ndarray) -> None:
+        def contraction(values: tuple, data: object, M: np.ndarray, out: np.ndarray) -> None:
             T = np.zeros((n, n, n))
             tensor(values, data, T)
             for a in range(n):
@@ -312,7 +312,7 @@ def for_numba(parameters: Coordinates, given: FunctionsOfValues) -> OfValues:
 
 
 @functools.lru_cache(maxsize=256)
-def write_entries(key: str, names: tuple[str, ...], firsts: tuple[int, ...], shapes: tuple[tuple, ...]) -> Any:
+def write_entries(key: str, names: tuple[str, ...], firsts: tuple[int, ...], shapes: tuple[tuple, ...]) -> Callable:
     """Return ``(entries, out)``, which writes the entries of a tuple to their places in one row."""
     first, shape = firsts[0], shapes[0]
     size = math.prod(shape)
@@ -343,7 +343,7 @@ def write_entries(key: str, names: tuple[str, ...], firsts: tuple[int, ...], sha
 
 
 @functools.lru_cache(maxsize=256)
-def write_none(key: str) -> Any:
+def write_none(key: str) -> Callable:
     """Return the end of the recursion of :func:`write_entries`, after the last entry."""
     message = f"{key} must return a tuple with one entry for each parameter; it returned more."
 

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.optimize
 from numba import types as nb
+from numba.core.typing.templates import Signature
 
 from refhmc.compile.compiled import borrowed, entry, jit_anew, jit_part
 from refhmc.compile.pointer_type import Pointer
@@ -118,7 +119,7 @@ def put(T: np.ndarray, a: int, b: int, c: int, value: float) -> None:
         T[c, b, a] += value
 
 
-def terms_signature() -> Any:
+def terms_signature() -> Signature:
     integers, arrays = (types.INTEGERS, types.INTEGERS, types.MATRIX), (types.VECTOR, types.MATRIX, types.STACK)
     data = (types.MATRIX, types.MATRIX, types.MATRIX)
     return nb.float64(Pointer(LAW), nb.float64, nb.int64, *data, *integers, types.VECTOR, types.VECTOR, *arrays)
@@ -190,7 +191,7 @@ def add_terms(
     return total if total > -np.inf else -np.inf
 
 
-def information_signature() -> Any:
+def information_signature() -> Signature:
     integers, out = (types.INTEGERS, types.INTEGERS, types.MATRIX), (types.MATRIX, types.STACK)
     data = (types.MATRIX, types.MATRIX, types.MATRIX)
     return nb.void(Pointer(INFORMATION), nb.float64, nb.int64, *data, *integers, types.VECTOR, types.VECTOR, *out)
@@ -269,13 +270,13 @@ class Posterior(NamedTuple):
         return min(self.solution.highest, own)
 
 
-def compiled(function: Callable) -> Any:
+def compiled(function: Callable) -> Callable:
     """Return a user's function, compiled."""
     f = compilable(function)
     return f if hasattr(f, "py_func") else jit_anew(f)
 
 
-def as_it_is(thing: Any) -> Any:
+def as_it_is(thing: Callable) -> Callable:
     return thing
 
 
@@ -311,7 +312,7 @@ def no_array(x: np.ndarray) -> None:
     """Stand in for a derivative that is not given; it is never called."""
 
 
-def own_terms(own: Own | None) -> Any:
+def own_terms(own: Own | None) -> Callable:
     """Return the compiled ``(order, x, g, H, T)``: the user's log prior, which adds its derivatives."""
     if own is None:
         return jit_anew(lambda order, x, g, H, T: 0.0)
@@ -340,7 +341,7 @@ def own_terms(own: Own | None) -> Any:
     return (first, second, jit_anew(to_third))[n - 2]
 
 
-def make_means(of: Posterior, way: Way) -> Any:
+def make_means(of: Posterior, way: Way) -> Callable:
     """Return ``(x, times, order)``: the means of the observations and their derivatives, a row per time."""
     k, n, p, path = of.columns, of.solution.n, of.solution.p, way.path
     at = of.roles.theta
@@ -382,7 +383,7 @@ def functions_of(of: Posterior) -> OfValues:
     means_at = make_means(of, way)
 
     @way.wrap
-    def to_order(order: int, x: np.ndarray, data: Any, g: np.ndarray, H: np.ndarray, T: np.ndarray) -> float:
+    def to_order(order: int, x: np.ndarray, data: Observations, g: np.ndarray, H: np.ndarray, T: np.ndarray) -> float:
         times, y, s = data
         means, room = means_at(x, times, order), np.empty(SCRATCH)
         # Copies, since arrays in the closure of a compiled function are read-only.
@@ -394,19 +395,19 @@ def functions_of(of: Posterior) -> OfValues:
         in_use(means, room, i, j, laws)
         return value + own(order, x, g, H, T)
 
-    def log_density(x: np.ndarray, data: Any) -> float:
+    def log_density(x: np.ndarray, data: Observations) -> float:
         return to_order(0, x, data, np.empty(0), np.empty((0, 0)), np.empty((0, 0, 0)))
 
-    def value_and_gradient(rows: np.ndarray, again: np.ndarray, data: Any, out: np.ndarray) -> float:
+    def value_and_gradient(rows: np.ndarray, again: np.ndarray, data: Observations, out: np.ndarray) -> float:
         return to_order(1, rows[0], data, out, np.empty((0, 0)), np.empty((0, 0, 0)))
 
-    def gradient(x: np.ndarray, data: Any, out: np.ndarray) -> None:
+    def gradient(x: np.ndarray, data: Observations, out: np.ndarray) -> None:
         to_order(1, x, data, out, np.empty((0, 0)), np.empty((0, 0, 0)))
 
-    def hessian(x: np.ndarray, data: Any, out: np.ndarray) -> None:
+    def hessian(x: np.ndarray, data: Observations, out: np.ndarray) -> None:
         to_order(2, x, data, np.zeros(count), out, np.empty((0, 0, 0)))
 
-    def hessian_contraction(x: np.ndarray, data: Any, M: np.ndarray, out: np.ndarray) -> None:
+    def hessian_contraction(x: np.ndarray, data: Observations, M: np.ndarray, out: np.ndarray) -> None:
         T = np.zeros((count, count, count))
         to_order(3, x, data, np.zeros(count), np.zeros((count, count)), T)
         contract(M, T, out)
@@ -417,7 +418,9 @@ def functions_of(of: Posterior) -> OfValues:
     return OfValues(way.wrap(lambda rows: rows[0]), *made)
 
 
-def information_functions(of: Posterior, way: Way, means_at: Any, own: Any) -> tuple[Any, Any]:
+def information_functions(
+    of: Posterior, way: Way, means_at: Callable, own: Callable
+) -> tuple[Callable | None, Callable | None]:
     """Return ``fisher`` and ``fisher_contraction`` of the values, both or neither."""
     if of.law.information is None or of.highest < (2 if of.own is None else 3):
         return None, None
@@ -425,7 +428,7 @@ def information_functions(of: Posterior, way: Way, means_at: Any, own: Any) -> t
     law, add = way.pointer(compiled(of.law.information), INFORMATION), way.information
 
     @way.wrap
-    def to_order(order: int, x: np.ndarray, data: Any, G: np.ndarray, D: np.ndarray) -> None:
+    def to_order(order: int, x: np.ndarray, data: Observations, G: np.ndarray, D: np.ndarray) -> None:
         times, y, s = data
         means, room = means_at(x, times, order), np.empty(SCRATCH)
         i, j, laws = at.copy(), at_s.copy(), priors.copy()
@@ -440,10 +443,10 @@ def information_functions(of: Posterior, way: Way, means_at: Any, own: Any) -> t
         if order > 1:
             D -= T
 
-    def fisher(x: np.ndarray, data: Any, out: np.ndarray) -> None:
+    def fisher(x: np.ndarray, data: Observations, out: np.ndarray) -> None:
         to_order(1, x, data, out, np.empty((0, 0, 0)))
 
-    def fisher_contraction(x: np.ndarray, data: Any, M: np.ndarray, out: np.ndarray) -> None:
+    def fisher_contraction(x: np.ndarray, data: Observations, M: np.ndarray, out: np.ndarray) -> None:
         D = np.zeros((count, count, count))
         to_order(2, x, data, np.zeros((count, count)), D)
         contract(M, D, out)
@@ -461,7 +464,7 @@ class ODEModel(Model):
         self.of, self.solution, self.parameters = of, of.solution, of.parameters
         self._given = (of, observations, priors, options)
         functions = functions_of(of)
-        texts: dict[str, Any] = in_coordinates(functions, of.parameters)  # Python around compiled functions
+        texts = in_coordinates(functions, of.parameters)  # Python around compiled functions
         self._to_compile = Functions(**in_coordinates(functions, of.parameters))
         given: dict[str, Any] = dict(options)
         if isinstance(given.get("initial"), Mapping):
@@ -502,7 +505,7 @@ class ODEModel(Model):
             value, gradient = self.core.value_and_gradient(q)
             return (-value if np.isfinite(value) else 1e300), -np.nan_to_num(gradient)
 
-        def ascent() -> Any:
+        def ascent() -> scipy.optimize.OptimizeResult:
             q = self.parameters.unconstrain(draw_prior(rng, priors, self.parameters), "prior")
             return scipy.optimize.minimize(downhill, q, jac=True, method="L-BFGS-B", options={"maxiter": ITERATIONS})
 
@@ -520,7 +523,7 @@ class ODEModel(Model):
         return ""
 
 
-def draw_prior(rng: np.random.Generator, priors: Mapping[str, Prior], parameters: Coordinates) -> dict[str, Any]:
+def draw_prior(rng: np.random.Generator, priors: Mapping[str, Prior], parameters: Coordinates) -> dict[str, np.ndarray]:
     """Return values by name, drawn from the prior and truncated to the supports."""
     values = {}
     for name, support in parameters.supports.items():
@@ -535,7 +538,7 @@ def draw_prior(rng: np.random.Generator, priors: Mapping[str, Prior], parameters
     return values
 
 
-def means_and_s(values: Mapping[str, Any], of: Posterior, data: Observations) -> tuple[np.ndarray, np.ndarray]:
+def means_and_s(values: Mapping[str, np.ndarray], of: Posterior, data: Observations) -> tuple[np.ndarray, np.ndarray]:
     """Return m and s of all observations (T, K) at values by name, NaN if the ODE has no solution."""
     x = np.concatenate([np.ravel(values[name]) for name in of.parameters.supports]).astype(float)
     shape = data.y.shape
@@ -561,7 +564,7 @@ def seen(values: np.ndarray, data: Observations) -> np.ndarray:
     return values if there.all() else values[there]
 
 
-def log_likelihood(values: Mapping[str, Any], of: Posterior, data: Observations) -> dict[str, np.ndarray]:
+def log_likelihood(values: Mapping[str, np.ndarray], of: Posterior, data: Observations) -> dict[str, np.ndarray]:
     law, room = compiled(of.law.derivatives), np.empty(SCRATCH)
     found = np.full(data.y.shape, np.nan)
     means, s = means_and_s(values, of, data)
@@ -572,7 +575,7 @@ def log_likelihood(values: Mapping[str, Any], of: Posterior, data: Observations)
 
 
 def posterior_predictive(
-    values: Mapping[str, Any], rng: np.random.Generator, of: Posterior, data: Observations
+    values: Mapping[str, np.ndarray], rng: np.random.Generator, of: Posterior, data: Observations
 ) -> dict[str, np.ndarray]:
     means, s = means_and_s(values, of, data)
     if np.isnan(means).any() or of.law.draw is None:
@@ -596,7 +599,7 @@ def generated_by(of: Posterior, data: Observations, priors: Mapping[str, Prior])
 
 
 def model_of(
-    functions: tuple[Any, ...],
+    functions: tuple[Callable, ...],
     *,
     parameters: Coordinates,
     initial_state: Any,

@@ -40,21 +40,21 @@ class SameParts:
 
     def __init__(self, function: Callable) -> None:
         self.function, self.identity = function, identity_of((function,))
-        self._parts: Any = self.identity or object()
+        self._parts: object = self.identity or object()
 
     def __hash__(self) -> int:
         return hash(self._parts)
 
-    def __eq__(self, other: Any) -> bool:
-        return self._parts == other._parts
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SameParts) and self._parts == other._parts
 
 
-def compiled_alone(function: Any) -> Any:
+def compiled_alone(function: Callable) -> Callable:
     """Return a user's function, with its callees, for the caller's types; one of the position alone also takes data."""
     if not isinstance(function, WithoutData):
         text = compilable(function)
         return text if hasattr(text, "py_func") else jit_anew(text)
-    f: Any = compiled_alone(function.function)
+    f = compiled_alone(function.function)
     forms: dict[int, Callable] = {
         1: lambda q, data: f(q),
         2: lambda q, data, x: f(q, x),
@@ -63,7 +63,7 @@ def compiled_alone(function: Any) -> Any:
     return jit_anew(forms[argument_count(function.function)])
 
 
-def kept(text: Any, *functions: Any) -> Any:
+def kept(text: Callable, *functions: Callable) -> Callable:
     """Return `text`, whose closure contains compiled `functions`, compiled, and cached if their identity is known."""
     return jit_of_user(text, functions, identity_with(text, functions))
 
@@ -101,7 +101,7 @@ def compiled_user_function(key: str, same: SameParts, unpack: Any) -> Callable:
 
     elif in_place:
 
-        def text(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> Any:
+        def text(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
             out[:] = 0.0
             return f(q, unpack(data), out)
 
@@ -164,7 +164,7 @@ def both(log_density: Callable, gradient: Callable) -> Callable:
 def both_on_copies(log_density: Callable, gradient: Callable) -> Callable:
     """Return two functions of a user as one, each on a copy of the position."""
 
-    def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> Any:
+    def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
         copy_array(out, q)
         value = log_density(out, data)
         gradient(q.copy(), data, out)
@@ -182,7 +182,7 @@ def density_on_a_copy(log_density: Callable) -> Callable:
 @shared
 def change_from_function(same: SameParts, unpack: Any, takes_data: bool) -> Any:
     """Return ``log_density_change`` in the core's protocol."""
-    f: Any = compiled_alone(same.function)
+    f = compiled_alone(same.function)
     if unpack is None and takes_data:
 
         def change(q: np.ndarray, data: np.ndarray, j: int, new_value: float, log_density: float) -> float:
@@ -203,10 +203,10 @@ def change_from_function(same: SameParts, unpack: Any, takes_data: bool) -> Any:
 
 
 @shared
-def change_from_density(log_density: Any) -> Any:
+def change_from_density(log_density: Callable) -> Any:
     """Return the same from the full density; j = -1 selects the density at q itself minus the given one."""
 
-    def change(q: np.ndarray, data: np.ndarray, j: int, new_value: float, present: Any) -> Any:
+    def change(q: np.ndarray, data: np.ndarray, j: int, new_value: float, present: float) -> float:
         if j < 0:
             return log_density(q, data) - present
         before = q[j]

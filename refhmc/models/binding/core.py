@@ -6,7 +6,6 @@ import contextlib
 import functools
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 import numba
 import numpy as np
@@ -58,7 +57,7 @@ class Core(PythonFunctions):
     def __init__(
         self,
         functions: Functions,
-        data: Any,
+        data: object,
         *,
         dim: int,
         name: str,
@@ -72,7 +71,7 @@ class Core(PythonFunctions):
         self.to_compile = functions if to_compile is None else to_compile
         self.why_python: str | None = in_python or None
         self._unpack: Callable | None = None
-        self._adapted: dict[Any, Callable] = {}
+        self._adapted: dict[str | tuple[str, str], Callable] = {}
         as_written = self.to_compile.log_density is functions.log_density
         self.own = not in_python and as_written and is_own(functions.log_density)
         # An array shared by another process may be read-only, which is a different type for Numba.
@@ -119,12 +118,13 @@ class Core(PythonFunctions):
             self._tuples[reads] = self._make_tuple(*reads)
         return self._tuples[reads]
 
-    def _make_tuple(self, metric: Any, hessian_contraction: str | None) -> tuple:
+    def _make_tuple(self, metric: str | None, hessian_contraction: str | None) -> tuple:
         data, value_and_gradient, _, _, _ = self.tuple
         if self.why_python is None:
             try:
-                contraction = no_contraction if hessian_contraction is None else self.pointer(hessian_contraction)
-                return (data, value_and_gradient, self.pointer(metric), contraction, no_change)
+                first = no_metric if metric is None else self.pointer(metric)
+                second = no_contraction if hessian_contraction is None else self.pointer(hessian_contraction)
+                return (data, value_and_gradient, first, second, no_change)
             except CANNOT_COMPILE as error:
                 why = f"Numba could not compile {metric} or {hessian_contraction}: {first_words(error)}"
                 self._warn("as Python on this metric", why)

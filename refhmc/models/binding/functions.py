@@ -47,7 +47,7 @@ class Functions(NamedTuple):
         return getattr(self, key) is not None or (full is not None and getattr(self, full) is not None)
 
 
-def argument_count(function: Any) -> int:
+def argument_count(function: Callable) -> int:
     """Return the number of positional arguments without default, data included, of a plain or compiled function."""
     if isinstance(function, WithoutData):
         return argument_count(function.function) + 1
@@ -56,7 +56,7 @@ def argument_count(function: Any) -> int:
     return sum(p.default is p.empty for p in positional)
 
 
-def check_arguments(functions: Mapping[str, Any], first: str = "q") -> None:
+def check_arguments(functions: Mapping[str, Callable | None], first: str = "q") -> None:
     """Raise ModelError for a function that cannot be called with one of its valid numbers of arguments.
 
     `first` is the name of the first argument.
@@ -75,7 +75,7 @@ def check_arguments(functions: Mapping[str, Any], first: str = "q") -> None:
         raise ModelError(f"{key} must take {allowed}{because}; it takes {count} arguments without default.")
 
 
-def takes(function: Any, count: int) -> bool:
+def takes(function: Callable, count: int) -> bool:
     """Return whether a function can be called with `count` positional arguments."""
     if isinstance(function, WithoutData):
         return takes(function.function, count - 1)
@@ -86,7 +86,7 @@ def takes(function: Any, count: int) -> bool:
     return True
 
 
-def without_data(functions: Mapping[str, Any], data: Any, first: str = "q") -> dict[str, Any]:
+def without_data(functions: Mapping[str, Callable | None], data: object, first: str = "q") -> dict[str, Any]:
     """Return the functions of a model without data in the form of those that take data. Raises ModelError."""
     if data is not None:
         raise ModelError(

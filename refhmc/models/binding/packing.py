@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from refhmc.compile.compiled import jit_anew
 shared = functools.lru_cache(maxsize=256)  # created once for the same arguments
 
 
-def pack(data: Any) -> tuple[np.ndarray, Callable] | None:
+def pack(data: object) -> tuple[np.ndarray, Callable] | None:
     """Return `data` as one float64 matrix, and the compiled function that unpacks it.
 
     None, numbers, arrays, and tuples (named or not) of numbers and arrays can be packed. Integers keep their bits and type,
@@ -36,11 +35,11 @@ def pack(data: Any) -> tuple[np.ndarray, Callable] | None:
 
 
 @jit_anew
-def _no_data(packed: Any) -> Any:
+def _no_data(packed: np.ndarray) -> None:
     return None
 
 
-def _as_part(value: Any) -> tuple[np.ndarray, tuple, type] | None:
+def _as_part(value: object) -> tuple[np.ndarray, tuple, type] | None:
     array = np.asarray(value)
     if array.dtype.kind in "iub" and array.ndim <= 3:
         kind = np.dtype(f"{array.dtype.kind}{array.dtype.itemsize}").type  # NumPy has several types of one size

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from refhmc.models.binding.returned import as_array, as_float, in_words, named
 class PythonFunctions:
     """A model's functions as Python; if one raises an ArithmeticError, the log density is -inf and derivatives are NaN."""
 
-    def __init__(self, functions: Functions, given_data: Any, dim: int) -> None:
+    def __init__(self, functions: Functions, given_data: object, dim: int) -> None:
         self.functions, self.given_data, self.dim = functions, given_data, dim
         self.data = np.zeros((1, 1))  # the data of the functions in the core's protocol
         self.last_position: dict[int, np.ndarray] = {}  # by thread, for the report of an exception
@@ -33,11 +32,11 @@ class PythonFunctions:
 
     def in_place(self, key: str) -> Callable:
         """Return ``f(q, data, [M,] out)`` for a derivative; it may overwrite q and M."""
-        function: Any = getattr(self.functions, key)
+        function: Callable = getattr(self.functions, key)
         before_out, _ = DERIVATIVES[key]
         in_place = argument_count(function) > before_out
 
-        def call(q: np.ndarray, data: np.ndarray, *rest: Any) -> None:
+        def call(q: np.ndarray, data: np.ndarray, *rest: np.ndarray) -> None:
             *M, out = rest
             try:
                 if in_place:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -35,7 +34,7 @@ def in_words(error: ArithmeticError) -> str:
     return str(error) if isinstance(error, EvaluationError) else f"{type(error).__name__}: {error}"
 
 
-def as_float(value: Any, what: str) -> float:
+def as_float(value: object, what: str) -> float:
     """Return `value` as a float, or raise :class:`ModelError` unless it is a real scalar."""
     if isinstance(value, float):
         return value
@@ -46,7 +45,7 @@ def as_float(value: Any, what: str) -> float:
     return float(array)
 
 
-def as_array(value: Any, shape: tuple, what: str) -> np.ndarray:
+def as_array(value: object, shape: tuple, what: str) -> np.ndarray:
     """Return `value` as a float array of this shape, or raise :class:`ModelError`."""
     array = np.asarray(value) if value is not None else np.asarray(None)
     if array.dtype.kind not in "fiub" or array.shape != shape:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from collections.abc import Callable
-from typing import Any
 
 import numba
 import numpy as np
@@ -51,7 +49,7 @@ def python_value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) 
     return value
 
 
-def _call_metric(number: Any, key: Any, q: np.ndarray, out: np.ndarray) -> None:
+def _call_metric(number: float, key: float, q: np.ndarray, out: np.ndarray) -> None:
     _models[int(number)].called_derivative(int(key), q, out)
 
 
@@ -62,7 +60,7 @@ def python_metric(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
         _call_metric(number, key, q, out)
 
 
-def _call_contraction(number: Any, key: Any, q: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+def _call_contraction(number: float, key: float, q: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     _models[int(number)].called_derivative(int(key), q, out, M)
 
 
@@ -73,12 +71,12 @@ def python_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.n
         _call_contraction(number, key, q, M, out)
 
 
-def _call_change(number: Any, q: np.ndarray, j: int, new_value: float, present: Any) -> Any:
+def _call_change(number: float, q: np.ndarray, j: int, new_value: float, present: float) -> float:
     return _models[int(number)].called_change(q, j, new_value, present)
 
 
 @jit_calling_python
-def python_change(q: np.ndarray, data: np.ndarray, j: int, new_value: float, present: Any) -> Any:
+def python_change(q: np.ndarray, data: np.ndarray, j: int, new_value: float, present: float) -> float:
     number = data[0, 0]
     with numba.objmode(change="float64"):
         change = _call_change(number, q, j, new_value, present)
@@ -96,7 +94,7 @@ def no_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarr
 
 
 @jit
-def no_change(q: np.ndarray, data: np.ndarray, j: int, new_value: float, log_density: Callable) -> Any:
+def no_change(q: np.ndarray, data: np.ndarray, j: int, new_value: float, log_density: float) -> float:
     if q.shape[0] > 0:  # always true; the return below gives Numba the type
         raise NotImplementedError("This model has no change of the log density.")
     return log_density
