@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -55,8 +56,8 @@ class Metric(Protocol):
     @property
     def geometry(self) -> tuple: ...
     @property
-    def refresh(self) -> Any: ...
-    def stacks(self, model: Any, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]: ...
+    def refresh(self) -> Callable: ...
+    def stacks(self, model: Model, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]: ...
     def options(self) -> dict[str, float]: ...
 
 
@@ -78,11 +79,11 @@ class Riemannian:
         raise NotImplementedError
 
     @property
-    def refresh(self) -> Any:
+    def refresh(self) -> Callable:
         """Compiled function that draws a momentum and returns the energy."""
         return refresh
 
-    def stacks(self, model: Any, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]:
+    def stacks(self, model: Model, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]:
         """Return zeroed workspaces of the metric for a model.
 
         Parameters

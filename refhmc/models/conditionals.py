@@ -22,11 +22,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.core.errors import NumbaError
 
 from refhmc.compile.compiled import jit, jit_anew
 from refhmc.kernels.blocks import block_indices
 from refhmc.models.base import Model
+from refhmc.models.binding.adapters import CANNOT_COMPILE
 from refhmc.models.binding.functions import DERIVATIVES
 from refhmc.models.binding.trampolines import (
     code_of,
@@ -171,7 +171,7 @@ def restricted(model: Model) -> Restricted:
         if model not in _made:
             try:
                 _made[model] = _restricted(model, as_python=model.core.why_python is not None)
-            except NumbaError:
+            except CANNOT_COMPILE:
                 _made[model] = _restricted(model, as_python=True)
         return _made[model]
 

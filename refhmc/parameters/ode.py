@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.optimize
 from numba import types as nb
-from numba.core.typing.templates import Signature
 
 from refhmc.compile.compiled import borrowed, entry, jit_anew, jit_part
 from refhmc.compile.pointer_type import Pointer
@@ -119,7 +118,7 @@ def put(T: np.ndarray, a: int, b: int, c: int, value: float) -> None:
         T[c, b, a] += value
 
 
-def terms_signature() -> Signature:
+def terms_signature() -> Any:
     integers, arrays = (types.INTEGERS, types.INTEGERS, types.MATRIX), (types.VECTOR, types.MATRIX, types.STACK)
     data = (types.MATRIX, types.MATRIX, types.MATRIX)
     return nb.float64(Pointer(LAW), nb.float64, nb.int64, *data, *integers, types.VECTOR, types.VECTOR, *arrays)
@@ -191,7 +190,7 @@ def add_terms(
     return total if total > -np.inf else -np.inf
 
 
-def information_signature() -> Signature:
+def information_signature() -> Any:
     integers, out = (types.INTEGERS, types.INTEGERS, types.MATRIX), (types.MATRIX, types.STACK)
     data = (types.MATRIX, types.MATRIX, types.MATRIX)
     return nb.void(Pointer(INFORMATION), nb.float64, nb.int64, *data, *integers, types.VECTOR, types.VECTOR, *out)
