@@ -48,7 +48,7 @@ ORDER = (
     "cli",
 )
 # Imports (importer, imported) for type checking that still form a cycle or go against ORDER.
-EXCEPTIONS = {
+EXCEPTIONS: set[tuple[str, str]] = {
     ("refhmc.kernels.blocks", "refhmc.models.base"),
     ("refhmc.sampling.storage.chain_storage", "refhmc.sampling.chains.chain_run"),
     ("refhmc.sampling.storage.saved_state", "refhmc.sampling.chains.chain_run"),
