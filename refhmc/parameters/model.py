@@ -18,7 +18,7 @@ from refhmc.core.named_axes import dims_of
 from refhmc.core.point import copy_row
 from refhmc.errors import ModelError
 from refhmc.models.base import Model
-from refhmc.models.binding.adapters import compiled_alone
+from refhmc.models.binding.adapters import compiled_alone, contract
 from refhmc.models.binding.functions import Functions, argument_count, check_arguments, without_data
 from refhmc.models.binding.packing import as_named, gather, taker
 from refhmc.models.binding.returned import as_array, as_float, copy_array
@@ -302,10 +302,7 @@ def for_numba(parameters: Coordinates, given: FunctionsOfValues) -> OfValues:
         def contraction(values: tuple, data: object, M: np.ndarray, out: np.ndarray) -> None:
             T = np.zeros((n, n, n))
             tensor(values, data, T)
-            for a in range(n):
-                for b in range(n):
-                    for c in range(n):
-                        out[c] += M[a, b] * T[a, b, c]
+            contract(M, T, out)
 
     fisher = derivative("fisher", 2), derivative("fisher_contraction", 3)
     return OfValues(read, density, value_and_gradient, gradient, derivative("hessian", 2), contraction, *fisher)

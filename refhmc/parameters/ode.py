@@ -36,6 +36,7 @@ from refhmc.core.arguments import array_of_numbers
 from refhmc.core.point import copy_row
 from refhmc.errors import EvaluationError, ModelError, ShapeError
 from refhmc.models.base import Model
+from refhmc.models.binding.adapters import contract
 from refhmc.models.binding.functions import Functions
 from refhmc.models.error_laws import ErrorLaw
 from refhmc.models.generated import GeneratedQuantities
@@ -296,15 +297,6 @@ def way_of(solution: ODESolution) -> Way:
             as_it_is, as_it_is, solution.path, lambda: add_terms, lambda: add_information, lambda f, _: lambda: f
         )
     return Way(jit_anew, borrowed, solution._path, by_address(add_terms), by_address(add_information), by_address)
-
-
-@jit_anew
-def contract(M: np.ndarray, T: np.ndarray, out: np.ndarray) -> None:
-    """Add sum_ab M_ab T_abc to out_c."""
-    for a in range(T.shape[0]):
-        for b in range(T.shape[0]):
-            for c in range(T.shape[0]):
-                out[c] += M[a, b] * T[a, b, c]
 
 
 def no_array(x: np.ndarray) -> None:

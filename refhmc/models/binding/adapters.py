@@ -132,6 +132,15 @@ def on_a_copy(function: Callable, contracts: bool) -> Callable:
     return kept(lambda q, data, out: function(q.copy(), data, out), function)
 
 
+@jit_anew
+def contract(M: np.ndarray, T: np.ndarray, out: np.ndarray) -> None:
+    """Add sum_ab M_ab T_abc to out_c."""
+    for a in range(T.shape[0]):
+        for b in range(T.shape[0]):
+            for c in range(T.shape[0]):
+                out[c] += M[a, b] * T[a, b, c]
+
+
 @shared
 def contracted(third_derivative: Callable) -> Callable:
     """Return ``hessian_contraction`` from the full tensor: out[k] = sum_ij M[i, j] T[i, j, k]."""
@@ -141,10 +150,7 @@ def contracted(third_derivative: Callable) -> Callable:
         T = np.zeros((d, d, d))
         third_derivative(q, data, T)
         out[:] = 0.0
-        for i in range(d):
-            for j in range(d):
-                for k in range(d):
-                    out[k] += M[i, j] * T[i, j, k]
+        contract(M, T, out)
 
     return kept(hessian_contraction, third_derivative)
 
