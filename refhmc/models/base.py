@@ -293,8 +293,8 @@ class Model:
         self.n_rows, self.part, self.outputs, self.likelihood = n_rows, part, outputs, likelihood
         self.functions = Functions(
             log_density=log_density,
-            gradient=gradient,
             value_and_gradient=value_and_gradient,
+            gradient=gradient,
             hessian=hessian,
             third_derivative=third_derivative,
             hessian_contraction=hessian_contraction,

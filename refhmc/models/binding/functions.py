@@ -28,8 +28,8 @@ class Functions(NamedTuple):
     """The functions of a model; all except the log density and the gradient may be None (:class:`refhmc.Model`)."""
 
     log_density: Callable
+    value_and_gradient: Callable | None
     gradient: Callable
-    value_and_gradient: Callable | None = None
     hessian: Callable | None = None
     third_derivative: Callable | None = None
     hessian_contraction: Callable | None = None
