@@ -10,7 +10,6 @@ import contextlib
 import signal
 import threading
 from collections.abc import Iterator
-from types import FrameType
 from typing import Any
 
 MOST = 2  # signals that one block delays; the next one interrupts it
@@ -25,9 +24,9 @@ def held_back() -> Iterator[None]:
     handlers: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
         handlers = {n: h for n in (signal.SIGINT, signal.SIGTERM) if callable(h := signal.getsignal(n))}
-    came: list[tuple[int, FrameType | None]] = []
+    came: list[tuple[int, Any]] = []
 
-    def keep(number: int, frame: FrameType | None) -> None:
+    def keep(number: int, frame: Any) -> None:
         came.append((number, frame))
         if len(came) > MOST:
             raise KeyboardInterrupt(signal.Signals(number).name)
