@@ -37,18 +37,9 @@ def test_every_folder_is_one_of_the_source():
 
 
 def test_imports_follow_the_order_of_the_packages_without_cycles():
-    imports = architecture.without(architecture.imports_of(architecture.current_sources()), architecture.EXCEPTIONS)
+    imports = architecture.imports_of(architecture.current_sources())
     assert architecture.upward(imports) == []
     assert architecture.cycles(imports) == []
-
-
-def test_every_exception_is_an_import_that_is_needed():
-    imports = architecture.imports_of(architecture.current_sources())
-    for importer, imported in architecture.EXCEPTIONS:
-        assert imported in imports[importer]
-        others = architecture.EXCEPTIONS - {(importer, imported)}
-        found = architecture.without(imports, others)
-        assert architecture.upward(found) or architecture.cycles(found)
 
 
 def test_imports_in_functions_and_for_type_checking_count():
@@ -66,9 +57,6 @@ def test_imports_in_functions_and_for_type_checking_count():
     assert architecture.cycles(imports) == [["refhmc.core.a", "refhmc.metrics", "refhmc.metrics.b", "refhmc.sampling"]]
     packages = architecture.between_packages(imports, architecture.package_of)
     assert packages == {"core": {"metrics"}, "metrics": {"core", "sampling"}, "sampling": {"metrics"}}
-    exceptions = {("refhmc.metrics.b", "refhmc.sampling"), ("refhmc.core.a", "refhmc.metrics.b")}
-    kept = architecture.without(imports, exceptions)
-    assert architecture.upward(kept) == architecture.cycles(kept) == []
 
 
 def test_the_tools_of_a_commit_are_those_of_the_extra():

@@ -18,7 +18,7 @@ import io
 import pathlib
 import subprocess
 import tarfile
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 
 from validation.common import ROOT
 
@@ -47,12 +47,6 @@ ORDER = (
     "plot",
     "cli",
 )
-# Imports (importer, imported) for type checking that still form a cycle or go against ORDER.
-EXCEPTIONS: set[tuple[str, str]] = {
-    ("refhmc.kernels.blocks", "refhmc.models.base"),
-    ("refhmc.sampling.storage.chain_storage", "refhmc.sampling.chains.chain_run"),
-    ("refhmc.sampling.storage.saved_state", "refhmc.sampling.chains.chain_run"),
-}
 
 Sources = dict[str, str]  # text of each module, by dotted name
 Imports = dict[str, set[str]]  # imported modules, or packages, by importer
@@ -84,11 +78,6 @@ def module_name(path: pathlib.PurePath) -> str:
 def imports_of(sources: Sources) -> Imports:
     """Return the modules among the sources that each of them imports."""
     return {name: imported_names(name, sources) - {name} for name in sources}
-
-
-def without(imports: Imports, exceptions: Container[tuple[str, str]]) -> Imports:
-    """Return the imports without some, given as (importer, imported)."""
-    return {name: {other for other in found if (name, other) not in exceptions} for name, found in imports.items()}
 
 
 def imported_names(name: str, sources: Sources) -> set[str]:
@@ -219,7 +208,7 @@ def reduced(imports: Imports) -> Imports:
 
 def diagram(sources: Sources) -> str:
     """Return the imports between packages as a mermaid graph, without those that follow from others."""
-    imports = between_packages(without(imports_of(sources), EXCEPTIONS), package_of)
+    imports = between_packages(imports_of(sources), package_of)
     imports = {name: found & set(ORDER) for name, found in imports.items() if name in ORDER}
     shown = imports if cycles(imports) else reduced(imports)
     edges = [f"    {name} --> {other}" for name, found in sorted(shown.items()) for other in sorted(found)]

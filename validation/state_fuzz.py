@@ -36,7 +36,8 @@ import numpy as np
 import refhmc
 from refhmc.core.records import N_CONTROL
 from refhmc.sampling.chains.chain import make_plan
-from refhmc.sampling.chains.chain_run import ChainTask, LiveChain
+from refhmc.sampling.chains.live_chain import LiveChain
+from refhmc.sampling.chains.task import ChainTask
 from refhmc.sampling.storage import append_only
 from refhmc.sampling.storage.append_only import Rows
 from refhmc.sampling.storage.files import read_arrays

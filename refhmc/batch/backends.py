@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -74,3 +77,19 @@ def describe(backend: str) -> str:
 
     properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
     return f"{properties['name'].decode()}, CuPy {cupy.__version__}, CUDA {cupy.cuda.runtime.runtimeGetVersion()}"
+
+
+def present_device(backend: str) -> Callable[[], AbstractContextManager]:
+    """Return a function whose context has, in any thread, the device and the stream that are current now in this thread."""
+    if backend == "arrays":
+        return contextlib.nullcontext
+    import cupy
+
+    device, stream = cupy.cuda.Device(), cupy.cuda.get_current_stream()
+
+    @contextlib.contextmanager
+    def context() -> Iterator[None]:
+        with device, stream:
+            yield
+
+    return context

@@ -5,19 +5,27 @@ The chains do not report anything. A watcher reads their counters, so that draws
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from refhmc.sampling.time_left import QUIET, Looks, seconds_left, seconds_of_warmup
-
 LINE_EVERY = 5.0  # seconds between lines if the output is not a terminal
 SHOWN_AFTER, COUNT_EVERY = 1.0, 0.25  # seconds, for steps after sampling
-JUDGE_EVERY = 0.25  # seconds between two estimates of the time left, each of which takes a millisecond
+RECENT, MOMENT = 30.0, 0.25  # seconds from which the present rate is computed, and between two moments of them
+ENOUGH = 50  # draws of a chain before its rate is taken as that of the rest
+
+
+class Moment(NamedTuple):
+    """Iterations and gradients of the chains at a time."""
+
+    seconds: float
+    done: np.ndarray
+    gradients: np.ndarray
 
 
 class ProgressReport(NamedTuple):
@@ -38,13 +46,13 @@ class ProgressReport(NamedTuple):
     gradients : ndarray of int, shape (chains,)
         Evaluations of the gradient.
     gradients_a_draw : ndarray of shape (chains,)
-        Gradients per iteration in the last third of a chain's iterations; NaN before the first.
+        Gradients per iteration in the last 30 seconds; NaN for a chain without iterations in that time.
     step_size : ndarray of shape (chains,)
         Present step size; NaN if it is unknown or if the kernel has several blocks.
     seconds : float
         Time since the start of the run in seconds.
     seconds_left : float or None
-        Estimate of the time left in seconds; None if it is unknown.
+        Estimate of the time left in seconds, at the rates of the last 30 seconds. None while a chain is in warm-up.
     finished : bool
         Whether this is the last report.
 
@@ -167,26 +175,17 @@ def duration(seconds: float) -> str:
 
 
 class Progress:
-    """History of a run, from which reports are made.
+    """History of a run, from which reports are made. `workers` chains run at a time."""
 
-    `workers` chains run at a time; `quiet` is that of :func:`refhmc.sampling.time_left.seconds_left`.
-    """
-
-    def __init__(self, chains: int, tune: int, total: int, workers: int, quiet: int = QUIET) -> None:
-        self.tune, self.total, self.workers, self.quiet = tune, total, workers, quiet
-        self.looks, self.begin = Looks(chains), time.monotonic()
-        self.judged, self.of_a_draw = -JUDGE_EVERY, np.full(chains, np.nan)
-        self.left: float | None = None
+    def __init__(self, chains: int, tune: int, total: int, workers: int) -> None:
+        self.tune, self.total, self.workers, self.begin = tune, total, workers, time.monotonic()
+        self.seconds_seen, self.made = 0.0, 0  # until the last report: seconds, iterations of this session
+        self.recent: collections.deque[Moment] = collections.deque()
 
     @property
     def seconds(self) -> float:
         """Seconds since the run started."""
         return time.monotonic() - self.begin
-
-    @property
-    def seconds_seen(self) -> float:
-        """Seconds from the start of the run to the last report."""
-        return float(self.looks.seconds[-1])
 
     def report(
         self,
@@ -199,18 +198,55 @@ class Progress:
         finished: bool = False,
     ) -> ProgressReport:
         """Return a report on the chains; `first` are their iterations from a checkpoint."""
-        seconds, tune = self.seconds, self.tune
-        self.looks.add(seconds, done, gradients, first)
-        if finished or seconds >= self.judged + JUDGE_EVERY:
-            self.judged, self.of_a_draw = seconds, self.looks.gradients_an_iteration(tune)
-            self.left = 0.0 if finished else seconds_left(self.looks, tune, self.total, self.workers, self.quiet)
-        left = None if self.left is None else max(self.left - (seconds - self.judged), 0.0)
-        counts = done, self.total, tune, divergences, warmup_divergences, gradients
-        return ProgressReport(*counts, self.of_a_draw, step_size, seconds, left, finished)
+        now = Moment(self.seconds, np.asarray(done), np.asarray(gradients))
+        self.seconds_seen, self.made = now.seconds, int(np.sum(np.maximum(now.done - first, 0)))
+        if not self.recent:
+            self.recent.append(Moment(0.0, first + 0 * now.done, np.where(np.equal(first, 0), 0, now.gradients)))
+        if len(self.recent) < 2 or now.seconds - self.recent[-2].seconds >= MOMENT:
+            self.recent.append(now)
+        else:
+            self.recent[-1] = now
+        while len(self.recent) > 2 and now.seconds - self.recent[1].seconds >= RECENT:
+            self.recent.popleft()
+        past = self.recent[0]
+        iterations = now.done - past.done
+        of_a_draw = np.where(iterations > 0, (now.gradients - past.gradients) / np.maximum(iterations, 1), np.nan)
+        counts = now.done, self.total, self.tune, divergences, warmup_divergences, now.gradients
+        left = 0.0 if finished else self.seconds_left(now.done)
+        return ProgressReport(*counts, of_a_draw, step_size, now.seconds, left, finished)
+
+    def seconds_for(self, iterations: np.ndarray) -> float | None:
+        """Return the time of further iterations (chains,) at the rates of the last 30 s; None if these are unknown.
+
+        The slowest chain ends last, unless chains wait for others.
+        """
+        past, now = self.recent[0], self.recent[-1]
+        rates = (now.done - past.done) / max(now.seconds - past.seconds, 1e-9)
+        moving = rates > 0
+        if not moving.any():
+            return None
+        return float(max(np.max(iterations[moving] / rates[moving]), np.sum(iterations) / np.sum(rates)))
+
+    def seconds_left(self, done: np.ndarray) -> float | None:
+        """Return the time until all chains end; None while a chain is in warm-up, whose iterations take longer than draws."""
+        unfinished = done < self.total
+        if not (done[unfinished] >= self.tune + ENOUGH).all():
+            return None
+        return self.seconds_for(self.total - done)
 
     def seconds_of_warmup(self) -> float | None:
-        """Return the time of all of warm-up at its present pace; None if it is unknown."""
-        return seconds_of_warmup(self.looks, self.tune, self.workers)
+        """Return the time of all of warm-up at its present rate; None if that is unknown."""
+        left = self.seconds_for(np.maximum(self.tune - self.recent[-1].done, 0)) if self.recent else None
+        return None if left is None else self.seconds_seen + left
+
+
+class Display(Protocol):
+    """Where progress is shown."""
+
+    def message(self, text: str) -> None: ...
+    def report(self, report: ProgressReport) -> None: ...
+    def count(self, what: str, done: int, total: int) -> None: ...
+    def close(self) -> None: ...
 
 
 class _Lines:
@@ -350,7 +386,7 @@ def in_notebook() -> bool:
     return shell is not None and type(shell).__name__ == "ZMQInteractiveShell"
 
 
-def make_display(progressbar: bool | Callable[[ProgressReport], None]) -> Any:
+def make_display(progressbar: bool | Callable[[ProgressReport], None]) -> Display:
     """Return the display for ``progressbar``: False, True, or a function of a :class:`ProgressReport`."""
     if callable(progressbar):
         return _Callback(progressbar)

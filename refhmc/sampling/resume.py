@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 import pathlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from refhmc.backends import Numba
 from refhmc.errors import CheckpointError
+from refhmc.models.base import Model
 from refhmc.models.recipe import model_of_recipe
-from refhmc.sampling.begin import begin_run
+from refhmc.sampling.begin import begin
 from refhmc.sampling.chains.initialization import given_starts
-from refhmc.sampling.results.from_chains import kernel_as_json
+from refhmc.sampling.checks.arguments import run_spec
+from refhmc.sampling.results.result import Result
 from refhmc.sampling.storage.checkpoint import NOT_RECOVERED, STARTS, STATES, read_run, refuse_links
 from refhmc.sampling.storage.files import read_arrays
-
-if TYPE_CHECKING:
-    from refhmc.models.base import Model
-    from refhmc.sampling.results.result import Result
+from refhmc.sampling.storage.kernel_json import kernel_as_json, kernel_from_description
 
 
 def resume(
@@ -107,7 +107,7 @@ def resume(
     kernel = kernel if kernel is not None else own_kernel(run, folder)
     if draws is None and run.get("draws") is None:  # an older format
         raise CheckpointError(f"{folder} does not record the number of draws. Give draws=...")
-    asked = begin_run(
+    spec = run_spec(
         model,
         kernel,
         draws=int(run["draws"]) if draws is None else draws,
@@ -125,13 +125,13 @@ def resume(
         max_seconds=max_seconds,
         raw=raw,
         preflight=preflight,
-        fuse=run["fuse"],
+        backend=Numba(fuse=run["fuse"]),
         warmup=warmup,
         generate=generate,
         recover=recover,
         force=force,
     )
-    return asked._wait()
+    return begin(spec)._wait()
 
 
 def saved_run(path: Any) -> tuple[pathlib.Path, bool, dict[str, Any]]:
@@ -196,25 +196,10 @@ def own_model(run: dict[str, Any], folder: Any) -> Model:
 def own_kernel(run: dict[str, Any], folder: Any) -> Any:
     """Return the kernel that ``run.json`` describes; raises CheckpointError unless all of it is refhmc's own."""
     try:
-        kernel = made_of(json.loads(run["kernel"]), "kernel")
+        kernel = kernel_from_description(json.loads(run["kernel"]), "kernel")
         same = kernel_as_json(kernel) == run["kernel"]
     except (KeyError, TypeError, ValueError):
         same = False
     if not same:
         raise CheckpointError(f"The kernel of {folder} is not refhmc's own: {run['kernel']}. Give it as kernel=...")
     return kernel
-
-
-def made_of(described: Any, name: str = "") -> Any:
-    """Return the object that :func:`refhmc.sampling.results.from_chains.kernel_as_json` described."""
-    from refhmc import integrators, kernels, metrics
-
-    if isinstance(described, dict):
-        places = (kernels, metrics, integrators)
-        kind: Any = {name: getattr(each, name) for each in places for name in each.__all__}[described["name"]]
-        return kind(**{key: made_of(value, key) for key, value in described.items() if key != "name"})
-    if name == "blocks":
-        return {tuple(block) if isinstance(block, list) else block: made_of(each) for block, each in described}
-    if name == "decay":  # the pair (b, gamma)
-        return described if described is None else tuple(described)
-    return np.array(described) if isinstance(described, list) else described

@@ -8,54 +8,22 @@ import threading
 import time
 import warnings
 import weakref
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
-from refhmc.core.linear_algebra import one_thread
 from refhmc.core.signals import held_back
 from refhmc.errors import SamplingWarning
-from refhmc.sampling.chains.chain_pool import Drawing, draw_in_threads
-from refhmc.sampling.chains.chain_run import ChainRun
-from refhmc.sampling.chains.executors import draw_in_executor
+from refhmc.sampling.chains.engine import Engine
 from refhmc.sampling.interruption import past_ctrl_c, sigterm_as_ctrl_c
-from refhmc.sampling.progress import ProgressReport
-from refhmc.sampling.results.from_chains import (
-    attached,
-    failure_of,
-    put_draws,
-    put_posterior,
-    put_stored,
-    put_warnings,
-    review_cut_off,
-)
+from refhmc.sampling.progress import Display, ProgressReport
 from refhmc.sampling.results.generated_quantities import put_generated_or_say
-
-if TYPE_CHECKING:
-    from refhmc.models.base import Model
-    from refhmc.sampling.progress import _Silent
-    from refhmc.sampling.results.result import Result
-    from refhmc.sampling.storage.checkpoint import Checkpoint
-    from refhmc.sampling.storage.store import Store
+from refhmc.sampling.results.partial import attached
+from refhmc.sampling.results.rectangle import put_posterior
+from refhmc.sampling.results.result import Result
+from refhmc.sampling.results.run_warnings import put_warnings, review_cut_off
+from refhmc.sampling.spec import RunSpec
 
 WATCH_EVERY = 0.05  # seconds between two readings of the chains' counters
 AT_EXIT = 5.0  # seconds that a process waits at its end for runs without a call of wait()
-
-
-class Request(NamedTuple):
-    """Options of a run that its chains do not need."""
-
-    model: Model
-    kernel: Any
-    usual: str  # origin of the starts, for the attribute ``starts``
-    init: str
-    save_warmup: bool
-    raw: bool
-    generate: Any
-    progressbar: Any
-    jumps: str | None
-    imprecise: str | None
-    executor: Any
-    workers: int
-    max_seconds: float | None
 
 
 class Run:
@@ -80,15 +48,15 @@ class Run:
 
     def __init__(
         self,
-        request: Request,
+        spec: RunSpec,
+        engine: Engine,
         result: Result,
-        drawing: Drawing,
-        display: _Silent,
-        checkpoint: Checkpoint | None = None,
-        store: Store | None = None,
+        display: Display,
+        imprecise: str | None,
+        jumps: str | None,
     ) -> None:
-        self._request, self._result, self._drawing, self._display = request, result, drawing, display
-        self._checkpoint, self._store = checkpoint, store
+        self._spec, self._engine, self._result, self._display = spec, engine, result, display
+        self._imprecise, self._jumps = imprecise, jumps  # warnings from before the first draw
         self._begin = time.perf_counter()
         self._error: BaseException | None = None
         self._over, self._waiting = threading.Event(), threading.Lock()
@@ -99,15 +67,15 @@ class Run:
     def __repr__(self) -> str:
         report = self.progress()
         state = (
-            "finished" if report.finished else f"stopped by {self._drawing.stopped_by}" if self.stopped else "running"
+            "finished" if report.finished else f"stopped by {self._engine.stopped_by}" if self.stopped else "running"
         )
-        done, total = int(report.draws_done.sum()), len(report.draws_done) * self._drawing.tasks[0].total
-        return f"Run of {self._request.model.name!r}: {state}, {done} of {total} iterations"
+        done, total = int(report.draws_done.sum()), len(report.draws_done) * report.draws_total
+        return f"Run of {self._spec.model.name!r}: {state}, {done} of {total} iterations"
 
     @property
     def stopped(self) -> bool:
         """Whether the run was asked to stop or reached its time limit."""
-        return bool(self._drawing.stopped_by)
+        return bool(self._engine.stopped_by)
 
     @property
     def finished(self) -> bool:
@@ -122,12 +90,12 @@ class Run:
         ProgressReport
             Draws, divergences and gradients per chain, and the time left.
         """
-        return self._drawing.report(self.finished)
+        return self._engine.report(self.finished)
 
     def stop(self) -> None:
         """Ask the chains to stop within one evaluation of the model; :meth:`wait` then returns the draws so far."""
         if not self.finished:
-            self._drawing.stop("stop")
+            self._engine.stop("stop")
 
     def peek(self) -> Result:
         """Return a copy of the draws so far.
@@ -139,24 +107,14 @@ class Run:
         Result
             The largest rectangle of complete draws, as after a stop.
         """
-        from refhmc.sampling.results.result import Result
-
         begun = self._result
         result = Result({}, dict(begun.attributes), dims=begun.dims, coords=begun.coords)
-        self._put_draws(result, self._drawing.runs())
-        for name in [] if self._store is not None else list(result.groups):
+        self._engine.put_draws(result)
+        for name in [] if self._spec.store is not None else list(result.groups):
             result.groups[name] = {key: values.copy() for key, values in result.groups[name].items()}
         result.ragged.update({k: draws.copy() for k, draws in result.ragged.items()})
-        put_posterior(result, self._request.model)
+        put_posterior(result, self._spec.model)
         return result
-
-    def _put_draws(self, result: Result, runs: list[ChainRun]) -> None:
-        asked, stopped_by = self._request, self._drawing.stopped_by
-        if self._store is None:
-            assert self._drawing.memory is not None
-            put_draws(result, self._drawing.memory, runs, stopped_by, asked.save_warmup)
-        else:
-            put_stored(result, asked.kernel, runs, stopped_by, self._store)
 
     def wait(self) -> Any | Result:
         """Wait for the chains and return the result.
@@ -198,10 +156,9 @@ class Run:
     def _give_up(self) -> None:
         """Stop chains that still run; if none was started, release the folder."""
         if self._thread is None:
-            if self._checkpoint is not None:
-                self._checkpoint.close()
+            self._engine.close()
         elif not self.finished:
-            self._drawing.stop("error")
+            self._engine.stop("error")
 
     def _begin_drawing(self) -> Run:
         """Start drawing unless it was started before."""
@@ -216,25 +173,13 @@ class Run:
 
     def _draw(self) -> None:
         """Run all chains to their end, in a thread of its own."""
-        asked, limit = self._request, None
         try:
-            with one_thread():
-                if asked.executor is not None:
-                    draw_in_executor(self._drawing, asked.executor, asked.max_seconds)
-                    return
-                if asked.max_seconds is not None:
-                    limit = threading.Timer(asked.max_seconds, self._drawing.stop, ("time",))
-                    limit.daemon = True
-                    limit.start()
-                draw_in_threads(self._drawing, asked.workers)
+            self._engine.draw()
         except BaseException as error:
             self._error = error
         finally:
-            if limit is not None:
-                limit.cancel()
             with contextlib.suppress(OSError):
-                if self._checkpoint is not None:
-                    self._checkpoint.close()
+                self._engine.close()
             self._over.set()
             _unfinished.discard(self)
 
@@ -247,7 +192,7 @@ class Run:
                 while not self._look():
                     pass
             except BaseException as error:
-                self._drawing.stop("error")
+                self._engine.stop("error")
                 while not isinstance(error, KeyboardInterrupt) and not self._has_ended():
                     pass
                 raise
@@ -261,15 +206,15 @@ class Run:
             self._begin_drawing()
             over = self._has_ended()
             with held_back():
-                report = self._drawing.report(finished=over)
+                report = self._engine.report(finished=over)
             self._display.report(report)
-            for text in [] if over else self._drawing.say_who_hangs():
+            for text in [] if over else self._engine.hanging():
                 warnings.warn(SamplingWarning(text), stacklevel=6)
         except KeyboardInterrupt:
-            if self._drawing.stopped_by == "interrupt":  # the second one
+            if self._engine.stopped_by == "interrupt":  # the second one
                 raise
-            self._drawing.stop("interrupt")
-            self._drawing.stopped_by = "interrupt"
+            self._engine.stop("interrupt")
+            self._engine.stopped_by = "interrupt"
         return over
 
     def _has_ended(self) -> bool:
@@ -279,46 +224,41 @@ class Run:
 
     def _mark_interrupted(self) -> None:
         """Mark the run as interrupted after the last draw; raise KeyboardInterrupt for a second Ctrl-C."""
-        if self._drawing.stopped_by == "interrupt":
+        if self._engine.stopped_by == "interrupt":
             raise KeyboardInterrupt
-        self._drawing.stopped_by = "interrupt"
+        self._engine.stopped_by = "interrupt"
         self._result.attributes.update(interrupted=True, stopped_by="interrupt")
 
     def _put_together(self) -> None:
-        asked, result, runs = self._request, self._result, self._drawing.runs()
-        self._put_draws(result, runs)
-        from_usual = [asked.init == "uniform" or bool(run.no_pathfinder) for run in runs]
-        result.attributes["starts"] = [asked.usual if usual else asked.init for usual in from_usual]
-        result.attributes["sampling_time"] = time.perf_counter() - self._begin
-        put_posterior(result, asked.model)
+        self._engine.put_draws(self._result)
+        self._result.attributes["sampling_time"] = time.perf_counter() - self._begin
+        put_posterior(self._result, self._spec.model)
+
+    def _review(self) -> list[Warning]:
+        engine, result = self._engine, self._result
+        return put_warnings(
+            *(result, self._spec, engine.remarks(result), engine.to_review(result), self._jumps),
+            *(engine.progress, engine.workers),
+        )
 
     def _watch_and_assemble(self) -> None:
-        asked, result = self._request, self._result
-        with one_thread():  # OpenMP's number of threads belongs to this thread
+        spec, engine, result = self._spec, self._engine, self._result
+        with engine.limits():  # OpenMP's number of threads belongs to this thread
             self._watch()
         past_ctrl_c(self._put_together, self._mark_interrupted)
-        runs = self._drawing.runs()
-        to_say = past_ctrl_c(
-            lambda: put_warnings(
-                result, asked.model, asked.kernel, runs, asked.jumps, self._drawing.progress, self._drawing.workers
-            ),
-            self._mark_interrupted,
-            lambda: review_cut_off(result, asked.jumps),
-        )
-        result.warnings[:0] = [] if asked.imprecise is None else [asked.imprecise]
-        failure = failure_of(runs, "checkpoint" if self._store is None else "store")
+        to_say = past_ctrl_c(self._review, self._mark_interrupted, lambda: review_cut_off(result, self._jumps))
+        result.warnings[:0] = [] if self._imprecise is None else [self._imprecise]
+        failure = engine.failure()
         try:
             for warning in to_say:
                 warnings.warn(warning, stacklevel=4)
         finally:
             if failure is not None:
                 raise failure
-        if self._store is not None:
-            self._store.put_attributes(result.plain_attributes())
-        else:
-            for warning in put_generated_or_say(result, asked.model, asked.generate, asked.progressbar):
+        if not engine.put_attributes(result):
+            for warning in put_generated_or_say(result, spec.model, spec.generate, spec.progressbar):
                 warnings.warn(warning, stacklevel=4)
-        self._answer = result if asked.raw else past_ctrl_c(result.to_arviz, self._mark_interrupted)
+        self._answer = result if spec.raw else past_ctrl_c(result.to_arviz, self._mark_interrupted)
 
 
 _unfinished: weakref.WeakSet[Run] = weakref.WeakSet()
@@ -328,7 +268,7 @@ _unfinished: weakref.WeakSet[Run] = weakref.WeakSet()
 def _stop_all() -> None:
     """Stop all runs before the process ends, because a thread in compiled code must not outlive the code."""
     left = list(_unfinished)
-    impatient = any(run._drawing.stopped_by == "interrupt" for run in left)  # there was a second Ctrl-C
+    impatient = any(run._engine.stopped_by == "interrupt" for run in left)  # there was a second Ctrl-C
     for run in left:
         run.stop()
     end = time.monotonic() + (AT_EXIT / 10 if impatient else AT_EXIT)

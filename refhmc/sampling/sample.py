@@ -1,27 +1,19 @@
-"""``sample`` and ``start``: start a run (:mod:`~refhmc.sampling.begin`) and wait for it (:mod:`~refhmc.sampling.run`)."""
+"""``sample`` and ``start``: check the arguments, begin a run, and wait for it or not."""
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from refhmc.backends import Arrays, Numba, with_old_options
 from refhmc.models.base import Model
-from refhmc.sampling.begin import begin_run, checked
-from refhmc.sampling.checks.arguments import check_kinds, check_options, entropy_of, seconds_of
+from refhmc.sampling.begin import begin
+from refhmc.sampling.checks.arguments import run_spec
 from refhmc.sampling.checks.unknown_arguments import refuse_unknown
-from refhmc.sampling.interruption import sigterm_as_ctrl_c
-from refhmc.sampling.many import sample_many
-from refhmc.sampling.progress import ProgressReport, make_display
-from refhmc.sampling.results.from_chains import with_partial
-from refhmc.sampling.results.generated_quantities import put_generated_or_say
+from refhmc.sampling.progress import ProgressReport
+from refhmc.sampling.results.result import Result
 from refhmc.sampling.run import Run
-
-if TYPE_CHECKING:
-    from refhmc.sampling.results.result import Result
 
 
 def sample(
@@ -185,71 +177,10 @@ def sample(
     >>> bool((one.draws == two.draws).all())
     True
     """
-    backend = with_old_options(backend, unknown)
+    options = {name: value for name, value in locals().items() if name not in ("model", "kernel", "unknown")}
+    options["backend"] = with_old_options(backend, unknown)
     refuse_unknown(unknown, sample)
-    if isinstance(backend, Numba):
-        run = begin_run(
-            model,
-            kernel,
-            draws=draws,
-            tune=tune,
-            chains=chains,
-            cores=cores,
-            random_seed=random_seed,
-            initvals=initvals,
-            init=init,
-            progressbar=progressbar,
-            save_warmup=save_warmup,
-            executor=executor,
-            checkpoint=checkpoint,
-            store=store,
-            max_seconds=max_seconds,
-            raw=raw,
-            preflight=preflight,
-            fuse=backend.fuse,
-            warmup=warmup,
-            generate=generate,
-        )
-        return run._wait()
-    flags = {"save_warmup": save_warmup, "raw": raw, "preflight": preflight}
-    check_kinds(progressbar, executor, checkpoint, store, **flags)
-    kernel, initvals, usual, learned = checked(
-        model, kernel, draws, tune, chains, cores, max_seconds, init, initvals, warmup, generate
-    )
-    of_the_core = {"cores": cores, "executor": executor, "checkpoint": checkpoint, "store": store}
-    of_the_core["warmup"] = learned  # a result; "stan" changes the kernel only
-    of_the_core["init='pathfinder'"] = init == "pathfinder" or None
-    check_options(of_the_core, backend.name)
-    display = make_display(progressbar)
-    with contextlib.closing(display):
-        result, to_say = sample_many(
-            model,
-            kernel,
-            draws=draws,
-            tune=tune,
-            chains=chains,
-            entropy=entropy_of(random_seed),
-            initvals=initvals,
-            backend=backend,
-            save_warmup=save_warmup,
-            preflight=preflight,
-            display=display,
-            max_seconds=seconds_of(max_seconds),
-            generate=generate,
-        )
-    result.attributes["starts"] = [usual] * chains
-    try:
-        with sigterm_as_ctrl_c():
-            for warning in to_say:
-                warnings.warn(warning, stacklevel=2)
-            for warning in put_generated_or_say(result, model, generate, progressbar):
-                warnings.warn(warning, stacklevel=2)
-            return result if raw else result.to_arviz()
-    except BaseException as error:
-        carrier = with_partial(error, result)
-        if carrier is error:
-            raise
-        raise carrier from error
+    return begin(run_spec(model, kernel, **options))._wait()
 
 
 def start(model: Model, kernel: Any = None, **options: Any) -> Run:
@@ -265,7 +196,7 @@ def start(model: Model, kernel: Any = None, **options: Any) -> Run:
     kernel : kernel or str, optional
         Transition kernel, as in :func:`refhmc.sample`.
     **options
-        The other arguments of :func:`refhmc.sample`. The `backend` must be "numba" or a :class:`refhmc.Numba` object.
+        The other arguments of :func:`refhmc.sample`.
 
     Returns
     -------
@@ -296,10 +227,9 @@ def start(model: Model, kernel: Any = None, **options: Any) -> Run:
     >>> run.progress().draws_done.tolist()
     [200, 200, 200, 200]
     """
-    parameters = inspect.signature(sample).parameters
-    known = {name: each.default for name, each in parameters.items() if each.kind is each.KEYWORD_ONLY}
-    backend = with_old_options(options.pop("backend", known.pop("backend")), options)
-    refuse_unknown({name: value for name, value in options.items() if name not in known}, sample)
-    if not isinstance(backend, Numba):
-        raise ValueError(f"backend must be 'numba' in refhmc.start; got {backend.name!r}. Use refhmc.sample.")
-    return begin_run(model, kernel, **{**known, **options}, fuse=backend.fuse, level=3)._begin_drawing()
+    arguments = inspect.signature(sample).bind(model, kernel, **options)
+    arguments.apply_defaults()
+    given = arguments.arguments
+    given["backend"] = with_old_options(given["backend"], given["unknown"])
+    refuse_unknown(given.pop("unknown"), sample)
+    return begin(run_spec(**given))._begin_drawing()

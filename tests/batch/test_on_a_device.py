@@ -4,6 +4,7 @@ No array of the device is mixed with the host's, the draws are those of ``backen
 times that Python waits for the device is counted.
 """
 
+import itertools
 import sys
 
 import numpy as np
@@ -16,8 +17,8 @@ from refhmc.errors import DeviceError, MissingArrayImplementationError
 from refhmc.integrators import ExplicitTao, GeneralizedLeapfrog, ProjectedTao, RandomizedSplit, SymmetricSplit
 from refhmc.metrics import Dense, Diagonal, Fisher, SoftAbs, Tridiagonal
 from refhmc.numerics import batched
+from refhmc.sampling.chains.arrays_engine import ArraysEngine
 from tests.helpers import fake_device
-from tests.helpers.stopping import stop_after
 from tests.helpers.sweeps import one_in, representatives, swept
 
 FUNNEL, BANANA = refhmc.models.Funnel(2), refhmc.models.Banana()
@@ -141,7 +142,17 @@ def test_a_run_that_is_stopped_on_the_device(sample, device, monkeypatch):
     monkeypatch.setattr(draw, "REPORT_EVERY", 0.0)
     options = {**RUN, "draws": 50, "tune": 0}
     kernel = NUTS(step_size=0.4, **SHALLOW)
-    runs = [sample(FUNNEL, kernel, **options, backend=name, progressbar=stop_after(9)) for name in ("arrays", "cupy")]
+    own, runs = ArraysEngine._look, []
+    for name in ("arrays", "cupy"):
+        looks = itertools.count()
+
+        def look(self, batch, looks=looks):
+            if next(looks) == 60:
+                self.stop("interrupt")
+            return own(self, batch)
+
+        monkeypatch.setattr(ArraysEngine, "_look", look)
+        runs.append(sample(FUNNEL, kernel, **options, backend=name))
     equal(*runs)
     assert runs[1].attributes["stopped_by"] == "interrupt"
     assert 0 < max(runs[1].attributes["draws_per_chain"]) < 50

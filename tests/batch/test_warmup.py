@@ -7,7 +7,7 @@ import refhmc
 from refhmc.batch.draw import Options, Run
 from refhmc.batch.streams import Purpose, Streams, keys_of
 from refhmc.metrics import Diagonal
-from refhmc.sampling.many import starts_of_model
+from refhmc.sampling.chains.arrays_engine import starts_of_model
 from tests.helpers.batches import numbers_of_numpy
 
 VARIANCES = np.array([1e-4, 1.0, 3e3])

@@ -18,6 +18,7 @@ RuntimeError here. ``ahead`` counts arrays that were sent beside operations stil
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import sys
 import weakref
@@ -279,6 +280,10 @@ class Sent:
         self.stream.freed = max(self.stream.freed, self.last_read)
 
 
+class Device(contextlib.nullcontext):
+    id = 0
+
+
 class CUDARuntimeError(RuntimeError):
     __module__ = "cupy_backends.cuda.api.runtime"
 
@@ -356,7 +361,7 @@ def modules():
     )
     cupy.cuda = SimpleNamespace(
         runtime=runtime,
-        Device=lambda: SimpleNamespace(id=0),
+        Device=Device,
         Stream=Stream,
         get_current_stream=lambda: Stream.current,
         PinnedMemory=PinnedMemory,

@@ -19,8 +19,8 @@ from refhmc.integrators import ExplicitTao
 from refhmc.kernels.blocks import block_indices, indices_of, kernels_of
 from refhmc.metrics import Dense, Diagonal, Fisher, Identity, SoftAbs
 from refhmc.sampling.chains.chain import Chain, make_plan
-from refhmc.sampling.chains.chain_run import chain_generator
-from refhmc.sampling.results.from_chains import kernel_as_json
+from refhmc.sampling.chains.task import chain_generator
+from refhmc.sampling.storage.kernel_json import kernel_as_json
 from tests.helpers.laws import LAWS
 from tests.helpers.leapfrog_cases import model as model_of_law
 from tests.helpers.posteriors import z_scores

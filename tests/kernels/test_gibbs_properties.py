@@ -19,7 +19,7 @@ from refhmc import DHMC, HMC, NUTS, Gibbs
 from refhmc.kernels.blocks import statistics_of_blocks
 from refhmc.metrics import Diagonal, Fisher, SoftAbs
 from refhmc.sampling.chains.chain import Chain, make_plan
-from refhmc.sampling.chains.chain_run import chain_generator
+from refhmc.sampling.chains.task import chain_generator
 from tests.helpers.random_cases import cases
 from tests.helpers.riemannian_cases import model_of
 

@@ -13,7 +13,7 @@ import refhmc
 from refhmc.kernels.blocks import kernels_of
 from refhmc.plot.repeated import call, known_model, literal, repeated
 from refhmc.plot.runs import run_of
-from refhmc.sampling.results.from_chains import kernel_as_json
+from refhmc.sampling.storage.kernel_json import kernel_as_json
 from tests.helpers.made_runs import made_run
 
 SHORT = {"draws": 12, "tune": 15, "chains": 2, "random_seed": 8, "progressbar": False, "raw": True}

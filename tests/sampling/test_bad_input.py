@@ -488,7 +488,7 @@ def test_a_gradient_that_is_not_the_derivative(sample):
     result = sample(wrong, draws=5, tune=0, chains=1, initvals=[1.0, 2.0], preflight=False)
     assert result.attributes["preflight"] is False
     good = refhmc.Model(2, log_density, lambda q, data: -q, data={"python": True})
-    from refhmc.sampling.chains.initialization import check_gradient
+    from refhmc.sampling.checks.preflight import check_gradient
 
     calls.clear()
     check_gradient(good, np.array([1.0, 2.0]))
@@ -497,7 +497,7 @@ def test_a_gradient_that_is_not_the_derivative(sample):
 
 @pytest.mark.parametrize("scale", [1e-8, 1e-3, 1.0, 1e3, 1e8])
 def test_the_preflight_check_accepts_right_gradients_on_every_scale(scale):
-    from refhmc.sampling.chains.initialization import check_gradient
+    from refhmc.sampling.checks.preflight import check_gradient
 
     def log_density(q, data):
         return -0.5 * np.sum((q / data) ** 2)

@@ -32,9 +32,11 @@ from refhmc.core.sample_stats import N_STATS
 from refhmc.errors import CheckpointError, CheckpointWarning, SamplingError, SaveError
 from refhmc.sampling.chains import chain_run
 from refhmc.sampling.chains.chain import make_plan
+from refhmc.sampling.chains.task import ChainTask
 from refhmc.sampling.storage import append_only, checkpoint
 from refhmc.sampling.storage.append_only import Rows
-from refhmc.sampling.storage.chain_storage import Keeper
+from refhmc.sampling.storage.checkpointed import Checkpointed
+from refhmc.sampling.storage.in_memory import InMemory, Memory
 from tests.helpers.random_cases import cases
 from tests.helpers.stopping import stop_after
 from tests.helpers.sweeps import every, representatives
@@ -133,8 +135,10 @@ def test_warm_up_without_saved_rows_is_resumed_bit_for_bit(tmp_path, monkeypatch
     plan = make_plan(model, KERNEL, 600)
 
     def run(control, store=None):
-        task = chain_run.ChainTask(model, KERNEL, 0, 9, None, 700, 600)
-        return chain_run.run_chain(task, plan, Keeper(task, plan, store), control)
+        task = ChainTask(model, KERNEL, 0, 9, None, 700, 600)
+        memory = Memory(KERNEL, 1, model.dim, plan.n_stats, 600, 1300)
+        storage = InMemory(task, memory) if store is None else Checkpointed(task, plan, memory, store)
+        return chain_run.run_chain(task, plan, storage, control)
 
     store = checkpoint.Checkpoint(tmp_path, {"chains": 1, "tune": 600, "format": checkpoint.FORMAT})
     store.open()
@@ -284,6 +288,7 @@ import os, pathlib, sys
 import numpy as np
 import refhmc
 from refhmc.sampling.chains import chain_run
+from refhmc.sampling.chains.task import ChainTask
 from refhmc.sampling.storage import checkpoint
 
 chain_run.PAUSE_EVERY, checkpoint.SAVE_EVERY = 0.001, 0.0
@@ -343,6 +348,7 @@ import os, sys, threading, time
 import numpy as np
 import refhmc
 from refhmc.sampling.chains import chain_run
+from refhmc.sampling.chains.task import ChainTask
 from refhmc.sampling.storage import checkpoint
 
 chain_run.PAUSE_EVERY, checkpoint.SAVE_EVERY = 0.005, 0.01

@@ -23,10 +23,10 @@ import pytest
 
 import refhmc
 from refhmc.errors import SamplingError, SamplingWarning, SaveError, WorkerDied
-from refhmc.sampling import interruption, many, run
+from refhmc.sampling import interruption, run
 from refhmc.sampling.chains import chain_run
 from refhmc.sampling.progress import Progress
-from refhmc.sampling.results import from_chains
+from refhmc.sampling.results import rectangle, run_warnings
 from refhmc.sampling.storage import checkpoint
 from tests.helpers.stopping import stop_after
 from tests.helpers.sweeps import one_in, swept
@@ -92,10 +92,10 @@ def test_a_constrain_that_raises_at_the_end(constrained, sample, expected, error
 
 
 STEPS_AFTER_THE_LAST_DRAW = [
-    (from_chains, "put_posterior"),
-    (from_chains, "review"),
-    (from_chains, "failed_evaluations"),
-    (from_chains.discontinuity, "found"),
+    (run, "put_posterior"),
+    (run_warnings, "review"),
+    (run_warnings, "failed_evaluations"),
+    (run_warnings.discontinuity, "found"),
     (refhmc.sampling.results.result.Result, "to_arviz"),
 ]
 
@@ -106,8 +106,6 @@ STEPS_AFTER_THE_LAST_DRAW = [
 @pytest.mark.parametrize(("owner", "name"), STEPS_AFTER_THE_LAST_DRAW, ids=lambda x: getattr(x, "__name__", x))
 def test_every_step_after_the_last_draw_may_fail(normal, sample, expected, monkeypatch, owner, name, error):
     monkeypatch.setattr(owner, name, raising(error))
-    if name == "put_posterior":
-        monkeypatch.setattr(refhmc.sampling.run, name, raising(error))
     if isinstance(error, KeyboardInterrupt) and name in ("review", "failed_evaluations", "found"):  # one, in the review
         with pytest.warns(SamplingWarning, match="ended the review"):
             whole = sample(normal, **RUN)
@@ -120,7 +118,7 @@ def test_every_step_after_the_last_draw_may_fail(normal, sample, expected, monke
 
 
 def test_arrays_that_do_not_fit_leave_the_chains_themselves(normal, sample, expected, monkeypatch):
-    monkeypatch.setattr(from_chains, "largest_rectangle", raising(MemoryError()))
+    monkeypatch.setattr(rectangle, "largest_rectangle", raising(MemoryError()))
     with pytest.raises(MemoryError) as caught:
         sample(normal, **RUN)
     assert caught.value.partial.groups == {}
@@ -213,7 +211,9 @@ def test_an_exception_of_the_model_is_raised_even_if_warnings_are_errors(sample)
 
 
 ASSEMBLY = {
-    *(f"sampling/{name}.py" for name in ("sample", "run", "from_chains", "interruption", "review", "result")),
+    *(f"sampling/{name}.py" for name in ("sample", "run", "interruption")),
+    *(f"results/{name}.py" for name in ("from_chains", "partial", "rectangle", "run_warnings", "review", "result")),
+    "chains/compiled_engine.py",
     "models/base.py",
 }
 
@@ -513,7 +513,7 @@ def test_sigterm_during_assembly_has_the_draws(normal, sample, expected, monkeyp
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(5)
 
-    monkeypatch.setattr(from_chains, "review", terminated)
+    monkeypatch.setattr(run_warnings, "review", terminated)
     with pytest.warns(SamplingWarning, match="ended the review"):
         result = sample(normal, **RUN)
     assert np.array_equal(result.draws, expected.draws)
@@ -528,7 +528,7 @@ def test_sigterm_during_assembly_has_the_draws(normal, sample, expected, monkeyp
 def test_the_first_ctrl_c_after_the_last_draw_gives_the_result_and_the_second_raises(
     normal, sample, monkeypatch, backend, step
 ):
-    module = {"numba": run if step == "put_posterior" else from_chains, "arrays": many}[backend]
+    module = run if step == "put_posterior" else run_warnings
     own, sent = getattr(module, step), []
 
     def interrupted(*arguments):
@@ -650,15 +650,17 @@ def test_of_a_run_stopped_in_warm_up_its_iterations_are_kept(sample, backend):
     result.to_arviz()
 
 
-def test_the_warning_of_a_run_that_was_stopped_in_warm_up():
+def test_the_warning_of_a_run_that_was_stopped_in_warm_up(monkeypatch):
     """Two chains take 10 ms and 20 ms per iteration and are stopped after 3 s."""
     progress = Progress(2, tune=1000, total=2000, workers=2)
-    for t in np.arange(0.02, 3.001, 0.02):
-        progress.looks.add(round(t, 9), [round(t / 0.01), round(t / 0.02)], [0, 0])
+    now, none = [0.0], np.zeros(2)
+    monkeypatch.setattr(Progress, "seconds", property(lambda self: now[0]))
+    for now[0] in np.arange(0.02, 3.001, 0.02).round(9):
+        progress.report(np.array([round(now[0] / 0.01), round(now[0] / 0.02)]), none, none, none, none)
     about = {"draws_per_chain": [0, 0], "chains": [0, 1], "iterations_per_chain": [300, 150], "tuning_steps": 1000}
     about |= {"draws": 1000, "stopped_by": "time", "backend": "arrays"}
     result = refhmc.Result({}, about)
-    (text,) = from_chains.cut_short(result, progress)
+    (text,) = run_warnings.cut_short(result, progress)
     for words in (
         "no draws, because max_seconds stopped the run in warm-up after 3.0 s, at 150 iterations per second",
         "iterations of 1000: chain 0: 300, chain 1: 150",
@@ -668,11 +670,11 @@ def test_the_warning_of_a_run_that_was_stopped_in_warm_up():
         assert words in text
     result.groups["warmup_unconstrained_posterior"] = {"q": np.zeros((2, 150, 3))}
     kept = "first 150 iterations of chains [0, 1]"
-    (text,) = from_chains.cut_short(result, progress)
+    (text,) = run_warnings.cut_short(result, progress)
     assert kept in text
     assert "save_warmup" not in text
     about |= {"stopped_by": "interrupt", "backend": "numba"}
-    (text,) = from_chains.cut_short(result, None)
+    (text,) = run_warnings.cut_short(result, None)
     assert "no draws, because Ctrl-C or SIGTERM stopped the run in warm-up (iterations of 1000: chain 0: 300" in text
     assert kept in text
     assert "checkpoint=FOLDER" in text
@@ -768,7 +770,7 @@ def test_a_reader_who_goes_away_is_no_fault(arguments, tmp_path):
 def test_the_command_writes_the_draws_of_a_run_that_failed(tmp_path, monkeypatch, capsys):
     from refhmc.cli.main import main
 
-    monkeypatch.setattr(from_chains, "review", raising(RuntimeError("of the review")))
+    monkeypatch.setattr(run_warnings, "review", raising(RuntimeError("of the review")))
     out = tmp_path / "r.nc"
     assert main(["sample", "funnel", "--draws", "100", "--tune", "50", "--quiet", "--out", str(out)]) == 1
     printed = capsys.readouterr()

@@ -14,8 +14,10 @@ from refhmc.core.records import FAR_START, N_CONTROL
 from refhmc.errors import SamplingWarning, WarmupError
 from refhmc.sampling.chains import far_start
 from refhmc.sampling.chains.chain import make_plan
-from refhmc.sampling.chains.chain_run import ChainTask, LiveChain, run_segment
+from refhmc.sampling.chains.chain_run import run_segment
 from refhmc.sampling.chains.far_start import look_after
+from refhmc.sampling.chains.live_chain import LiveChain
+from refhmc.sampling.chains.task import ChainTask
 from refhmc.sampling.storage.append_only import Rows
 from tests.helpers.far import decay
 

@@ -17,7 +17,8 @@ from refhmc.core.records import FAR_START, N_CONTROL
 from refhmc.core.sample_stats import N_STATS
 from refhmc.errors import CheckpointError, CheckpointWarning
 from refhmc.sampling.chains.chain import make_plan
-from refhmc.sampling.chains.chain_run import ChainTask, LiveChain
+from refhmc.sampling.chains.live_chain import LiveChain
+from refhmc.sampling.chains.task import ChainTask
 from refhmc.sampling.storage import append_only
 from refhmc.sampling.storage.files import checksum_of_run
 from refhmc.sampling.storage.saved_state import check_saved

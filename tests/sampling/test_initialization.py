@@ -16,10 +16,12 @@ import refhmc
 from refhmc.core.records import N_CONTROL, STOP
 from refhmc.errors import CheckpointError, PythonModelWarning, SamplingWarning
 from refhmc.sampling.chains.chain import make_plan
-from refhmc.sampling.chains.chain_run import ChainTask, chain_generator, run_chain
+from refhmc.sampling.chains.chain_run import run_chain
 from refhmc.sampling.chains.initialization import pathfinder_start
+from refhmc.sampling.chains.task import ChainTask, chain_generator
 from refhmc.sampling.storage import checkpoint
-from refhmc.sampling.storage.chain_storage import Keeper
+from refhmc.sampling.storage.checkpointed import Checkpointed
+from refhmc.sampling.storage.in_memory import Memory
 from tests.helpers.models import FEW_CALLS
 from tests.helpers.sweeps import swept
 
@@ -241,7 +243,9 @@ def test_a_chain_that_is_stopped_on_its_path_leaves_nothing_to_go_on_from(tmp_pa
     store = checkpoint.Checkpoint(tmp_path, {"chains": 1, "tune": 5, "format": checkpoint.FORMAT})
     store.open()
     plan, task = make_plan(far, kernel, 5), ChainTask(far, kernel, 0, 9, None, 5, 5, init="pathfinder")
-    run = run_chain(task, plan, Keeper(task, plan, store), control)
+    run = run_chain(
+        task, plan, Checkpointed(task, plan, Memory(kernel, 1, far.dim, plan.n_stats, 5, 10), store), control
+    )
     store.close()
     assert run.error is None
     assert len(run.draws) == 0

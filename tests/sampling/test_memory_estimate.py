@@ -12,6 +12,7 @@ import refhmc
 from refhmc.metrics import Dense, Fisher, LowRank, SoftAbs
 from refhmc.sampling.chains.chain import BlockState, make_plan
 from refhmc.sampling.checks import memory_estimate
+from tests.helpers.specs import spec
 from tests.helpers.sweeps import swept
 
 QUIET = {"progressbar": False, "raw": True, "generate": False, "random_seed": 1}
@@ -51,11 +52,8 @@ def numbers(text):
 
 
 @pytest.mark.parametrize("backend", ["numba", "arrays"])
-def test_draws_that_do_not_fit_are_refused(there, monkeypatch, backend):
-    from refhmc.sampling import many
-
+def test_draws_that_do_not_fit_are_refused(there, backend):
     there(10**9)
-    monkeypatch.setattr(many, "memory_there", lambda backend: 10**9)
     options = {**QUIET, "backend": backend, "tune": 10, "chains": 2}
     with pytest.raises(MemoryError, match=r"bytes.* 1,000,000,000 .*available.*store=") as caught:
         refhmc.sample(plain(100), refhmc.HMC(n_steps=2), draws=10**6, **options)
@@ -70,10 +68,14 @@ def test_with_a_store_they_do(there, tmp_path):
     pytest.importorskip("zarr")
     there(10**9)
     model, kernel = plain(100), refhmc.HMC(n_steps=2)
-    count = {"draws": 10**6, "tune": 10**6, "chains": 2, "workers": 2}
-    assert memory_estimate.room_for(model, kernel, **count).needed > 10**9
-    assert memory_estimate.room_for(model, kernel, **count, store=True, save_warmup=True).needed < 10**9
-    both, one = (memory_estimate.room_for(model, kernel, **count, save_warmup=kept).draws for kept in (True, False))
+    count = {"draws": 10**6, "tune": 10**6, "chains": 2, "cores": 2}
+
+    def room(**options):
+        return memory_estimate.room_for(spec(model, kernel, **count, **options))
+
+    assert room().needed > 10**9
+    assert room(store=tmp_path / "run", save_warmup=True).needed < 10**9
+    both, one = (room(save_warmup=kept).draws for kept in (True, False))
     assert both > 1.9 * one
     with pytest.raises(MemoryError, match="save_warmup=False"):
         refhmc.sample(model, kernel, draws=10, tune=10**6, chains=2, save_warmup=True, **QUIET)
@@ -101,7 +103,7 @@ def test_groups_that_are_generated_count(there):
     model, options = refhmc.models.EightSchools(), {"chains": 4, "draws": 100_000, "tune": 0, "progressbar": False}
     with pytest.raises(MemoryError, match="generate=False") as caught:
         refhmc.sample(model, refhmc.NUTS(), **options)
-    draws = memory_estimate.room_for(model, refhmc.NUTS(), 100_000, 0, 4, workers=2).draws
+    draws = memory_estimate.room_for(spec(model, refhmc.NUTS(), **options, cores=2)).draws
     groups = 8 * 100_000 * (4 * 16 + 18)
     assert draws + groups < numbers(str(caught.value))[0] < draws + 1.5 * groups
 
@@ -129,7 +131,7 @@ def test_a_chain_has_the_arrays_that_are_counted(name):
         return sum(x.nbytes for x in arrays.values())
 
     own = sum(size(BlockState(block)) for block in plan.blocks)
-    counts = [memory_estimate.room_for(model, kernel, 0, tune, 4, workers=workers) for workers in (1, 2)]
+    counts = [memory_estimate.room_for(spec(model, kernel, draws=0, tune=tune, cores=cores)) for cores in (1, 2)]
     counted = counts[1].chains - counts[0].chains
     assert own <= counted + 2**16
     assert counted <= 1.3 * own + 2**17
@@ -156,5 +158,5 @@ def test_the_peak_memory_is_as_estimated(d, kernel, draws):
     finally:
         tracemalloc.stop()
     assert result.draws.shape == (2, draws, d)
-    counted = memory_estimate.room_for(model, kernel, draws, 100, 2, workers=2).needed
+    counted = memory_estimate.room_for(spec(model, kernel, draws=draws, tune=100, chains=2, cores=2)).needed
     assert 0.9 * peak < counted < 1.8 * peak

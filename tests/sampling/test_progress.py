@@ -15,6 +15,7 @@ import pytest
 
 import refhmc
 from refhmc.sampling import progress
+from refhmc.sampling.progress import ENOUGH, Progress
 from tests.helpers.sweeps import representatives, swept
 
 RUN = {"draws": 40, "tune": 40, "chains": 2, "random_seed": 1}
@@ -92,6 +93,39 @@ def test_iterations_from_a_checkpoint_are_counted_once(sample, tmp_path):
         assert parts.attributes[name] == whole.attributes[name]
     assert np.array_equal(parts.draws, whole.draws)
     assert reports[-1].draws_done.tolist() == [360]
+
+
+def reports_at(progress, monkeypatch, moments, first=0):
+    """Return the reports of a progress at moments (seconds, iterations of each chain, gradients of each chain)."""
+    now, found = [0.0], []
+    monkeypatch.setattr(Progress, "seconds", property(lambda self: now[0]))
+    for now[0], done, gradients in moments:
+        none = np.zeros(len(done))
+        found.append(progress.report(np.array(done), none, none, np.array(gradients), none, first))
+    return found
+
+
+def test_the_time_left_is_that_of_the_remaining_iterations_at_the_recent_rate(monkeypatch):
+    """The first 30 s are slow: they do not count after another 30 s. There is no estimate while a chain is in warm-up."""
+    tune, total = 100, 1000
+    slow = [(t, [t, t + 1], [10 * t, 10 * t]) for t in range(1, 160)]
+    fast = [(159 + t, [159 + 5 * t, 160 + 5 * t], [1590 + 20 * t] * 2) for t in range(1, 41)]
+    found = reports_at(Progress(2, tune, total, 2), monkeypatch, slow + fast)
+    known = [each.seconds_left is not None for each in found]
+    assert not any(known[: tune + ENOUGH - 1])
+    assert all(known[tune + ENOUGH :])
+    assert found[155].seconds_left == pytest.approx(total - found[155].draws_done.min(), rel=0.01)
+    last = found[-1]
+    assert last.seconds_left == pytest.approx((total - last.draws_done.min()) / 5, rel=0.01)
+    assert np.allclose(last.gradients_a_draw, 4.0)
+
+
+def test_iterations_of_an_earlier_session_do_not_count_for_the_rate(monkeypatch):
+    moments = [(t, [500 + t], [9000 + 3 * t]) for t in range(1, 20)]
+    found = reports_at(progress := Progress(1, 100, 1000, 1), monkeypatch, moments, first=500)
+    assert found[-1].seconds_left == pytest.approx(1000 - 519, rel=0.1)
+    assert found[-1].gradients_a_draw == pytest.approx(3.0, rel=0.1)
+    assert progress.made == 19
 
 
 def test_lines_come_every_few_seconds_only(capfd, monkeypatch):

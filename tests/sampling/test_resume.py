@@ -82,8 +82,8 @@ KERNELS = [
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_kernel_of_refhmc_s_own_is_made_again(kernel):
-    from refhmc.sampling.results.from_chains import kernel_as_json
     from refhmc.sampling.resume import own_kernel
+    from refhmc.sampling.storage.kernel_json import kernel_as_json
 
     text = kernel_as_json(kernel)
     assert kernel_as_json(own_kernel({"kernel": text}, "folder")) == text

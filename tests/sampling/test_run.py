@@ -132,9 +132,7 @@ def test_an_error_is_raised_whenever_it_is_waited_for():
         assert caught.value.partial.attributes["failed_chains"]
 
 
-def test_start_has_the_options_of_the_core(normal):
-    with pytest.raises(ValueError, match="backend must .*'numba'.*'arrays'"):
-        refhmc.start(normal, backend="arrays")
+def test_start_has_the_options_of_sample(normal):
     with pytest.raises(ValueError, match="streamed.*CuPy"):
         refhmc.start(normal, streamed=True)
     with pytest.raises(TypeError, match="draw"):
@@ -527,3 +525,24 @@ def test_a_warm_up_mostly_without_a_metric_is_stopped_with_advice(saved, tmp_pat
         options.pop("checkpoint", None)
         soft = refhmc.HMC(step_size=0.6, n_steps=4, metric=refhmc.metrics.SoftAbs())
         assert refhmc.sample(model, soft, **options).draws.shape == (2, 5, 1)
+
+
+def test_a_run_of_many_chains_in_the_background(normal):
+    """The draws equal those of ``sample``; while the chains run, their draws can be seen."""
+    more = {"progressbar": False, "raw": True, "backend": "arrays"}
+    options = {"kernel": refhmc.HMC(n_steps=2), "tune": 50, "draws": 200, "chains": 3, "random_seed": 1, **more}
+    expected = refhmc.sample(normal, **options)
+    run = refhmc.start(normal, **options)
+    result = run.wait()
+    assert run.finished
+    assert run.progress().draws_done.tolist() == [250] * 3
+    assert np.array_equal(result.draws, expected.draws)
+    endless = refhmc.start(normal, **{**options, "draws": 10**5, "tune": 0})
+    while endless.progress().draws_done.min() < 20:
+        time.sleep(0.01)
+    seen = endless.peek().draws
+    endless.stop()
+    stopped = endless.wait()
+    assert stopped.attributes["stopped_by"] == "stop"
+    assert 20 <= seen.shape[1] <= stopped.draws.shape[1] < 10**5
+    assert np.array_equal(stopped.draws[:, : seen.shape[1]], seen)

@@ -10,10 +10,11 @@ import pytest
 
 import refhmc
 from refhmc import DHMC, HMC, NUTS, Gibbs
+from refhmc.compile import compiled
 from refhmc.core.sample_stats import OUTCOMES
 from refhmc.errors import MetricError, SamplingWarning
 from refhmc.metrics import Dense, DiagonalSoftAbs, Fisher, Identity, OuterProductSoftAbs, SoftAbs
-from refhmc.sampling.begin import _Announcer
+from refhmc.sampling.begin import announced
 from refhmc.sampling.results.review import percent, review
 from tests.helpers.models import FEW_CALLS
 from tests.helpers.sweeps import swept
@@ -251,16 +252,12 @@ def test_a_metric_error_does_not_recommend_the_metric_in_use(metric):
 def test_compilation_is_reported_in_two_lines_at_most():
     shown = []
     display = type("Display", (), {"message": lambda self, text: shown.append(text)})()
-    announce = _Announcer(display)
     metric = ["the metric SoftAbs"] * 4
-    for title in [
-        "the model funnel",
-        "the momentum draw",
-        *metric,
-        "the change in the model funnel",
-        "the sampling loop",
-    ]:
-        announce(title)
+    titles = ["the model funnel", "the momentum draw", *metric, "the change in the model funnel", "the sampling loop"]
+    with announced(display):
+        for title in titles:
+            for listener in compiled.announce:
+                listener(title)
     assert shown == ["Compiling the model (first run only)", "Compiling refhmc (about 20 s, first run only)"]
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import refhmc
 from refhmc.errors import CheckpointError, SamplingError, SaveError
 from refhmc.sampling.chains import chain_run, executors
-from refhmc.sampling.storage import chain_storage, checkpoint, store
+from refhmc.sampling.storage import checkpoint, store, stored
 from tests.helpers.stopping import stop_after
 from tests.helpers.sweeps import every, swept
 
@@ -108,7 +108,7 @@ def test_by_an_executor_it_is_the_same(model, expected, tmp_path, monkeypatch):
 @pytest.mark.sweep
 def test_xarray_reads_it_while_it_is_written(model, tmp_path, monkeypatch):
     """The draws that ``draws_done`` counts can be read, without warnings."""
-    monkeypatch.setattr(chain_storage, "STORE_EVERY", 0.05)
+    monkeypatch.setattr(stored, "STORE_EVERY", 0.05)
     path = tmp_path / "run"
     options = {**RUN, "draws": 10**6, "chains": 1}
     run = refhmc.start(model, refhmc.HMC(n_steps=200), **options, store=path)
@@ -219,7 +219,7 @@ def test_a_disk_that_is_full_for_a_while_loses_nothing(model, expected, tmp_path
             full()
         real(self, chain, rows)
 
-    monkeypatch.setattr(chain_storage, "TRY_AGAIN", 0.0)
+    monkeypatch.setattr(stored, "TRY_AGAIN", 0.0)
     monkeypatch.setattr(store.Store, "write", write)
     assert_same(refhmc.sample(model, kernel, **RUN, save_warmup=True, store=tmp_path / "run"), whole)
     assert len(tries) > 3
@@ -272,9 +272,9 @@ KILLED = """
 import hashlib, sys
 import refhmc
 from refhmc.sampling.chains import chain_run
-from refhmc.sampling.storage import chain_storage, checkpoint, store
+from refhmc.sampling.storage import checkpoint, store, stored
 
-chain_run.PAUSE_EVERY, checkpoint.SAVE_EVERY, chain_storage.STORE_EVERY, store.CHUNK = 0.005, 0.01, 0.02, 2**15
+chain_run.PAUSE_EVERY, checkpoint.SAVE_EVERY, stored.STORE_EVERY, store.CHUNK = 0.005, 0.01, 0.02, 2**15
 kind, path = sys.argv[1:]
 options = {"draws": 20_000, "tune": 2_000, "chains": 2, "random_seed": 4, "progressbar": False, "raw": True}
 kernel = refhmc.NUTS(metric=refhmc.metrics.Dense())

@@ -1,4 +1,4 @@
-"""The chains of a run while they are drawn: their draws so far, and the threads that run them."""
+"""The chains of a compiled run while they are drawn: their draws so far, and the threads that run them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,25 +21,26 @@ from refhmc.core.records import (
     WARMUP_DIVERGENCES,
 )
 from refhmc.errors import CheckpointError, CheckpointWarning, _see
-from refhmc.sampling.chains.chain_run import ChainRun, ChainTask, run_chain
+from refhmc.sampling.chains.chain import Plan
+from refhmc.sampling.chains.chain_run import run_chain
+from refhmc.sampling.chains.engine import SILENT
+from refhmc.sampling.chains.task import ChainRun, ChainTask
 from refhmc.sampling.progress import Progress, ProgressReport
-from refhmc.sampling.storage.chain_storage import Keeper
-from refhmc.sampling.storage.in_memory import Memory
-from refhmc.sampling.time_left import ENOUGH, QUIET
+from refhmc.sampling.results.from_chains import hanging
+from refhmc.sampling.storage.chain_storage import ChainStorage, load
+from refhmc.sampling.storage.checkpoint import Checkpoint
+from refhmc.sampling.storage.checkpointed import Checkpointed
+from refhmc.sampling.storage.in_memory import InMemory, Memory
+from refhmc.sampling.storage.store import Store
+from refhmc.sampling.storage.stored import Stored
 
-if TYPE_CHECKING:
-    from refhmc.sampling.chains.chain import Plan
-    from refhmc.sampling.storage.checkpoint import Checkpoint
-    from refhmc.sampling.storage.store import Store
-
-# Seconds after which a chain that was asked to stop, but does not return from its model, is reported, and is left behind.
-SILENT, GRACE = 10.0, 30.0
+GRACE = 30.0  # seconds after which a chain that was asked to stop, but does not return from its model, is left behind
 
 
-class Drawing:
+class ChainPool:
     """Chains of a run while they are drawn.
 
-    ``control`` (chains, N_CONTROL) holds their counters, ``keepers`` the rows of each chain, ``finished`` the runs that ended,
+    ``control`` (chains, N_CONTROL) holds their counters, ``storages`` the rows of each chain, ``finished`` the runs that ended,
     ``memory`` the arrays that they fill (without a store). ``stopped_by`` is "interrupt", "time", "stop", "error" or "".
     ``workers`` chains run at a time.
 
@@ -69,25 +70,32 @@ class Drawing:
             if store is not None
             else Memory(one.kernel, len(tasks), one.model.dim, plan.n_stats, one.first, one.total)
         )
-        self.keepers = [Keeper(task, plan, checkpoint, store, self.memory) for task in tasks]
-        for k, keeper in enumerate(self.keepers):
-            if keeper.saved is not None:
-                self.control[k, DRAWS_DONE:] = keeper.saved.control[DRAWS_DONE:]
+        self.storages = [self._storage(task, checkpoint, store) for task in tasks]
+        for k, storage in enumerate(self.storages):
+            if storage.saved is not None:
+                self.control[k, DRAWS_DONE:] = storage.saved.control[DRAWS_DONE:]
+                self.control[k, FIRST] = storage.saved.done
         self.finished: dict[int, ChainRun] = {}
         self.stopped_by, self.stopped_at = "", 0.0
-        learns_length = any(len(block.length_windows) for block in plan.blocks)
-        quiet = tasks[0].tune + ENOUGH if learns_length else QUIET
-        self.progress = Progress(len(tasks), tasks[0].tune, tasks[0].total, workers, quiet)
+        self.progress = Progress(len(tasks), tasks[0].tune, tasks[0].total, workers)
+
+    def _storage(self, task: ChainTask, checkpoint: Checkpoint | None, store: Store | None) -> ChainStorage:
+        if checkpoint is None:
+            assert self.memory is not None
+            return InMemory(task, self.memory)
+        if store is not None:
+            return Stored(task, self.plan, checkpoint, store)
+        assert self.memory is not None
+        return Checkpointed(task, self.plan, self.memory, checkpoint)
 
     def runs(self) -> list[ChainRun]:
         """Return the run of each chain, complete or with the draws so far."""
         return [self.finished.get(k) or self.so_far(k) for k in range(len(self.tasks))]
 
     def so_far(self, chain: int, **known: Any) -> ChainRun:
-        keeper, control = self.keepers[chain], self.control[chain].copy()
-        rows, tune = keeper.made(int(control[DRAWS_DONE])), self.tasks[chain].tune
-        start = keeper.start_of_draws(tune)
-        return ChainRun(rows, tune, start, control, **known)
+        storage, control = self.storages[chain], self.control[chain].copy()
+        rows = storage.made(int(control[DRAWS_DONE]))
+        return ChainRun(rows, self.tasks[chain].tune, storage.start_of_draws(), control, **known)
 
     def stop(self, why: str) -> None:
         """Ask every chain to stop; those of this process stop within one evaluation of the model."""
@@ -114,13 +122,17 @@ class Drawing:
         """Return the position of the last call that a chain made of a model that runs as Python, else None."""
         return self.tasks[chain].model.core.last_position.get(self.threads.get(chain, 0))
 
-    def say_who_hangs(self) -> list[str]:
+    def hanging(self) -> list[str]:
         """Return, once, the warnings about chains that have not returned from their model ``SILENT`` seconds after a stop."""
         if self._said or not self.stopped_by or time.monotonic() < self.stopped_at + SILENT:
             return []
         self._said = True
         chains = sorted(self.threads.keys() - self.finished.keys())
-        return [f"{hanging(k, self.position_of_call(k), SILENT)} {WHAT_NEXT}" for k in chains]
+        more = (
+            f"A call in a thread cannot be stopped from outside, so the run waits until {GRACE:g} s after the stop and then "
+            f"returns the draws without this thread. Check why the model does not return there. {_see('review-interrupted')}"
+        )
+        return [f"{hanging(k, self.position_of_call(k), SILENT)} {more}" for k in chains]
 
     @property
     def overdue(self) -> bool:
@@ -135,65 +147,54 @@ class Drawing:
         return self.progress.report(done, divergences, of_warmup, gradients, step_size, first, finished)
 
 
-WHAT_NEXT = (
-    f"A call in a thread cannot be stopped from outside, so the run waits until {GRACE:g} s after the stop and then returns "
-    f"the draws without this thread. Check why the model does not return there. {_see('review-interrupted')}"
-)
-
-
-def hanging(chain: int, position: np.ndarray | None, seconds: float) -> str:
-    """Return the sentence about a chain that does not return, with its position."""
-    where = "" if position is None else f" at q = {np.array2string(position, precision=6, threshold=8)}"
-    return (
-        f"Chain {chain} did not return from a call of the model{where} within {seconds:g} s after it was asked to stop."
-    )
-
-
 def discard_if_damaged(task: ChainTask, plan: Plan, checkpoint: Checkpoint, store: Store | None) -> None:
     """Read the saved files of a chain; if they are damaged, warn and remove them, so that the chain is drawn again.
 
     It is drawn from its start and its own random stream, so that the draws are the same.
     """
     try:
-        keeper = Keeper(task, plan, checkpoint, store)
-        if store is not None and keeper.saved is not None:
-            store.check(task.chain, keeper.stored, whole=True)
+        if store is None:
+            load(task, plan, checkpoint)
+        else:
+            storage = Stored(task, plan, checkpoint, store)
+            if storage.saved is not None:
+                store.check(task.chain, storage.stored, whole=True)
     except CheckpointError as error:
         text = (
             f"Chain {task.chain} is drawn again from its start, because its files cannot be used: {error} The new draws equal "
             f"the lost ones if the model is unchanged. Check the disk if this happens again. {_see('checkpoints')}"
         )
-        warnings.warn(text, CheckpointWarning, stacklevel=5)
+        warnings.warn(text, CheckpointWarning, stacklevel=6)
         if store is not None:  # before the state: without it, nothing would mark the chunks as damaged
             store.discard(task.chain)
         checkpoint.discard(task.chain)
 
 
-def draw_in_threads(drawing: Drawing, workers: int) -> None:
+def draw_in_threads(pool: ChainPool, workers: int) -> None:
     """Run the chains, `workers` at a time, each in a thread of this process, until all have ended or were left behind.
 
     The threads are daemons, so that one that does not return from its model cannot keep the process from ending.
     """
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for k in range(len(drawing.tasks)):
+    for k in range(len(pool.tasks)):
         waiting.put(k)
 
     def work() -> None:
-        while not drawing.stopped_by:
+        while not pool.stopped_by:
             try:
                 k = waiting.get_nowait()
             except queue.Empty:
                 return
-            drawing.threads[k] = threading.get_ident()
-            drawing.take(k, run_chain(drawing.tasks[k], drawing.plan, drawing.keepers[k], drawing.control[k]))
+            pool.threads[k] = threading.get_ident()
+            pool.take(k, run_chain(pool.tasks[k], pool.plan, pool.storages[k], pool.control[k]))
 
     threads = [threading.Thread(target=work, name=f"refhmc-chain-{k}", daemon=True) for k in range(workers)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        while thread.is_alive() and not drawing.overdue:
+        while thread.is_alive() and not pool.overdue:
             thread.join(1.0)
-    if drawing.overdue:
+    if pool.overdue:
         not_begun = {waiting.get_nowait() for _ in range(waiting.qsize())}
-        for k in set(range(len(drawing.tasks))) - not_begun:
-            drawing.leave_behind(k)
+        for k in set(range(len(pool.tasks))) - not_begun:
+            pool.leave_behind(k)

@@ -1,10 +1,4 @@
-"""One chain of a run, advanced by some iterations at a time, in any thread or process.
-
-A :class:`LiveChain` is a chain in the memory of this process. It fills rows with iterations until they are full, or until it is
-asked to pause or to stop. It can then return its state as plain data (:class:`refhmc.sampling.storage.checkpoint.Saved`), from
-which another process continues bit for bit. :func:`run_chain` takes a chain through a whole run; :func:`run_segment` advances
-it for some seconds, as a task of an executor.
-"""
+"""Run a chain: through a whole run in this thread, or for some seconds as a task of an executor."""
 
 from __future__ import annotations
 
@@ -12,373 +6,61 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from refhmc.adaptation import symptoms
-from refhmc.adaptation.adapted import Adapted, adapted_of, begin_from
-from refhmc.core.failures import Failure, FailureLog
-from refhmc.core.records import (
-    DRAWS_DONE,
-    FAR_START,
-    FIRST,
-    LOOKED,
-    N_CONTROL,
-    PAUSE,
-    STEP_SIZE,
-    STOP,
-    WARMUP_DIVERGENCES,
-    WITHOUT_METRIC,
-    records,
-)
-from refhmc.core.sample_stats import STATS, met_no_metric
-from refhmc.errors import WarmupError
-from refhmc.metrics import DiagonalSoftAbs, SoftAbs
-from refhmc.models.base import Model
-from refhmc.sampling.chains import far_start
-from refhmc.sampling.chains.chain import Chain, Plan
-from refhmc.sampling.chains.initialization import Stopped, pathfinder_start, random_start
+from refhmc.core.records import DRAWS_DONE, FIRST, N_CONTROL, PAUSE, STOP
+from refhmc.sampling.chains.chain import Plan
+from refhmc.sampling.chains.live_chain import LiveChain
+from refhmc.sampling.chains.task import ChainRun, ChainTask, Saved
 from refhmc.sampling.storage.append_only import Rows
-from refhmc.sampling.storage.checkpoint import Saved
+from refhmc.sampling.storage.chain_storage import ChainStorage
 
-if TYPE_CHECKING:
-    from refhmc.sampling.storage.chain_storage import Keeper
-
-FEWEST_DIVERGENT = 50  # warm-up iterations; if all of so many diverge, this is not chance
-SCRATCH = 2**20  # bytes of a buffer for iterations that are not kept
 SEGMENT = 2**26  # most bytes of rows in a segment
 LONGEST_ITERATION = 10.0  # initial limit in seconds for one iteration of a segment
 PAUSE_EVERY = 0.5  # seconds between two states kept for a checkpoint
 
 
-class ChainTask(NamedTuple):
-    """Description of one chain's work; picklable if its model is.
-
-    ``adapted`` is what its warm-up starts from, ``init`` the argument of ``sample``. ``free_start`` marks a default start,
-    which may be replaced (:mod:`refhmc.sampling.chains.far_start`).
-    """
-
-    model: Model
-    kernel: Any
-    chain: int
-    entropy: int
-    start: np.ndarray | None
-    draws: int
-    tune: int
-    keep_warmup: bool = False
-    fuse: bool = False
-    init: str = "uniform"
-    adapted: Any = None
-    free_start: bool = False
-
-    @property
-    def first(self) -> int:
-        """First iteration whose row is kept."""
-        return 0 if self.keep_warmup else self.tune
-
-    @property
-    def total(self) -> int:
-        return self.tune + self.draws
-
-
-class ChainRun(NamedTuple):
-    """Outcome of one chain as plain arrays, so that it can come from another process."""
-
-    rows: Rows  # iterations in memory
-    tune: int
-    start: np.ndarray  # the position after warm-up
-    control: np.ndarray
-    error: BaseException | None = None
-    error_position: np.ndarray | None = None
-    failures: tuple[Failure, ...] = ()  # of this session, if the chain comes from a checkpoint
-    unsaved: str = ""  # why the files on disk are older than the rows
-    lengths: tuple[tuple[str, float], ...] = ()  # trajectory lengths adapted by warm-up: block, length
-    adapted: dict[str, Adapted] | None = None  # of each block, if warm-up is complete
-    no_pathfinder: str = ""  # why Pathfinder was requested but gave no start
-    left_behind: bool = False  # it did not return from a call of the model
-
-    @property
-    def warm(self) -> int:
-        """Number of rows that belong to warm-up."""
-        return min(max(self.tune - self.rows.first, 0), len(self.rows.draws))
-
-    @property
-    def draws(self) -> np.ndarray:
-        return self.rows.draws[self.warm :]
-
-    @property
-    def stats(self) -> np.ndarray:
-        return self.rows.stats[self.warm :]
-
-    @property
-    def warmup_draws(self) -> np.ndarray:
-        return self.rows.draws[: self.warm]
-
-    @property
-    def warmup_stats(self) -> np.ndarray:
-        return self.rows.stats[: self.warm]
-
-
-def chain_generator(entropy: int, chain: int, *child: int) -> np.random.Generator:
-    """Return the generator of chain k, PCG64(SeedSequence(entropy, spawn_key=(k,))); with a child, spawn_key=(k, child).
-
-    Pathfinder uses the child 0.
-    """
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy, spawn_key=(chain, *child))))
-
-
-class LiveChain:
-    """Chain in this process: `plan` is shared by all chains of the run, `control` holds the chain's counters."""
-
-    def __init__(self, task: ChainTask, plan: Plan, control: np.ndarray) -> None:
-        self.task, self.plan, self.control = task, plan, control
-        self.whole_plan = plan  # plan of the first attempt; ``plan`` is shorter after a restart
-        self.rng = chain_generator(task.entropy, task.chain)
-        self.chain = Chain(task.model, plan, self.rng)
-        self.done, self.no_pathfinder = 0, ""
-        self.start_of_draws = np.full(task.model.dim, np.nan)
-        self.failures = FailureLog()
-
-    def begin(self, saved: Saved | None = None) -> bool:
-        """Put the chain at its saved state, or at its start; return False if it was stopped before a start was found.
-
-        Raises CheckpointError if the saved state does not fit the model and kernel.
-        """
-        if saved is None:
-            self.control[DRAWS_DONE:] = 0
-            if not self._find_start():
-                return False
-        else:
-            self.done, self.start_of_draws, self.no_pathfinder = saved.done, saved.start_of_draws, saved.no_pathfinder
-            self.control[DRAWS_DONE:] = saved.control[DRAWS_DONE:]
-            if self.control[FAR_START] > 0 or self.plan is not self.whole_plan:
-                self._make_chain()
-            self.chain.restore(saved.state)
-        self.failures = self.task.model.core.begin_failures(self.control)  # attempts to find a start do not count
-        return True
-
-    def _find_start(self) -> bool:
-        task = self.task
-        try:
-            q = self._own_start(self.rng)
-        except Stopped:
-            return False
-        if task.init == "pathfinder":
-            child = chain_generator(task.entropy, task.chain, 0)
-            found, self.no_pathfinder = pathfinder_start(task.model, self.plan, q, child, task.chain, self.control)
-            if found is None:
-                return False
-            q = found
-        if self.control[STOP]:
-            return False
-        self.chain.start(q)
-        if task.adapted is not None:
-            begin_from(self.chain.blocks[0], task.adapted)
-        if task.tune == 0:
-            self.start_of_draws = self.chain.position.copy()
-        return True
-
-    def _own_start(self, rng: np.random.Generator) -> np.ndarray:
-        """Return the given start, or a random one drawn from `rng`. Raises Stopped."""
-        task = self.task
-        return random_start(task.model, self.plan, rng, task.chain, self.control) if task.start is None else task.start
-
-    @property
-    def _next_look(self) -> int:
-        """Iteration of warm-up after which the chain is checked, in its first or second attempt; 0 if there is none."""
-        restarted = max(int(self.control[FAR_START]), 0)
-        after = far_start.look_after(self.task.tune - restarted)
-        return restarted + after if after else 0
-
-    def _look(self) -> bool:
-        """Restart if the start was hopeless, or raise WarmupError; return False if stopped before that was decided."""
-        task, control = self.task, self.control
-        symptom, tried, q = far_start.symptom_of(self.chain, control), "", None
-        first_attempt = control[FAR_START] == 0 and task.init == "uniform"
-        if symptom is not None and first_attempt and not len(task.model.discontinuous):
-            child = chain_generator(task.entropy, task.chain, 0)
-            try:
-                begin = self._own_start(chain_generator(task.entropy, task.chain))
-            except Stopped:
-                return False
-            q, tried = far_start.far_better(
-                task.model, self.plan, begin, self.chain.position, child, task.chain, control
-            )
-            if q is None and not tried:
-                return False
-        control[LOOKED] = self.done
-        if q is not None and task.free_start:
-            control[FAR_START] = self.done
-            self._make_chain()
-            self.chain.start(q)
-            self.failures = task.model.core.begin_failures(control)
-            return True
-        if q is not None:
-            control[FAR_START] = -self.done
-        if symptom is not None and symptom.ends(self.done, task.tune, better=q is not None):
-            raise self._hopeless(symptom, tried)
-        return True
-
-    def _hopeless(self, symptom: symptoms.Symptom, tried: str = "") -> WarmupError:
-        """Return the error that ends a chain; `tried` is a clause about the search for another start."""
-        task, restarted = self.task, int(self.control[FAR_START])
-        if restarted > 0:
-            tried = (
-                f", although it restarted after {restarted} iterations where Pathfinder found a far higher log density"
-            )
-        suggest = task.init == "uniform" and not len(task.model.discontinuous) and (restarted < 0 or not tried)
-        text = far_start.error_text(symptom, self.done, tried, suggest)
-        return WarmupError(f"Chain {task.chain} cannot be used. {text}", task.chain)
-
-    def _make_chain(self) -> None:
-        """Create the chain of the present attempt; a second attempt has the rest of warm-up."""
-        restarted, plan = max(int(self.control[FAR_START]), 0), self.whole_plan
-        self.plan = far_start.shortened(plan, self.task.tune - restarted) if restarted else plan
-        self.chain = Chain(self.task.model, self.plan, self.rng)
-
-    def advance(self, rows: Rows) -> bool:
-        """Iterate until `rows` are full; return False if a pause or a stop came before."""
-        dim, n_stats = self.task.model.dim, self.plan.n_stats
-        n = min(max(SCRATCH // (8 * (dim + n_stats)), 1), max(rows.first - self.done, 0))
-        scratch = Rows(0, np.empty((n, dim)), np.empty((n, n_stats)))
-        while self.done < rows.end:
-            if 0 < self.done == self._next_look != self.control[LOOKED] and not self._look():
-                return False
-            end = rows.end if self.done >= rows.first else min(self.done + n, rows.first)
-            if self.done < self.task.tune:
-                look = self._next_look
-                end = min(end, look if self.done < look else self.task.tune)
-            into = rows if self.done >= rows.first else scratch._replace(first=self.done)
-            into = into.between(self.done, end)
-            made = self.chain.run(into.draws, into.stats, self.control)
-            if self.done < self.task.tune:
-                self.control[WITHOUT_METRIC] += self._without_metric(into.stats[:made])
-            self.done += made
-            if self.done == self.task.tune:
-                self.start_of_draws = self.chain.position.copy()
-                self._refuse_warmup_without_metric()
-                self._refuse_divergent_warmup()
-                self._refuse_hopeless_warmup()
-            if self.done < end:
-                return False
-        return True
-
-    def _without_metric(self, rows: np.ndarray) -> int:
-        """Return the number of iterations in which a position-dependent metric was not positive definite."""
-        metric = self.plan.blocks[0].dynamics.metric
-        if not (self.chain.alone and metric.position_dependent) or isinstance(metric, SoftAbs | DiagonalSoftAbs):
-            return 0
-        return int(met_no_metric(records(rows, STATS)).sum())
-
-    def _refuse_warmup_without_metric(self) -> None:
-        """Raise WarmupError if the metric was not positive definite in more than half of warm-up."""
-        tune, count = self.task.tune, int(self.control[WITHOUT_METRIC])
-        if tune < FEWEST_DIVERGENT or 2 * count <= tune:
-            return
-        name = type(self.plan.blocks[0].dynamics.metric).__name__
-        raise WarmupError(
-            f"In chain {self.task.chain}, {name} was not positive definite in {count} of {tune} transitions of warm-up, each "
-            "of which diverged. Use refhmc.metrics.SoftAbs(), which is positive definite everywhere, or start elsewhere.",
-            self.task.chain,
-        )
-
-    def _refuse_divergent_warmup(self) -> None:
-        """Raise WarmupError if every transition of warm-up diverged."""
-        tune = self.task.tune
-        alone = self.chain.alone  # otherwise other blocks may move
-        if not alone or tune < FEWEST_DIVERGENT or self.control[WARMUP_DIVERGENCES] < tune:
-            return
-        step = float(self.control.view(float)[STEP_SIZE])
-        raise WarmupError(
-            f"All {tune} transitions of the warm-up of chain {self.task.chain} diverged (final step size {step:.3g}), so all "
-            "of its draws would equal its start. Check that the gradient is correct, that the density is finite around the "
-            "start, and that the metric is positive definite there, as refhmc.metrics.SoftAbs() always is.",
-            self.task.chain,
-        )
-
-    def _refuse_hopeless_warmup(self) -> None:
-        """Raise WarmupError after warm-up if no draw would be useful."""
-        if self.task.tune < symptoms.FEWEST or self.task.draws == 0:
-            return
-        symptom = far_start.symptom_of(self.chain, self.control)
-        if symptom is not None and symptom.ends(self.done, self.task.tune):
-            raise self._hopeless(symptom)
-
-    def saved(self) -> Saved:
-        """Return the state between two iterations; not valid after a stop, which may interrupt an iteration."""
-        return Saved(self.chain.to_bytes(), self.done, self.start_of_draws, self.control.copy(), self.no_pathfinder)
-
-    def saved_after(self, done: int, earlier: Saved) -> Saved:
-        """Return the state after `done` iterations, recomputed from an earlier state; the counters do not change."""
-        own, self.control = self.control, earlier.control.copy()
-        self.control[[STOP, PAUSE]] = 0
-        failures = self.failures
-        try:
-            self.begin(earlier)
-            nothing = np.empty((0, self.task.model.dim)), np.empty((0, self.plan.n_stats))
-            self.advance(Rows(done, *nothing))
-            return self.saved()
-        finally:
-            self.control, self.failures = own, failures
-
-    def brought_back(self, rows: Rows, error: BaseException | None, position: np.ndarray | None) -> ChainRun:
-        """Return the run after ``control[DRAWS_DONE]`` iterations, with the rows in memory."""
-        at_draws = int(self.control[DRAWS_DONE]) >= self.task.tune
-        return ChainRun(
-            rows,
-            self.task.tune,
-            self.start_of_draws,
-            self.control,
-            error,
-            position,
-            tuple(self.failures.found.values()),
-            "",
-            self.chain.lengths(),
-            {block.plan.name: adapted_of(block) for block in self.chain.blocks} if at_draws else None,
-            self.no_pathfinder,
-        )
-
-
-def run_chain(task: ChainTask, plan: Plan, keeper: Keeper, control: np.ndarray) -> ChainRun:
+def run_chain(task: ChainTask, plan: Plan, storage: ChainStorage, control: np.ndarray) -> ChainRun:
     """Run one chain in this thread, from its start or saved state to its last draw; exceptions of the model are returned.
 
     With files on disk, the loop pauses after an iteration twice per second. It keeps the state there and writes it every few
     seconds. A stop may interrupt an iteration; the state before that iteration is then recomputed from the last state kept.
     """
     live = LiveChain(task, plan, control)
-    saved, error, position = keeper.saved, None, None
+    saved, error, position = storage.saved, None, None
     try:
         if live.begin(saved):
             control[FIRST] = live.done
-            saved = live.saved() if keeper.on_disk else None
-            with pausing(control) if keeper.on_disk else contextlib.nullcontext():
+            saved = live.saved() if storage.on_disk else None
+            with pausing(control) if storage.on_disk else contextlib.nullcontext():
                 while live.done < task.total and not control[STOP]:
-                    if keeper.make_room(live.done):
+                    if storage.make_room(live.done):
                         saved = live.saved()
-                        keeper.save(saved)
-                    whole = live.advance(keeper.rows)
+                        storage.save(saved)
+                    whole = live.advance(storage.rows)
                     control[PAUSE] = 0
                     # Full rows are no reason to save, because they may occur every few milliseconds.
                     occasion = not whole or live.done >= task.total
                     # A stop may have interrupted the search for a step size at the end of a warm-up iteration.
-                    if keeper.on_disk and occasion and not control[STOP]:
+                    if storage.on_disk and occasion and not control[STOP]:
                         saved = live.saved()
-                        keeper.save(saved)
+                        storage.save(saved)
     except BaseException as caught:  # the caller raises it with the draws attached
         error, position = caught, task.model.core.last_position.get(threading.get_ident())
     made = int(control[DRAWS_DONE])
-    run = live.brought_back(keeper.made(made), error, position)
+    run = live.brought_back(storage.made(made), error, position)
     try:
-        if saved is not None and keeper.on_disk:
+        if saved is not None and storage.on_disk:
             if saved.done < made:
                 # If the model raises now, the older state stays.
                 with contextlib.suppress(Exception):
                     saved = live.saved_after(made, saved)
-            keeper.close(saved)
+            storage.close(saved)
     except BaseException as caught:
         run = run._replace(error=error or caught)
-    return run._replace(rows=keeper.made(made), unsaved=keeper.unsaved or keeper.unstored)
+    return run._replace(rows=storage.made(made), unsaved=storage.unsaved)
 
 
 class Segment(NamedTuple):

@@ -61,10 +61,11 @@ from refhmc.core.linear_algebra import one_thread
 from refhmc.core.records import DRAWS_DONE, FIRST
 from refhmc.errors import SamplingError, WorkerDied
 from refhmc.sampling.chains.chain import Plan, make_plan
-from refhmc.sampling.chains.chain_pool import Drawing
-from refhmc.sampling.chains.chain_run import LONGEST_ITERATION, ChainTask, Segment, run_segment
+from refhmc.sampling.chains.chain_pool import ChainPool
+from refhmc.sampling.chains.chain_run import LONGEST_ITERATION, Segment, run_segment
+from refhmc.sampling.chains.task import ChainTask, Saved
 from refhmc.sampling.checks.main_guard import without_guard
-from refhmc.sampling.storage.checkpoint import Saved
+from refhmc.sampling.storage.chain_storage import add
 
 LEAST, MOST, SHARE = 1.0, 30.0, 0.02  # seconds of a segment; share of its overhead
 TRIES = 2
@@ -87,9 +88,9 @@ class OfThisProcess:
     Each segment starts only once there, because a copy of a late segment would write to the same counters.
     """
 
-    def __init__(self, drawing: Drawing) -> None:
-        task = drawing.tasks[0]
-        self.control, self.plan = drawing.control, drawing.plan
+    def __init__(self, pool: ChainPool) -> None:
+        task = pool.tasks[0]
+        self.control, self.plan = pool.control, pool.plan
         self.shared: Shared = task.model, task.kernel, task.tune, task.fuse
         self.begun: set[tuple[int, int]] = set()
         self._lock = threading.Lock()
@@ -218,15 +219,15 @@ def as_submit(executor: Any) -> Callable:
     return submit
 
 
-def draw_in_executor(drawing: Drawing, executor: Any, max_seconds: float | None = None) -> None:
+def draw_in_executor(pool: ChainPool, executor: Any, max_seconds: float | None = None) -> None:
     """Run the chains by `executor`, or by the executor that a function returns; the function is called again if that breaks.
 
     A segment whose worker is lost is run again. If it is lost twice, its chain continues alone after the others, and if it is
     lost twice again, the chain ends with :class:`refhmc.errors.WorkerDied`. After a stop, segments that have not started are
     cancelled; the others complete.
     """
-    run = RunByExecutor(drawing, executor, max_seconds)
-    _here[run.name] = OfThisProcess(drawing)
+    run = RunByExecutor(pool, executor, max_seconds)
+    _here[run.name] = OfThisProcess(pool)
     try:
         run.draw()
     finally:
@@ -236,16 +237,16 @@ def draw_in_executor(drawing: Drawing, executor: Any, max_seconds: float | None 
 class RunByExecutor:
     """The segments in flight and the states of the chains of a run."""
 
-    def __init__(self, drawing: Drawing, executor: Any, max_seconds: float | None) -> None:
-        self.drawing, self.executor, self.max_seconds = drawing, executor, max_seconds
+    def __init__(self, pool: ChainPool, executor: Any, max_seconds: float | None) -> None:
+        self.pool, self.executor, self.max_seconds = pool, executor, max_seconds
         self.name, self.begun_at = uuid.uuid4().hex, time.monotonic()
         self.taken = executor if is_executor(executor) else executor()
         self.submit = as_submit(self.taken)
         self.ended: queue.SimpleQueue[int] = queue.SimpleQueue()
         self.under_way: dict[int, Sent] = {}  # by number, that is in the order of sending
         self.to_look_at: dict[int, Sent] = {}  # segments whose futures have no callbacks
-        chains = range(len(drawing.tasks))
-        self.states: list[Saved | None] = [keeper.saved for keeper in drawing.keepers]
+        chains = range(len(pool.tasks))
+        self.states: list[Saved | None] = [storage.saved for storage in pool.storages]
         self.turns, self.bounces = [0 for _ in chains], [0 for _ in chains]
         self.seconds, self.patience = [LEAST for _ in chains], [LONGEST_ITERATION for _ in chains]
         self.failures: list[tuple] = [() for _ in chains]
@@ -264,23 +265,23 @@ class RunByExecutor:
         return max(0.0, self.max_seconds - (time.monotonic() - self.begun_at))
 
     def draw(self) -> None:
-        drawing, cancelled, look_at = self.drawing, False, 0.0
+        pool, cancelled, look_at = self.pool, False, 0.0
         for chain, state in enumerate(self.states):
-            drawing.control[chain, FIRST] = state.done if state else 0
+            pool.control[chain, FIRST] = state.done if state else 0
             self.send(chain)
-        while len(drawing.finished) < len(drawing.tasks):
-            if not drawing.stopped_by and not self.left():
-                drawing.stop("time")
-            if drawing.stopped_by and not cancelled:
+        while len(pool.finished) < len(pool.tasks):
+            if not pool.stopped_by and not self.left():
+                pool.stop("time")
+            if pool.stopped_by and not cancelled:
                 cancelled = True
                 self.cancel()
             if self.aside and all(sent.late for sent in self.under_way.values()):
                 self.go_on_alone()
             for number in self.come_back():
                 self.take(self.under_way.pop(number))
-            if drawing.overdue:
+            if pool.overdue:
                 return
-            if time.monotonic() > look_at and not drawing.stopped_by:
+            if time.monotonic() > look_at and not pool.stopped_by:
                 self.look_at_clocks()
                 look_at = time.monotonic() + CLOCKS_EVERY
 
@@ -317,7 +318,7 @@ class RunByExecutor:
             self.to_look_at[sent.number] = sent
 
     def job(self, chain: int) -> Job:
-        state, task = self.states[chain], self.drawing.tasks[chain]
+        state, task = self.states[chain], self.pool.tasks[chain]
         without: dict[str, Any] = {"model": None, "kernel": None}
         if state is not None:  # it includes the start
             without |= {"start": None, "adapted": None}
@@ -351,7 +352,7 @@ class RunByExecutor:
             if callable(getattr(sent.future, "cancel", None)):
                 sent.future.cancel()
         for chain in self.aside:
-            self.drawing.finished[chain] = self.drawing.so_far(chain)
+            self.pool.finished[chain] = self.pool.so_far(chain)
         self.aside.clear()
 
     def take(self, sent: Sent) -> None:
@@ -359,13 +360,13 @@ class RunByExecutor:
         self.models_under_way -= sent.with_model
         self.earliest_back = min(self.earliest_back, sent.number)
         self.latest_back = max(self.latest_back, sent.number)
-        if chain in self.drawing.finished or sent.turn != self.turns[chain]:
+        if chain in self.pool.finished or sent.turn != self.turns[chain]:
             return  # the other copy returned first
         try:
             answer: Answer = sent.future.result()
         except KeyboardInterrupt:
-            self.drawing.stop("interrupt")
-            self.drawing.finished[chain] = self.drawing.so_far(chain)
+            self.pool.stop("interrupt")
+            self.pool.finished[chain] = self.pool.so_far(chain)
             return
         except BaseException as error:
             if not sent.late:
@@ -386,32 +387,32 @@ class RunByExecutor:
 
     def keep(self, chain: int, segment: Segment) -> None:
         """Keep the draws of a segment; send the next one unless the chain is complete or stopped."""
-        drawing, keeper, made = self.drawing, self.drawing.keepers[chain], segment.run
+        pool, storage, made = self.pool, self.pool.storages[chain], segment.run
         self.turns[chain] += 1
         self.bounces[chain] = 0
-        keeper.add(made.rows)
+        add(storage, made.rows)
         before, done = self.states[chain], int(made.control[DRAWS_DONE])
         if segment.saved is not None:
             self.states[chain] = segment.saved
-        first = drawing.control[chain, FIRST]
-        drawing.control[chain, DRAWS_DONE:] = made.control[DRAWS_DONE:]
-        drawing.control[chain, FIRST] = first
+        first = pool.control[chain, FIRST]
+        pool.control[chain, DRAWS_DONE:] = made.control[DRAWS_DONE:]
+        pool.control[chain, FIRST] = first
         if done == (before.done if before else 0):  # an iteration was abandoned and is repeated
             self.patience[chain] *= 2
         else:
             self.failures[chain] = merged(self.failures[chain], made.failures)
-        over = made.error is not None or done >= drawing.tasks[chain].total
-        if over or drawing.stopped_by or not self.left():
-            if not over and not drawing.stopped_by:
-                drawing.stop("time")
-            if segment.saved is not None and keeper.on_disk:
-                keeper.close(segment.saved)
-            whole = made._replace(rows=keeper.made(done), control=drawing.control[chain].copy())
-            unsaved = keeper.unsaved or keeper.unstored
-            drawing.take(chain, whole._replace(failures=self.failures[chain], unsaved=unsaved))
+        over = made.error is not None or done >= pool.tasks[chain].total
+        if over or pool.stopped_by or not self.left():
+            if not over and not pool.stopped_by:
+                pool.stop("time")
+            if segment.saved is not None and storage.on_disk:
+                storage.close(segment.saved)
+            whole = made._replace(rows=storage.made(done), control=pool.control[chain].copy())
+            unsaved = storage.unsaved
+            pool.take(chain, whole._replace(failures=self.failures[chain], unsaved=unsaved))
             return
         if segment.saved is not None:
-            keeper.save(segment.saved)
+            storage.save(segment.saved)
         self.seconds[chain] = min(max((self.quickest + segment.beside) / SHARE, LEAST), MOST)
         self.send(chain)
 
@@ -450,22 +451,22 @@ class RunByExecutor:
 
     def lose(self, chain: int, tries: int, error: BaseException) -> None:
         """Handle a segment that did not return."""
-        drawing = self.drawing
+        pool = self.pool
         unguarded = ""
         if isinstance(error, (concurrent.futures.BrokenExecutor, TimeoutError)) and not self.has_answered:
             unguarded = without_guard(self.taken)
-        if drawing.stopped_by:  # not started, or ended with its process
-            drawing.finished[chain] = drawing.so_far(chain)
+        if pool.stopped_by:  # not started, or ended with its process
+            pool.finished[chain] = pool.so_far(chain)
         elif unguarded:  # no worker can start
-            lost = WorkerDied(unguarded, chain=chain, last_iteration=int(drawing.control[chain, DRAWS_DONE]))
+            lost = WorkerDied(unguarded, chain=chain, last_iteration=int(pool.control[chain, DRAWS_DONE]))
             lost.__cause__ = error
-            drawing.finished[chain] = drawing.so_far(chain, error=lost)
+            pool.finished[chain] = pool.so_far(chain, error=lost)
         elif tries + 1 < TRIES and not isinstance(error, pickle.PicklingError):
             self.send(chain, tries + 1)
         elif chain not in self.alone and not isinstance(error, (pickle.PicklingError, TimeoutError)):
             self.aside.append(chain)
         else:
-            drawing.finished[chain] = drawing.so_far(chain, error=died(drawing.tasks[chain], drawing, error))
+            pool.finished[chain] = pool.so_far(chain, error=died(pool.tasks[chain], pool, error))
 
 
 def merged(one: tuple, other: tuple) -> tuple:
@@ -480,7 +481,7 @@ def merged(one: tuple, other: tuple) -> tuple:
     return tuple(found.values())
 
 
-def died(task: ChainTask, drawing: Drawing, error: BaseException) -> Exception:
+def died(task: ChainTask, pool: ChainPool, error: BaseException) -> Exception:
     """Return the error of a chain whose segment was lost: it cannot be pickled, or its worker died."""
     if "pickl" in f"{type(error).__name__} {error}":
         unsent = SamplingError(
@@ -489,7 +490,7 @@ def died(task: ChainTask, drawing: Drawing, error: BaseException) -> Exception:
         )
         unsent.__cause__ = error
         return unsent
-    last = int(drawing.control[task.chain, DRAWS_DONE])
+    last = int(pool.control[task.chain, DRAWS_DONE])
     lost = WorkerDied(
         f"The worker of chain {task.chain} was lost {TRIES} times in the segment after iteration {last}: "
         f"{type(error).__name__}: {error}. Check the memory and the logs of the workers.",

@@ -16,8 +16,6 @@ from refhmc.errors import InitError, MetricError, ModelError, ShapeError
 from refhmc.models.base import Model
 from refhmc.models.conditionals import conditional
 from refhmc.sampling.chains.named_starts import are_named, starts_by_name
-from refhmc.sampling.checks.preflight import check_derivatives, check_gradient
-from refhmc.sampling.checks.user_functions import check_functions, check_variables
 
 if TYPE_CHECKING:
     from refhmc.sampling.chains.chain import Plan
@@ -97,6 +95,12 @@ def check_metrics(model: Model, plan: Plan, q: np.ndarray, chain: int) -> None:
             Hamiltonian(conditional(model, indices, q), metric).energy(q[indices], np.zeros(len(indices)))
         except MetricError as error:
             raise MetricError(f"Chain {chain}: {error}") from None
+
+
+def check_start_of(model: Model, plan: Plan, q: np.ndarray, chain: int) -> None:
+    """Raise InitError or MetricError unless the model and each metric can be evaluated at `q`."""
+    check_start(model, q, chain)
+    check_metrics(model, plan, q, chain)
 
 
 def random_start(
@@ -202,32 +206,6 @@ def pathfinder_start(
         return q, f"none of {MAX_TRIES} draws from its normal can be used"
     except Exception as error:
         return q, f"{type(error).__name__}: {error}".rstrip(".")
-
-
-def checked_starts(
-    model: Model,
-    plan: Plan,
-    initvals: Any,
-    chains: int,
-    rng: np.random.Generator,
-    preflight: bool,
-) -> tuple[np.ndarray | None, np.ndarray, str | None]:
-    """Check model and starts; return the given starts (chains, d) or None, the first chain's start, and a warning or None.
-
-    The model is checked at the first chain's start, drawn from `rng` if starts are random.
-    """
-    starts = given_starts(model, initvals, chains)
-    first = random_start(model, plan, rng, 0) if starts is None else starts[0]
-    check_functions(model, plan, first)
-    for chain, start in enumerate([] if starts is None else starts):
-        check_start(model, start, chain)
-        check_metrics(model, plan, start, chain)
-    check_variables(model, first)
-    imprecise = None
-    if preflight:
-        imprecise = check_gradient(model, first)
-        check_derivatives(plan, first)
-    return starts, first, imprecise
 
 
 def _short(q: np.ndarray) -> str:

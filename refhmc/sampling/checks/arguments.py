@@ -1,22 +1,108 @@
-"""Checks of the arguments of ``sample``: errors name the argument and its value."""
+"""Checks of the arguments of ``sample``, which become a :class:`RunSpec`; errors name the argument and its value."""
 
 from __future__ import annotations
 
 import os
-import secrets
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from refhmc.adaptation.adapted import as_stan, chains_of, check_dimension, ends_of
+from refhmc.backends import Arrays, Numba
 from refhmc.core.arguments import flag, is_number
 from refhmc.kernels.blocks import blocks_of
 from refhmc.kernels.options import check_kernel
 from refhmc.models.base import Model
 from refhmc.sampling.chains.executors import is_executor
-from refhmc.sampling.storage.checkpoint import read_run
+from refhmc.sampling.checks.array_kernels import kernel_on_arrays
+from refhmc.sampling.checks.seed import entropy_of
+from refhmc.sampling.progress import ProgressReport
+from refhmc.sampling.recommended import kernel_for
+from refhmc.sampling.results.generated_quantities import chosen
+from refhmc.sampling.spec import RunSpec
+from refhmc.sampling.storage.store import check_outside_of_stores, states_of
 
 INITS = ("uniform", "pathfinder")
+
+
+def run_spec(
+    model: Model,
+    kernel: Any,
+    *,
+    draws: int,
+    tune: int,
+    chains: int,
+    cores: int | None,
+    random_seed: Any,
+    initvals: Any,
+    init: str,
+    progressbar: bool | Callable[[ProgressReport], None],
+    save_warmup: bool,
+    executor: Any,
+    backend: Numba | Arrays,
+    checkpoint: Any,
+    store: Any,
+    max_seconds: float | None,
+    raw: bool,
+    preflight: bool,
+    warmup: Any,
+    generate: Any,
+    recover: bool = False,
+    force: bool = False,
+) -> RunSpec:
+    """Check the arguments of :func:`refhmc.sample` and return them as a record. Raises TypeError or ValueError."""
+    check_kinds(progressbar, executor, checkpoint, store, save_warmup=save_warmup, raw=raw, preflight=preflight)
+    kernel = kernel_for(model, kernel)
+    check_arguments(model, kernel, draws, tune, chains, cores, max_seconds)
+    check_init(init, model)
+    chosen(model, generate)
+    learned = None
+    start_origin = "initvals" if initvals is not None else "uniform" if model.initial is None else "model"
+    if isinstance(warmup, str) and warmup == "stan":
+        kernel = as_stan(kernel)
+    elif warmup is not None:
+        learned = chains_of(warmup)
+        check_dimension(warmup, model.dim)
+        if initvals is None:
+            initvals, start_origin = ends_of(warmup, chains), "warmup"
+    if isinstance(backend, Arrays):
+        of_numba = {"cores": cores, "executor": executor, "checkpoint": checkpoint, "store": store, "warmup": learned}
+        check_options({**of_numba, "init='pathfinder'": init == "pathfinder" or None}, backend.name)
+        kernel = kernel_on_arrays(kernel)
+    if store is not None and generate not in (None, False):
+        raise ValueError(
+            f"generate must be None or False with store; got {generate!r}. Call refhmc.generate(model, result) after the run."
+        )
+    if checkpoint is not None:
+        check_outside_of_stores(checkpoint)
+    folder = checkpoint if store is None else states_of(store)
+    return RunSpec(
+        model=model,
+        kernel=kernel,
+        draws=int(draws),
+        tune=int(tune),
+        chains=int(chains),
+        workers=int(min(chains, cores or os.cpu_count() or 1)),
+        entropy=entropy_of(random_seed, folder),
+        initvals=initvals,
+        init=init,
+        start_origin=start_origin,
+        learned=learned,
+        progressbar=progressbar,
+        save_warmup=save_warmup,
+        executor=executor,
+        backend=backend,
+        folder=folder,
+        store=store,
+        max_seconds=seconds_of(max_seconds),
+        raw=raw,
+        preflight=preflight,
+        generate=False if store is not None else generate,
+        recover=recover,
+        force=force,
+    )
 
 
 def check_arguments(
@@ -91,30 +177,3 @@ def check_options(given: dict[str, Any], backend: str) -> None:
             raise ValueError(
                 f"{name} needs backend='numba'; got backend={backend!r}. Remove {name}, or change the backend."
             )
-
-
-def entropy_of(random_seed: Any, checkpoint: Any = None) -> int:
-    """Return the integer that seeds all chains; for None the checkpoint's, or one from the operating system."""
-    if random_seed is None and checkpoint is not None:
-        there = read_run(checkpoint)
-        if there is not None:
-            return int(there["entropy"])
-    if random_seed is None:
-        return secrets.randbits(128)
-    if isinstance(random_seed, np.random.Generator):
-        return int.from_bytes(random_seed.bytes(16), "little")
-    if isinstance(random_seed, np.random.RandomState):
-        raise TypeError("random_seed must be an integer or a numpy.random.Generator; got a RandomState.")
-    if not isinstance(random_seed, np.random.SeedSequence):
-        if isinstance(random_seed, float | bool | str):
-            raise TypeError(f"random_seed must be an integer; got {random_seed!r}.")
-        if isinstance(random_seed, int | np.integer):
-            if random_seed < 0:
-                raise ValueError(f"random_seed must not be negative; got {random_seed}.")
-            return int(random_seed)
-        try:
-            random_seed = np.random.SeedSequence(random_seed)
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"random_seed must be non-negative integers; got {random_seed!r}.") from None
-    words = random_seed.generate_state(4, np.uint32)
-    return int.from_bytes(words.astype("<u4").tobytes(), "little")

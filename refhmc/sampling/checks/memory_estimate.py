@@ -42,8 +42,11 @@ import numpy as np
 
 from refhmc.adaptation.length import MOMENTS, N_SUMS, length_windows
 from refhmc.adaptation.windows import schedule_array
+from refhmc.backends import Numba
+from refhmc.batch.backends import memory_there
+from refhmc.batch.draw import NOT_OF_A_DRAW
 from refhmc.core.available import available
-from refhmc.core.sample_stats import N_STATS
+from refhmc.core.sample_stats import FLAGS, N_STATS
 from refhmc.core.types import N_POINTS
 from refhmc.integrators.defaults import resolve
 from refhmc.kernels.blocks import indices_of, kernels_of, statistics
@@ -53,6 +56,7 @@ from refhmc.metrics.base import AS_STAN, FROM_DRAWS, FROM_PAIRS
 from refhmc.metrics.low_rank import LARGEST
 from refhmc.sampling.results.from_chains import LOOKED_AT
 from refhmc.sampling.results.review import MAX_CHAINS, MAX_COLUMNS, values_looked_at
+from refhmc.sampling.spec import RunSpec
 from refhmc.sampling.storage.in_memory import BLOCK, WINDOW
 from refhmc.sampling.storage.store import CHUNK
 
@@ -83,41 +87,37 @@ class Room(NamedTuple):
         return self.chains + max(self.learning, after)
 
 
-def room_for(
-    model: Model,
-    kernel: Any,
-    draws: int,
-    tune: int,
-    chains: int,
-    *,
-    save_warmup: bool = False,
-    workers: int = 1,
-    store: bool = False,
-    values: int | None = None,
-    generated: int = 0,
-) -> Room:
-    """Return the memory of a run in the compiled core.
+def check_memory(spec: RunSpec, values: int | None = None, generated: int = 0) -> None:
+    """Raise MemoryError, with the bytes needed and available and with advice, if the run does not fit.
 
     `values` are the bytes of the constrained values of a position (default: those of the position), `generated` those of
     generated groups.
     """
-    c, d, kept = int(chains), model.dim, int(draws) + (int(tune) if save_warmup else 0)
-    parts = kernels_of(kernel)
+    if isinstance(spec.backend, Numba):
+        check_room(room_for(spec, values, generated), stored=spec.store is not None, kept_warmup=spec.save_warmup)
+    else:
+        check_room_of_arrays(spec, values, generated)
+
+
+def room_for(spec: RunSpec, values: int | None = None, generated: int = 0) -> Room:
+    """Return the memory of a run in the compiled core."""
+    model, c, d, kept = spec.model, spec.chains, spec.model.dim, spec.draws + spec.kept_warmup
+    parts = kernels_of(spec.kernel)
     n_stats = N_STATS * len(parts)
-    named = statistics(kernel, np.zeros((1, n_stats)))
+    named = statistics(spec.kernel, np.zeros((1, n_stats)))
     of_draw = 8 * d + (8 * d if values is None else values) + sum(each.itemsize for each in named.values())
-    if store:
+    at_once = min(spec.workers, c)
+    if spec.store is not None:
         row = 8 * (d + n_stats)
-        waiting = c * min(CHUNK, kept * row) + min(workers, c) * min(CHUNK, kept * of_draw)
+        waiting = c * min(CHUNK, kept * row) + at_once * min(CHUNK, kept * of_draw)
         of_draws, reviewed = waiting, 3 * min(LOOKED_AT, c * kept * of_draw)
     else:
         of_draws, reviewed = c * kept * of_draw + c * min(WINDOW, kept * 8 * n_stats) + 2 * BLOCK, 0
-    reviewed += of_review(c, 0 if store else int(draws), d)
+    reviewed += of_review(c, 0 if spec.store is not None else spec.draws, d)
     blocks = [
-        _block(model, each, len(indices), int(tune))
-        for each, indices in zip(parts.values(), indices_of(model, kernel), strict=True)
+        _block(model, each, len(indices), spec.tune)
+        for each, indices in zip(parts.values(), indices_of(model, spec.kernel), strict=True)
     ]
-    at_once = min(int(workers), c)
     vectors, matrices, copies, learned = (sum(of_block) for of_block in zip(*blocks, strict=True))
     matrices *= at_once + 1  # the plan also has them
     of_chains = at_once * vectors + matrices
@@ -187,3 +187,32 @@ def check_room(room: Room, *, stored: bool, can_store: bool = True, kept_warmup:
         f"matrices of the metric), but only {there:,} are available to this process. Use "
         f"{' or '.join([*todo, 'fewer chains'])}."
     )
+
+
+def check_room_of_arrays(spec: RunSpec, values: int | None = None, generated: int = 0) -> None:
+    """Raise MemoryError if the chains of an array backend do not fit, on the host or on the device."""
+    model, kernel, backend, chains, draws = spec.model, spec.kernel, spec.backend.name, spec.chains, spec.draws
+    d, kept = model.dim, draws + spec.kept_warmup
+    names = [name for name in kernel.statistics if name not in NOT_OF_A_DRAW]
+    bytes_of = sum(1 if name in FLAGS else 8 for name in names)
+    of_draws = chains * kept * (8 * d + (8 * d if values is None else values) + bytes_of)
+    at_a_time = 8 * chains * d * (20 + 5 * int(getattr(kernel, "max_treedepth", 0)))
+    metric = resolve(kernel.metric, kernel.integrator)[0]
+    if metric.position_dependent:  # the metric, its factor, contractions
+        at_a_time += 8 * chains * 6 * d**2
+    elif metric.is_dense:  # one for all chains, its factor, and the sums of warm-up and their copies
+        at_a_time += 8 * 6 * d**2
+    after = max(of_review(chains, draws, d), generated)
+    there, on_host = available(), of_draws + max(after, at_a_time if backend == "arrays" else 0)
+    if there is not None and on_host > there:
+        what = "a smaller max_treedepth, fewer" if at_a_time > of_draws and backend == "arrays" else "fewer draws or"
+        raise MemoryError(
+            f"This run needs about {on_host:,} bytes of memory ({of_draws:,} for draws), but only {there:,} are available to "
+            f"this process. Use {what} chains, or backend='numba' with store=FOLDER, which keeps draws on disk."
+        )
+    there = memory_there(backend)
+    if backend != "arrays" and there is not None and at_a_time > there:
+        raise MemoryError(
+            f"This run needs about {at_a_time:,} bytes on the device for {chains} chains, but only {there:,} are available. "
+            "Use fewer chains or a smaller max_treedepth."
+        )

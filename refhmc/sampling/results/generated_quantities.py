@@ -22,8 +22,8 @@ from refhmc.core.named_axes import PREDICTED, SAMPLES, check_axes, check_storabl
 from refhmc.errors import ModelError, ModelWarning, SamplingWarning, _see
 from refhmc.models.base import Model
 from refhmc.models.generated import CLOSE, COMPARED, GeneratedQuantities
-from refhmc.sampling.chains.chain_run import chain_generator
-from refhmc.sampling.checks.arguments import entropy_of
+from refhmc.sampling.chains.task import chain_generator
+from refhmc.sampling.checks.seed import entropy_of
 from refhmc.sampling.progress import Counter
 from refhmc.sampling.results.result import Group, Result
 

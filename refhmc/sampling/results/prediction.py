@@ -21,7 +21,7 @@ from refhmc.core.data import as_data
 from refhmc.errors import ModelError, ShapeError
 from refhmc.models.base import Model
 from refhmc.models.inputs import finite
-from refhmc.sampling.checks.arguments import entropy_of
+from refhmc.sampling.checks.seed import entropy_of
 from refhmc.sampling.results.result import Group, Result, predicted_dataset
 
 

@@ -25,7 +25,7 @@ import threading
 import time
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,15 +33,14 @@ from refhmc.compile.file_lock import FileLock, HeldError
 from refhmc.compile.fingerprint import Fingerprint, differences, package_identity
 from refhmc.compile.regular_files import UnsafeFileError, check_folder
 from refhmc.errors import CheckpointError, CheckpointWarning, _see
+from refhmc.models.base import Model
 from refhmc.models.recipe import recipe_of
+from refhmc.sampling.chains.task import Saved
 from refhmc.sampling.storage import append_only
 from refhmc.sampling.storage.append_only import Rows, append
 from refhmc.sampling.storage.files import NOT_IN_IT, checksum_of_arrays, checksum_of_run, read_arrays, write_atomically
+from refhmc.sampling.storage.in_memory import RowsOfChain
 from refhmc.sampling.storage.migration import migrate
-
-if TYPE_CHECKING:
-    from refhmc.models.base import Model
-    from refhmc.sampling.storage.in_memory import RowsOfChain
 
 FORMAT = 3
 STATES = "checkpoint"  # folder of the chains' states in a store
@@ -66,16 +65,6 @@ FIELDS: dict[str, type] = {
     **dict.fromkeys(("save_warmup", "fuse", "compiled"), bool),
     **dict.fromkeys(("packages", "parts"), dict),
 }
-
-
-class Saved(NamedTuple):
-    """Chain between two iterations, as plain data from which it can continue."""
-
-    state: bytes
-    done: int  # iterations, warm-up included
-    start_of_draws: np.ndarray  # position after warm-up; NaN before
-    control: np.ndarray
-    no_pathfinder: str = ""  # why Pathfinder was requested but gave no start
 
 
 class OnDisk(NamedTuple):

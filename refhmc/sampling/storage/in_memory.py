@@ -8,15 +8,14 @@ no more memory than in the result, and nothing is copied at the end.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from refhmc.kernels.blocks import rows_of, statistics
+from refhmc.models.base import Model
+from refhmc.sampling.chains.task import ChainTask, Saved
 from refhmc.sampling.storage.append_only import Rows
-
-if TYPE_CHECKING:
-    from refhmc.models.base import Model
 
 WINDOW = 2**20  # bytes of a chain's window of statistics
 BLOCK = 2**22  # bytes of positions that are constrained in one call
@@ -88,6 +87,48 @@ class RowsOfChain(NamedTuple):
 
     def between(self, first: int, end: int) -> Rows:
         return self.memory.between(self.chain, first, end)
+
+
+class InMemory:
+    """Storage of one chain in a :class:`Memory` (:class:`refhmc.sampling.storage.chain_storage.ChainStorage`)."""
+
+    on_disk = False
+
+    def __init__(self, task: ChainTask, memory: Memory) -> None:
+        self.task, self.memory = task, memory
+        self.saved: Saved | None = None
+        self.unsaved = ""
+        self.rows = memory.none(task.chain, task.first)
+
+    def made(self, done: int) -> Rows:
+        """Return the positions of `done` iterations; the memory holds their statistics."""
+        chain, first = self.task.chain, self.task.first
+        with self.memory.lock(chain):
+            rows = self.rows
+            if done > rows.first:
+                self.memory.take(chain, rows.between(rows.first, done))
+            if done == self.task.total and len(rows.draws):
+                self.rows = self.memory.none(chain, done)
+        return Rows(first, self.memory.q[chain, : max(done - first, 0)], np.zeros((0, self.memory.n_stats)))
+
+    def make_room(self, done: int) -> bool:
+        if done == self.rows.end < self.task.total:
+            with self.memory.lock(self.task.chain):
+                self.memory.take(self.task.chain, self.rows)
+                self.rows = self.memory.window(self.task.chain, done, self.rows.stats)
+        return False
+
+    def save(self, saved: Saved, *, now: bool = False) -> None:
+        pass
+
+    def close(self, saved: Saved) -> None:
+        pass
+
+    def start_of_draws(self) -> np.ndarray:
+        tune = self.task.tune
+        if self.task.first < tune <= self.rows.end and len(self.memory.q[self.task.chain]):
+            return self.memory.q[self.task.chain, tune - 1 - self.task.first]
+        return np.full(self.task.model.dim, np.nan) if self.saved is None else self.saved.start_of_draws
 
 
 def constrained(model: Model, q: np.ndarray) -> dict[str, np.ndarray]:

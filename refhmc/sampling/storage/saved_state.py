@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -40,15 +40,10 @@ from refhmc.metrics.euclidean import FIRST_DIRECTION, Dense, Diagonal, Identity
 from refhmc.metrics.laplace import LAYOUT
 from refhmc.metrics.low_rank import ROWS, LowRank
 from refhmc.metrics.tridiagonal import BANDED, Tridiagonal
-from refhmc.sampling.chains.chain import BlockState, Chain
-from refhmc.sampling.chains.chain_run import chain_generator
+from refhmc.sampling.chains.chain import BlockState, Chain, Plan
 from refhmc.sampling.chains.far_start import look_after, shortened
+from refhmc.sampling.chains.task import ChainTask, Saved, chain_generator
 from refhmc.sampling.storage.append_only import Rows
-from refhmc.sampling.storage.checkpoint import Saved
-
-if TYPE_CHECKING:
-    from refhmc.sampling.chains.chain import Plan
-    from refhmc.sampling.chains.chain_run import ChainTask
 
 # Fields of the settings that warm-up or the kernel changes; all others are the kernel's own.
 ADAPTED = ("step_size", "jump_size", "trajectory_length", "length_jitter", "longest", "watched", "max_depth", "updates")

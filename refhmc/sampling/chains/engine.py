@@ -1,0 +1,84 @@
+"""An engine makes the draws of a run; what comes before and after them is the same for all engines."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import numpy as np
+
+from refhmc.sampling.chains.chain import Plan
+from refhmc.sampling.progress import Progress, ProgressReport
+from refhmc.sampling.results.result import Result
+from refhmc.sampling.results.run_warnings import DrawsToReview
+
+SILENT = 10.0  # seconds after which a chain that was asked to stop, but does not return from its model, is reported
+
+
+class Engine(Protocol):
+    """Chains of a run: prepared when the engine is created, opened, and drawn.
+
+    ``first`` (d,) is the start of the first chain, at which the model's functions are checked. ``stopped_by`` is "interrupt",
+    "time", "stop", "error" or "".
+    """
+
+    stopped_by: str
+
+    @property
+    def plan(self) -> Plan: ...
+
+    @property
+    def first(self) -> np.ndarray: ...
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """Attributes of the result that describe the engine."""
+
+    @property
+    def progress(self) -> Progress: ...
+
+    @property
+    def workers(self) -> int:
+        """Number of threads that evaluate the model at the same time."""
+
+    def limits(self) -> AbstractContextManager[None]:
+        """Return a context that the thread that waits for the draws holds."""
+
+    def check_starts(self) -> None:
+        """Raise InitError or MetricError for an invalid start."""
+
+    def check_implementation(self) -> str | None:
+        """Compare another implementation of the model with its functions; return a warning or None."""
+
+    def open(self, result: Result) -> None:
+        """Create the chains, and the files that they are saved in."""
+
+    def draw(self) -> None:
+        """Run all chains, until they are complete or stopped."""
+
+    def stop(self, why: str) -> None:
+        """Ask the chains to stop within one evaluation of the model."""
+
+    def report(self, finished: bool) -> ProgressReport:
+        """Return the present state of the chains."""
+
+    def hanging(self) -> list[str]:
+        """Return, once, warnings about chains that do not return from the model after a stop."""
+
+    def put_draws(self, result: Result) -> None:
+        """Put draws, statistics and counts into the result."""
+
+    def to_review(self, result: Result) -> DrawsToReview:
+        """Return the draws to review."""
+
+    def remarks(self, result: Result) -> list[str]:
+        """Return the warnings that are not about draws."""
+
+    def failure(self) -> Exception | None:
+        """Return the exception to raise after the result is complete, or None."""
+
+    def put_attributes(self, result: Result) -> bool:
+        """Write the attributes of the result to a store; return whether there is one."""
+
+    def close(self) -> None:
+        """Release the files."""

@@ -1,0 +1,156 @@
+"""The warnings of a run: about its end, its engine, and its draws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from refhmc.errors import DiscontinuityWarning, SamplingWarning, _see
+from refhmc.kernels.blocks import kernels_of, named_by_block
+from refhmc.sampling.checks import discontinuity
+from refhmc.sampling.progress import Progress, duration
+from refhmc.sampling.results.description import inexact_part
+from refhmc.sampling.results.result import Result
+from refhmc.sampling.results.review import failed_evaluations, listed, review, some
+from refhmc.sampling.spec import RunSpec
+
+
+class DrawsToReview(NamedTuple):
+    """Draws of the chains (chain, draw, d), their statistics and the positions before the first one.
+
+    With a store, these are the last draws, and ``thinned`` is a thinned copy of all draws, for R-hat and effective sample size.
+    ``unevaluated`` (chain, draw) marks transitions in which the model could not be evaluated; None if that is unknown.
+    """
+
+    draws: np.ndarray
+    stats: Mapping[str, np.ndarray]
+    starts: np.ndarray
+    unevaluated: np.ndarray | None = None
+    thinned: np.ndarray | None = None
+
+
+def put_warnings(
+    result: Result,
+    spec: RunSpec,
+    remarks: list[str],
+    to_review: DrawsToReview,
+    jumps: str | None,
+    progress: Progress,
+    workers: int,
+) -> list[Warning]:
+    """Put the warnings of the run into the result and return them.
+
+    `jumps` is the warning about jumps from before the run, which is not repeated. `remarks` are the engine's
+    own warnings. `workers` threads evaluated the model.
+    """
+    attributes, found = result.attributes, result.warnings
+    if attributes["interrupted"]:
+        found += cut_short(result, progress)
+    found += remarks
+    if not attributes["exact"]:
+        found.append(f"The chain is approximate: {inexact_part(spec.kernel).approximation} {_see('approximate-chain')}")
+    found += review(
+        spec.model.names,
+        to_review.draws,
+        named_by_block(spec.kernel, to_review.stats),
+        kernels_of(spec.kernel),
+        to_review.starts,
+        attributes["tuning_steps"],
+        to_review.unevaluated,
+        to_review.thinned,
+    )
+    found += failed_evaluations(attributes["evaluation_failures"])
+    raised: list[Warning] = [SamplingWarning(text) for text in found]
+    if jumps is None:
+        jumps, more = searched(result, spec, to_review, progress.seconds, workers)
+        raised += [SamplingWarning(text) for text in more]
+        raised += [DiscontinuityWarning(jumps)] if jumps is not None else []
+    if jumps is not None:
+        found.insert(0, jumps)
+    return raised
+
+
+def searched(
+    result: Result, spec: RunSpec, to_review: DrawsToReview, seconds: float, workers: int
+) -> tuple[str | None, list[str]]:
+    """Search for jumps of the log density; return the warning about a jump, and those about the search.
+
+    In `seconds` of the run, `workers` threads evaluated the model. The attribute ``review_evaluations`` counts the evaluations
+    of the search.
+    """
+    attributes = result.attributes
+    budget = discontinuity.Budget(seconds, seconds * workers / max(attributes["n_gradient_evaluations"], 1))
+    jumps = discontinuity.found(spec.model, spec.kernel, to_review.draws, to_review.stats, to_review.starts, budget)
+    attributes["review_evaluations"] = budget.made
+    more = discontinuity.cut_off(budget) if jumps is None else []
+    result.warnings.extend(more)
+    return jumps, more
+
+
+def review_cut_off(result: Result, jumps: str | None) -> list[Warning]:
+    """Return the warnings of a review that Ctrl-C ended: those found before, and one that there may be more."""
+    found = result.warnings
+    found.append(
+        "Ctrl-C or SIGTERM after the last draw ended the review of the draws. All draws are in the result, but problems may "
+        "have gone unreported. Check divergences, R-hat and effective sample sizes yourself. "
+        f"{_see('review-interrupted')}"
+    )
+    raised: list[Warning] = [SamplingWarning(text) for text in found if text != jumps]
+    if jumps is not None and jumps not in found:
+        found.insert(0, jumps)
+    return raised
+
+
+def cut_short(result: Result, progress: Progress | None) -> list[str]:
+    """Return the warning of a run that was stopped without any draws, or without those of whole chains."""
+    attributes = result.attributes
+    names = "draws_per_chain", "chains", "iterations_per_chain", "tuning_steps"
+    lengths, chosen, done, tune = (attributes[name] for name in names)
+    by = {"interrupt": "Ctrl-C or SIGTERM", "time": "max_seconds", "stop": "stop()"}[attributes["stopped_by"]]
+    if not any(lengths) and attributes["draws"]:
+        reached = some([f"chain {k}: {n}" for k, n in enumerate(done)])
+        return [
+            f"The run has no draws, because {by} stopped the run in warm-up{pace_of_warmup(progress)} (iterations of {tune}: "
+            f"{reached}).{what_to_do(result, progress)} {_see('review-interrupted')}"
+        ]
+    kept = set(chosen)
+    left_out = {k: n for k, n in enumerate(lengths) if k not in kept}
+    if not left_out:
+        return []
+    in_warmup = {k: f" (iteration {n} of {tune} of warm-up)" if n < tune else "" for k, n in enumerate(done)}
+    which = some([f"chain {k}: {n}{in_warmup[k]}" for k, n in left_out.items()])
+    return [
+        f"{by} stopped the run when its chains had different lengths, so {len(left_out)} of {len(lengths)} chains are left out "
+        f"(draws by {which}). The groups hold the largest rectangle of draws. Use raw=True to get every draw in .ragged. "
+        f"{_see('review-interrupted')}"
+    ]
+
+
+def pace_of_warmup(progress: Progress | None) -> str:
+    """Return a clause with the time and the iterations per second of a run that was stopped in warm-up."""
+    if progress is None or not progress.seconds_seen:
+        return ""
+    rate = progress.made / progress.seconds_seen
+    return f" after {duration(progress.seconds_seen)}, at {rate:.3g} iterations per second in all chains together"
+
+
+def what_to_do(result: Result, progress: Progress | None) -> str:
+    """Return the advice for a run that was stopped in warm-up."""
+    attributes, advice = result.attributes, ""
+    seconds = None if progress is None else progress.seconds_of_warmup()
+    if seconds is not None:
+        advice = f" At the pace of the last iterations, warm-up of all chains takes about {duration(seconds)}"
+        advice += "; raise max_seconds, or use a smaller tune." if attributes["stopped_by"] == "time" else "."
+    warmup = result.groups.get("warmup_unconstrained_posterior")
+    if warmup is None:
+        advice += " Use save_warmup=True to keep the iterations of warm-up."
+    else:
+        n, whose = warmup["q"].shape[1], listed(attributes["chains"])
+        advice += (
+            f" The groups warmup_* hold the first {n} iterations of chains {whose}, which are not posterior draws."
+        )
+    if attributes.get("backend") == "numba":
+        advice += " With checkpoint=FOLDER, the same call continues an interrupted run."
+    return advice
