@@ -58,6 +58,7 @@ def pytest_cmdline_main(config):
         if cores > 1 and not (config.option.collectonly or config.option.usepdb):
             # A process a core: each with one thread of linear algebra, or they wait for one another's.
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+            os.environ.setdefault("REFHMC_COMPILE_PROCESSES", "1")
             config.option.numprocesses = cores
             config.option.dist = "worksteal"
 

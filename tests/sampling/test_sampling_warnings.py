@@ -262,7 +262,7 @@ def test_compilation_is_reported_in_two_lines_at_most():
 
 
 def test_the_compilation_report_names_each_part_once(monkeypatch):
-    from refhmc.cli.main import compilation_report
+    from refhmc.cli.output import compilation_report
     from refhmc.compile.compiled import Compilation
 
     log = [Compilation("the metric SoftAbs", 0.5, False)] * 4 + [Compilation("the sampling loop", 1.0, False)]

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 from numba import types as nb
-from numba.core.errors import NumbaError, UnsupportedBytecodeError
 
 from refhmc.compile.compiled import forget, jit_anew, jit_of_user, logged, returned_type, silence_experimental
 from refhmc.compile.identity import identity_of, identity_with
+from refhmc.compile.numba_internals import NumbaError, UnsupportedBytecodeError
 from refhmc.compile.user_text import WithoutData, compilable
 from refhmc.core import types
 from refhmc.errors import ModelError

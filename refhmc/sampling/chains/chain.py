@@ -27,6 +27,7 @@ from refhmc.adaptation.length import DEFAULT_JITTER, LEARNER, LENGTH, MOMENTS, N
 from refhmc.adaptation.warmup import ADAPTATION, PLAN, PROGRESS, adapt, as_adaptation, begin_step_size
 from refhmc.adaptation.windows import schedule_array
 from refhmc.compile.compiled import Entry, compile_pointer, entry, jit, jit_part
+from refhmc.compile.parallel import helpers_for
 from refhmc.core import sample_stats as S
 from refhmc.core import types
 from refhmc.core.point import GRADIENT, LOG_DENSITY, Q, as_point, copy_row
@@ -302,10 +303,14 @@ class Plan(NamedTuple):
 
     def compile(self, model_name: str) -> None:
         """Compile, or load from the cache, everything that the run calls."""
-        compile_pointer(self.joint[1], types.VALUE_AND_GRADIENT.signature, f"the model {model_name}")
-        for block in self.blocks:
-            block.compile(model_name)
-        (run_draws if self.blocks[0].alone else loop_for(len(self.blocks))).compile()
+        loop = run_draws if self.blocks[0].alone else loop_for(len(self.blocks))
+        steps = [(block.dynamics.pointers[2], types.STEP.signature) for block in self.blocks]
+        transitions = [(block.transition, types.TRANSITION.signature) for block in self.blocks]
+        with helpers_for([*steps, *transitions, (loop, None)]):
+            compile_pointer(self.joint[1], types.VALUE_AND_GRADIENT.signature, f"the model {model_name}")
+            for block in self.blocks:
+                block.compile(model_name)
+            loop.compile()
 
 
 def make_plan(model: Model, kernel: Any, tune: int, fuse: bool = False) -> Plan:
