@@ -40,7 +40,8 @@ from refhmc.kernels.stochastic_gradient import transition as stochastic_gradient
 from refhmc.metrics.base import HamiltonianOnArrays
 from refhmc.metrics.laplace import LaplaceOnArrays
 from refhmc.models.base import Model
-from refhmc.models.on_arrays import ArrayImplementation, ModelOnArrays
+from refhmc.models.model_on_arrays import ModelOnArrays
+from refhmc.models.on_arrays import ArrayImplementation
 from refhmc.numerics.batched import fixed_point, iterate
 
 __all__ = [

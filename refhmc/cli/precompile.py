@@ -12,7 +12,7 @@ import numpy as np
 def compile_everything() -> Iterator[tuple[int, int, str, float]]:
     """Compile everything and yield (done, total, title, seconds) after each task."""
     import refhmc
-    from refhmc.core.binding import DERIVATIVES
+    from refhmc.models.binding.functions import DERIVATIVES
     from refhmc.sampling.chains.chain import make_plan
 
     def core(kernel: Any, model: Any = None, tune: int = 0) -> Any:

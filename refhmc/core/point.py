@@ -8,7 +8,7 @@ momentum.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,11 +18,11 @@ from refhmc.compile.compiled import jit, jit_inline, jit_part
 class Point(NamedTuple):
     """Rows (d,) of a point; the log density is ``log_density[0]``."""
 
-    q: Any
-    p: Any
-    gradient: Any
-    velocity: Any
-    log_density: Any
+    q: np.ndarray
+    p: np.ndarray
+    gradient: np.ndarray
+    velocity: np.ndarray
+    log_density: np.ndarray
 
 
 POINT_ROWS = len(Point._fields)

@@ -32,7 +32,8 @@ counters and status (:mod:`refhmc.core.records`). The integrator has its own row
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -96,45 +97,45 @@ TRANSITION = Pointer(nb.int64(DYNAMICS, MODEL, WORKSPACE, RANDOMNESS, SETTINGS, 
 
 
 class Model(NamedTuple):
-    data: Any
-    value_and_gradient: Any
-    metric: Any
-    hessian_contraction: Any
-    change: Any
+    data: np.ndarray
+    value_and_gradient: Callable
+    metric: Callable
+    hessian_contraction: Callable
+    change: Callable
 
 
 class Metric(NamedTuple):
-    kind: Any
-    factorise: Any
-    inverse_product: Any
-    velocity_and_force: Any
-    draw: Any
+    kind: int
+    factorise: Callable
+    inverse_product: Callable
+    velocity_and_force: Callable
+    draw: Callable
 
 
 class Work(NamedTuple):
-    vecs: Any
-    mats: Any
-    options: Any
-    cache: Any
-    counters: Any
-    status: Any
+    vecs: np.ndarray
+    mats: np.ndarray
+    options: np.record
+    cache: np.record
+    counters: np.record
+    status: np.record
 
 
 class Dynamics(NamedTuple):
-    kind: Any
-    refresh: Any
-    step: Any
-    metric: Any
+    kind: int
+    refresh: Callable
+    step: Callable
+    metric: tuple
 
 
 class Workspace(NamedTuple):
     """``points`` (k, rows, d), ``tree`` (k, rows, d), ``normals`` (d,), and ``own``, the integrator's rows."""
 
-    points: Any
-    tree: Any
-    normals: Any
-    own: Any
-    work: Any
+    points: np.ndarray
+    tree: np.ndarray
+    normals: np.ndarray
+    own: np.ndarray
+    work: tuple
 
 
 @jit_inline
@@ -169,11 +170,11 @@ def as_workspace(workspace: tuple) -> Workspace:
 
 # Points of the workspace: the chain's state, the ends of the trajectory, two candidates for the next state.
 class Points(NamedTuple):
-    state: Any
-    left: Any
-    right: Any
-    candidate: Any
-    spare: Any
+    state: np.ndarray
+    left: np.ndarray
+    right: np.ndarray
+    candidate: np.ndarray
+    spare: np.ndarray
 
 
 N_POINTS = len(Points._fields)

@@ -24,9 +24,9 @@ import numpy as np
 
 from refhmc.compile.compiled import jit_anew, jit_of_user
 from refhmc.compile.identity import identity_of
-from refhmc.core.binding import pack
 from refhmc.derived.model import DerivedModel
 from refhmc.errors import ModelError
+from refhmc.models.binding.packing import pack
 
 # Options of refhmc.Model that neither follow from the expression nor are functions of its data.
 OPTIONS = (

@@ -42,7 +42,8 @@ from refhmc.compile.fingerprint import sha256
 from refhmc.compile.identity import identity_of_text
 from refhmc.compile.numba_internals import Dispatcher
 from refhmc.compile.pointers import by_address
-from refhmc.core.binding import Deferred, kept
+from refhmc.models.binding.adapters import kept
+from refhmc.models.binding.functions import Deferred
 
 UNCHECKED = "local_remove_check_parameter"  # PyMC's rewrite
 # With shapes, or PyTensor rewrites zeros of a shape forever (Dirichlet and Multinomial).

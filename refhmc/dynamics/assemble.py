@@ -16,11 +16,11 @@ from refhmc.core.records import CACHE, COUNTERS, OPTIONS, STATUS, one
 from refhmc.core.split_data import rows_of_order
 from refhmc.errors import MetricError
 from refhmc.integrators import Leapfrog
-from refhmc.integrators.base import CHECK
+from refhmc.integrators.base import CHECK, Integrator
 from refhmc.integrators.defaults import resolve
 from refhmc.integrators.discontinuous import Discontinuous
-from refhmc.metrics import Diagonal, laplace
-from refhmc.metrics.base import FROM_GRADIENTS, FROM_PAIRS
+from refhmc.metrics import Diagonal, Identity, laplace
+from refhmc.metrics.base import FROM_GRADIENTS, FROM_PAIRS, Metric
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
@@ -72,16 +72,27 @@ class Dynamics(NamedTuple):
         return self.rows.copy()
 
 
-def make_dynamics(model: Model, metric: Any, integrator: Any) -> Dynamics:
+def functions_for(model: Model, metric: Metric) -> tuple:
+    """Return the data and pointers of a model that a metric reads. Raises MissingDerivativeError."""
+    reads = metric.reads
+    if model.has_diagonals and getattr(metric, "reads_diagonals", False):
+        reads = ("hessian_diagonal", "diagonal_contraction")
+    for key in reads:
+        if key is not None:
+            model.require(key, f"the metric {type(metric).__name__}")
+    return model.core.tuple_reading(reads)
+
+
+def make_dynamics(model: Model, metric: Metric | None, integrator: Integrator | None) -> Dynamics:
     """Return the dynamics of a model.
 
     Raises MetricError or ShapeError for an invalid metric, MissingDerivativeError for a function that the model does not
     have, and TypeError for a user's metric or integrator with invalid options or rows.
     """
     metric, integrator = resolve(metric, integrator)
-    part = getattr(integrator, "base", integrator)
+    part: Any = getattr(integrator, "base", integrator)
     follows_parts = getattr(part, "follows_parts", False)
-    functions = model.core.tuple_for_changes if follows_parts else model.core.tuple_for(metric)
+    functions = model.core.tuple_for_changes if follows_parts else functions_for(model, metric)
     vecs, mats = metric.stacks(
         model, getattr(part, "constant_metric", False)
     )  # large, hence after the checks of the model
@@ -119,7 +130,7 @@ def make_dynamics(model: Model, metric: Any, integrator: Any) -> Dynamics:
     )
 
 
-def make_minibatch_dynamics(model: Model, metric: Any) -> Dynamics:
+def make_minibatch_dynamics(model: Model, metric: Metric | None) -> Dynamics:
     """Return the dynamics for the stochastic-gradient kernels, which have no integrator.
 
     A point has rows for the order of the parts.
@@ -133,7 +144,7 @@ def make_minibatch_dynamics(model: Model, metric: Any) -> Dynamics:
     return dynamics._replace(point_rows=POINT_ROWS + len(rows_of_order(range(len(parts)), model.dim)))
 
 
-def make_discontinuous_dynamics(model: Model, metric: Any) -> Dynamics:
+def make_discontinuous_dynamics(model: Model, metric: Identity | Diagonal | None) -> Dynamics:
     """Return the dynamics of :class:`refhmc.DHMC`. Raises MetricError or ShapeError for invalid variances."""
     metric, integrator = Diagonal() if metric is None else metric, Discontinuous()
     J, d = model.discontinuous, model.dim
@@ -146,14 +157,14 @@ def make_discontinuous_dynamics(model: Model, metric: Any) -> Dynamics:
     rows.inverse_mass[J] = rows.scale[J]
     options = options_of(metric, integrator)
     options.n_discontinuous = len(J)
-    options.reads_density = model._functions["log_density_change"] is None
+    options.reads_density = model.functions.log_density_change is None
     pointers = (types.JUMPING, laplace.refresh, integrator.pointer(metric), (0, *laplace.geometry))
     return Dynamics(
         metric, integrator, model.core.tuple_for_changes, pointers, vecs, mats, options, np.zeros((0, d)), POINT_ROWS
     )
 
 
-def options_of(metric: Any, integrator: Any) -> np.recarray:
+def options_of(metric: Metric, integrator: Integrator) -> np.recarray:
     """Return the record of options."""
     options = one(OPTIONS)
     for name, value in {**metric.options(), **integrator.options()}.items():

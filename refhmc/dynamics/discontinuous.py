@@ -19,7 +19,7 @@ from refhmc.core.point import GRADIENT, LOG_DENSITY, POINT_ROWS, VELOCITY, P, Q
 from refhmc.core.types import as_dynamics
 from refhmc.dynamics.assemble import make_discontinuous_dynamics
 from refhmc.errors import ShapeError
-from refhmc.metrics import Identity, laplace
+from refhmc.metrics import Diagonal, Identity, laplace
 from refhmc.models.base import Model
 
 
@@ -109,7 +109,7 @@ class DiscontinuousHamiltonian:
     True
     """
 
-    def __init__(self, model: Model, metric: Any = None) -> None:
+    def __init__(self, model: Model, metric: Identity | Diagonal | None = None) -> None:
         self._dynamics = make_discontinuous_dynamics(model, Identity() if metric is None else metric)
         self.model, self.metric = model, self._dynamics.metric
 

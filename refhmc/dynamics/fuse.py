@@ -25,8 +25,8 @@ import numpy as np
 
 from refhmc.compile.compiled import jit_bound, of_width
 from refhmc.compile.identity import identity_of
-from refhmc.core.binding import python_value_and_gradient
 from refhmc.errors import ModelError, ShapeError
+from refhmc.models.binding.trampolines import python_value_and_gradient
 
 if TYPE_CHECKING:
     from refhmc.dynamics.assemble import Dynamics
@@ -37,13 +37,19 @@ KEPT = functools.lru_cache(maxsize=256)  # per process
 
 
 @KEPT
-def fused_transition(transition: Callable, dynamics: tuple, functions: tuple, d: int) -> Any:
+def fused_transition(transition: Callable, dynamics: tuple, functions: tuple, d: int) -> Callable:
     """Return a transition for which the dynamics, the model's four ``functions`` and its dimension are known."""
     value_and_gradient, metric, hessian_contraction, change = functions
     rows, matrices = of_width(d), of_width(d, 2)
 
     def fused(
-        _: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any, stats: Any, control: Any
+        _: tuple,
+        model: tuple,
+        workspace: tuple,
+        randomness: tuple,
+        settings: np.record,
+        stats: np.record,
+        control: np.record,
     ) -> int:
         known = (model[0], value_and_gradient, metric, hessian_contraction, change)
         points, tree, normals, own, (vecs, mats, options, cache, counters, status) = workspace
@@ -55,11 +61,17 @@ def fused_transition(transition: Callable, dynamics: tuple, functions: tuple, d:
 
 
 @KEPT
-def transition_with(transition: Callable, dynamics: tuple) -> Any:
+def transition_with(transition: Callable, dynamics: tuple) -> Callable:
     """Return a transition for which the dynamics are known, with the model by pointer."""
 
     def with_dynamics(
-        _: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any, stats: Any, control: Any
+        _: tuple,
+        model: tuple,
+        workspace: tuple,
+        randomness: tuple,
+        settings: np.record,
+        stats: np.record,
+        control: np.record,
     ) -> int:
         return transition(dynamics, model, workspace, randomness, settings, stats, control)
 
@@ -67,7 +79,7 @@ def transition_with(transition: Callable, dynamics: tuple) -> Any:
 
 
 @KEPT
-def fused_step(step: Callable, metric: tuple, functions: tuple, d: int) -> Any:
+def fused_step(step: Callable, metric: tuple, functions: tuple, d: int) -> Callable:
     """Return an integrator's step for which the metric, the model's four ``functions`` and its dimension are known."""
     value_and_gradient, metric_of_model, hessian_contraction, change = functions
     rows, matrices = of_width(d), of_width(d, 2)

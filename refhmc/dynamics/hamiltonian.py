@@ -22,6 +22,7 @@ from refhmc.dynamics.assemble import make_dynamics
 from refhmc.errors import MetricError, ShapeError
 from refhmc.integrators import ImplicitMidpoint
 from refhmc.metrics import Fisher, Identity, base
+from refhmc.metrics.base import Metric
 from refhmc.models.base import Model
 
 
@@ -90,7 +91,7 @@ class Hamiltonian:
     array([0. , 0.5])
     """
 
-    def __init__(self, model: Model, metric: Any = None) -> None:
+    def __init__(self, model: Model, metric: Metric | None = None) -> None:
         if not isinstance(model, Model):
             raise TypeError(f"model must be a refhmc.Model; got {type(model).__name__}.")
         # Any integrator will do: only the size of the workspaces depends on it.

@@ -17,6 +17,7 @@ from refhmc.core.types import Work, as_work
 from refhmc.dynamics.assemble import make_dynamics
 from refhmc.dynamics.fuse import with_fused_step
 from refhmc.dynamics.hamiltonian import Hamiltonian
+from refhmc.integrators.base import Integrator
 from refhmc.integrators.leapfrog import leapfrog_diagonal
 from refhmc.integrators.step import integrator_step
 
@@ -120,7 +121,7 @@ run_leapfrog = Entry(with_the_leapfrog, signature, "the trajectory of the leapfr
 
 def integrate(
     H: Hamiltonian,
-    integrator: Any,
+    integrator: Integrator,
     q: np.ndarray,
     p: np.ndarray,
     *,

@@ -34,13 +34,16 @@ class Integrator(Protocol):
     order: int
     symplectic: bool
     reversible: bool
-    exact: bool
-    approximation: str
     implicit: bool
-    cost: int | None
     layout: Layout
 
-    def pointer(self, metric: Any) -> Any: ...
+    @property
+    def exact(self) -> bool: ...
+    @property
+    def approximation(self) -> str: ...
+    @property
+    def cost(self) -> int | None: ...
+    def pointer(self, metric: Any) -> Callable: ...
     def options(self) -> dict[str, float]: ...
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from refhmc.integrators import ImplicitMidpoint, Leapfrog
+from refhmc.integrators.base import Integrator
 from refhmc.metrics import Diagonal, Identity, LowRank
+from refhmc.metrics.base import Metric
 
 
-def resolve(metric: Any, integrator: Any) -> tuple:
+def resolve(metric: Metric | None, integrator: Integrator | None) -> tuple:
     """Return metric and integrator, with the defaults for None. Raises TypeError or ValueError for invalid combinations."""
     if metric is None:
         metric = default_metric(getattr(integrator, "base", integrator))
@@ -30,7 +32,7 @@ def resolve(metric: Any, integrator: Any) -> tuple:
     return metric, integrator
 
 
-def default_metric(integrator: Any) -> Any:
+def default_metric(integrator: Integrator | None) -> Metric:
     """Return the metric for "auto".
 
     This is a metric of low rank, which starts diagonal and learns those directions that pay. It is ``Diagonal()`` for an

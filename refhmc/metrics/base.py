@@ -16,22 +16,21 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from refhmc.compile.compiled import invariant, jit, jit_part
 from refhmc.core import sample_stats as S
 from refhmc.core.point import as_point, copy_row, put_copies
+from refhmc.core.protocols import Model
 from refhmc.core.records import Layout
 from refhmc.core.types import as_metric, as_model, as_work
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import dot
-
-if TYPE_CHECKING:
-    from refhmc.models.base import Model
 
 # How warm-up learns a metric: not at all; from the draws of a window, shrunk by their own scales, or as in Stan;
 # from variances of draws and gradients; from the draws and gradients themselves, which are kept.
@@ -57,8 +56,8 @@ class Metric(Protocol):
     @property
     def geometry(self) -> tuple: ...
     @property
-    def refresh(self) -> Any: ...
-    def stacks(self, model: Any, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]: ...
+    def refresh(self) -> Callable: ...
+    def stacks(self, model: Model, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]: ...
     def options(self) -> dict[str, float]: ...
 
 
@@ -80,11 +79,11 @@ class Riemannian:
         raise NotImplementedError
 
     @property
-    def refresh(self) -> Any:
+    def refresh(self) -> Callable:
         """Compiled function that draws a momentum and returns the energy."""
         return refresh
 
-    def stacks(self, model: Any, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]:
+    def stacks(self, model: Model, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]:
         """Return zeroed workspaces of the metric for a model.
 
         Parameters

@@ -11,21 +11,19 @@ Hessian and from the contraction with a diagonal matrix.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from refhmc.compile.compiled import jit
 from refhmc.core.arguments import positive
+from refhmc.core.protocols import Model
 from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
 from refhmc.metrics.base import SHARED, HamiltonianOnArrays, Riemannian, log_density_at_metric
 from refhmc.metrics.softabs_function import soft_all, soft_derivatives, softabs, softabs_derivative
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
-
-if TYPE_CHECKING:
-    from refhmc.models.base import Model
 
 # ``scales`` is f. The functions of the model's diagonals take a matrix of one row.
 LAYOUT = Layout("diagonal[1] inverse slopes m[1]", after=SHARED)

@@ -10,6 +10,7 @@ for both.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from refhmc._deprecated import warn_of_old_name
 from refhmc.compile.compiled import jit, jit_inline
 from refhmc.core.arguments import array_of_numbers, one_of
 from refhmc.core.point import as_point, put_copies
+from refhmc.core.protocols import Model
 from refhmc.core.records import Layout
 from refhmc.core.types import as_work
 from refhmc.errors import MetricError, ShapeError
@@ -65,7 +67,7 @@ class Euclidean:
         return factorise, inverse_product, velocity_and_force, draw
 
     @property
-    def refresh(self) -> Any:
+    def refresh(self) -> Callable:
         """Compiled function that draws a momentum and returns the energy."""
         return refresh
 
@@ -92,7 +94,7 @@ class Euclidean:
         """
         raise NotImplementedError
 
-    def stacks(self, model: Any, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]:
+    def stacks(self, model: Model, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]:
         """Return the workspaces of the metric for a model, with M^-1 and its factor.
 
         Parameters
@@ -434,7 +436,7 @@ def refresh(model: tuple, metric: tuple, z: np.ndarray, normals: np.ndarray, dra
 
 # For the integrators that take any metric: only the gradient depends on the position.
 @jit
-def factorise(model: Any, work: np.ndarray) -> Any:
+def factorise(model: tuple, work: tuple) -> bool:
     """Drop the constant log det M."""
     as_work(work).cache.log_det_weight = 0.0
     return True
@@ -442,7 +444,7 @@ def factorise(model: Any, work: np.ndarray) -> Any:
 
 @jit
 def velocity_and_force(
-    model: Any, p: np.ndarray, phi: Any, tau: Any, work: np.ndarray, v: np.ndarray, dH_dq: Any
+    model: tuple, p: np.ndarray, phi: float, tau: float, work: tuple, v: np.ndarray, dH_dq: np.ndarray
 ) -> None:
     """Compute v = M^-1 p, and phi dphi/dq = -phi dL/dq."""
     inverse_product(p, work, v)

@@ -19,6 +19,7 @@ import numpy as np
 
 from refhmc.compile.compiled import plain
 from refhmc.core.arguments import array_of_numbers
+from refhmc.core.protocols import Model
 from refhmc.errors import MetricError, ShapeError
 from refhmc.metrics.base import FROM_PAIRS, NOTHING, HamiltonianOnArrays
 from refhmc.metrics.euclidean import FIRST_DIRECTION, LOW_RANK, Diagonal, Euclidean, EuclideanOnArrays
@@ -169,7 +170,7 @@ class LowRank(Euclidean):
         """
         return min(dim, LARGEST // dim) if self.learns else len(self.low_rank(dim)[1])
 
-    def stacks(self, model: Any, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]:
+    def stacks(self, model: Model, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]:
         d = model.dim
         V, eigenvalues = self.low_rank(d)
         vecs = np.zeros((FIRST_DIRECTION + max(self.most_directions(d), len(V)), d))

@@ -206,7 +206,7 @@ def langevin(t: float) -> float:
 
 
 @jit
-def eigenvalues(s: float, options: Any) -> tuple[float, float, float, float]:
+def eigenvalues(s: float, options: np.record) -> tuple[float, float, float, float]:
     """Return (across, along, b, (along - across)/s) at s = g.g."""
     alpha = options.alpha
     t = alpha * s
@@ -224,7 +224,7 @@ def eigenvalues(s: float, options: Any) -> tuple[float, float, float, float]:
 
 
 @jit
-def slopes(s: float, options: Any) -> tuple[float, float, float]:
+def slopes(s: float, options: np.record) -> tuple[float, float, float]:
     """Return d/ds of (log across, log along, 1/across)."""
     alpha = options.alpha
     t = alpha * s

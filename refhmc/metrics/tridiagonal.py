@@ -16,6 +16,7 @@ does not change, such as the parameters of a conditional in Gibbs sampling. (log
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ from refhmc.compile.compiled import jit, jit_products, plain
 from refhmc.core import sample_stats as S
 from refhmc.core.arguments import array_of_numbers
 from refhmc.core.point import as_point, put_copies
+from refhmc.core.protocols import Model
 from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
 from refhmc.errors import MetricError, ShapeError
@@ -101,15 +103,15 @@ class Tridiagonal(Euclidean):
         return factorise, inverse_product, velocity_and_force, draw
 
     @property
-    def refresh(self) -> Any:
+    def refresh(self) -> Callable:
         return refresh
 
     @property
-    def leapfrog(self) -> Any:
+    def leapfrog(self) -> Callable:
         """Compiled step of the leapfrog on this metric."""
         return leapfrog
 
-    def stacks(self, model: Any, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]:
+    def stacks(self, model: Model, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]:
         vecs, mats = np.zeros((SHARED.n_vectors, model.dim)), self.bands(model.dim)[None]
         plain(factorise_bands)(mats[0], vecs[0], vecs[1])
         return vecs, mats
@@ -309,7 +311,7 @@ def leapfrog(model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple
 
 # For the integrators that take any metric.
 @jit
-def factorise(model: Any, work: np.ndarray) -> Any:
+def factorise(model: tuple, work: tuple) -> bool:
     """Compute the model's bands, if the metric reads them."""
     as_work(work).cache.log_det_weight = 0.0
     return make_bands(model, shared(work).position, work)
@@ -317,7 +319,7 @@ def factorise(model: Any, work: np.ndarray) -> Any:
 
 @jit
 def velocity_and_force(
-    model: Any, p: np.ndarray, phi: Any, tau: Any, work: np.ndarray, v: np.ndarray, dH_dq: Any
+    model: tuple, p: np.ndarray, phi: float, tau: float, work: tuple, v: np.ndarray, dH_dq: np.ndarray
 ) -> None:
     """Compute v = M^-1 p, and phi dphi/dq = -phi dL/dq."""
     inverse_product(p, work, v)

@@ -355,8 +355,8 @@ def test_a_wrong_change_of_density_is_made_good_by_the_decision_where_it_can_be(
     right = switch()
     model = refhmc.Model(
         2,
-        right._functions["log_density"],
-        right._functions["gradient"],
+        right.functions.log_density,
+        right.functions.gradient,
         data=right.data,
         discontinuous=[1],
         log_density_change=damped,

@@ -13,7 +13,7 @@ import scipy.stats
 
 import refhmc
 from refhmc.errors import ModelError, PythonModelWarning
-from refhmc.models.base import gather_by_name
+from refhmc.models.variables import gather_by_name
 from tests.helpers.sweeps import swept
 
 Data = collections.namedtuple("Data", "y X scale group")
@@ -216,7 +216,7 @@ def test_equal_functions_share_compiled_code(monkeypatch):
     """Other functions, or a changed global, are compiled again: values and gradients are those of the model."""
     q = np.array([0.5, -2.0])
     first, again, other = scaled(2.0), scaled(2.0), scaled(3.0)
-    assert first._functions["log_density"] is not again._functions["log_density"]
+    assert first.functions.log_density is not again.functions.log_density
     assert first.core.tuple[1] is again.core.tuple[1]
     monkeypatch.setitem(globals(), "OFFSET", np.array([7.0]))
     later = scaled(2.0)

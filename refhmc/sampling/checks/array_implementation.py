@@ -10,7 +10,7 @@ from refhmc.batch.backends import to_host
 from refhmc.batch.chains import copied
 from refhmc.errors import GradientError, MissingArrayImplementationError, ModelError, ShapeError, _see
 from refhmc.models.base import Model, SplitModel
-from refhmc.models.on_arrays import ModelOnArrays
+from refhmc.models.model_on_arrays import ModelOnArrays
 from refhmc.numerics import batched
 from refhmc.sampling.checks.preflight import rounded_to_single
 

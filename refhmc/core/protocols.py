@@ -1,0 +1,23 @@
+"""Protocols of objects that packages receive from packages above them, for signatures without an import upward."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+
+class Model(Protocol):
+    """What metrics, integrators and kernels read of a model (:class:`refhmc.Model`)."""
+
+    name: str
+    dim: int
+    names: list[str]
+    initial: Any
+    discontinuous: np.ndarray
+
+    @property
+    def has_diagonals(self) -> bool: ...
+    def log_density(self, q: np.ndarray) -> float: ...
+    def gradient(self, q: np.ndarray) -> np.ndarray: ...
+    def constrain(self, q: np.ndarray) -> dict[str, np.ndarray]: ...
