@@ -62,11 +62,6 @@ def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> floa
 
 
 @jit
-def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    value_and_gradient(q, data, out)
-
-
-@jit
 def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     flat_hessian(q, data, out)
     for i in range(q.shape[0] - 1):
@@ -90,9 +85,7 @@ def log_prior(q: np.ndarray, out: np.ndarray) -> float:
     return total
 
 
-part_log_density, part_gradient, part_value_and_gradient = functions_of_a_part(
-    log_density, value_and_gradient, log_prior
-)
+part_log_density, part_value_and_gradient = functions_of_a_part(log_density, value_and_gradient, log_prior)
 
 
 def share_of(X: np.ndarray, y: np.ndarray, before: float, rows: np.ndarray, share: float) -> Model:
@@ -101,11 +94,10 @@ def share_of(X: np.ndarray, y: np.ndarray, before: float, rows: np.ndarray, shar
     return Model(
         X.shape[1] + 1,
         part_log_density,
-        part_gradient,
+        value_and_gradient=part_value_and_gradient,
         data=with_share(linear_regression.sums_of(X, y), share),
         names=names_of(X.shape[1] - 1),
         constrain=constrain,
-        value_and_gradient=part_value_and_gradient,
         name="ar",
         n_rows=len(y),
         part=functools.partial(share_of, X, y, share),
@@ -199,17 +191,16 @@ def AR(y: Any = None, K: int | None = None) -> Model:
     return Model(
         K + 2,
         log_density,
-        gradient,
-        hessian,
-        linear_regression.third_derivative,
-        linear_regression.hessian_contraction,
-        fisher,
-        linear_regression.fisher_derivative,
-        linear_regression.fisher_contraction,
+        value_and_gradient=value_and_gradient,
+        hessian=hessian,
+        third_derivative=linear_regression.third_derivative,
+        hessian_contraction=linear_regression.hessian_contraction,
+        fisher=fisher,
+        fisher_derivative=linear_regression.fisher_derivative,
+        fisher_contraction=linear_regression.fisher_contraction,
         data=linear_regression.sums_of(X, after),  # the design may be singular: the priors are proper
         names=names_of(K),
         constrain=constrain,
-        value_and_gradient=value_and_gradient,
         name="ar",
         reference=reference,
         n_rows=len(X),

@@ -106,11 +106,6 @@ def log_density(q: np.ndarray, data: np.ndarray) -> float:
 
 
 @jit
-def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    value_and_gradient(q, data, out)
-
-
-@jit
 def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     t1, t2 = q[0], q[1]
     a, ybar, b = data[0]
@@ -259,16 +254,15 @@ def Banana(y: Any = None, sigma_y: float = 2.0, sigma_theta: float = 2.0) -> Mod
     return Model(
         2,
         log_density,
-        gradient,
-        hessian,
-        third_derivative,
-        hessian_contraction,
-        fisher,
-        fisher_derivative,
-        fisher_contraction,
+        value_and_gradient=value_and_gradient,
+        hessian=hessian,
+        third_derivative=third_derivative,
+        hessian_contraction=hessian_contraction,
+        fisher=fisher,
+        fisher_derivative=fisher_derivative,
+        fisher_contraction=fisher_contraction,
         data=np.array([[a, ybar, b]]),
         names=["theta[0]", "theta[1]"],
-        value_and_gradient=value_and_gradient,
         name="banana",
         recommended=Recommended("hmc", "fisher", "its ridge is curved, so that no constant metric fits it"),
         reference=Reference(

@@ -96,11 +96,6 @@ def log_density(q: np.ndarray, data: np.ndarray) -> float:
 
 
 @jit
-def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    value_and_gradient(q, data, out)
-
-
-@jit
 def curvature(q: np.ndarray, k: int, data: np.ndarray) -> float:
     """Return (b + l_k) lambda_k."""
     return (data[1, 1] + change(q, k + 1, data) - change(q, k, data)) * np.exp(q[k])
@@ -305,14 +300,13 @@ def ChangePoint(
     return Model(
         2 * K + 1,
         log_density,
-        gradient,
-        hessian,
-        third_derivative,
-        hessian_contraction,
+        value_and_gradient=value_and_gradient,
+        hessian=hessian,
+        third_derivative=third_derivative,
+        hessian_contraction=hessian_contraction,
         data=data,
         names=[*(f"log_rate[{k}]" for k in range(K + 1)), *(f"change[{k}]" for k in range(K))],
         constrain=functools.partial(constrain, first_year=first),
-        value_and_gradient=value_and_gradient,
         discontinuous=["change"],
         log_density_change=log_density_change,
         name="change-point",

@@ -60,7 +60,7 @@ from refhmc.numerics import batched
 from refhmc.numerics.batched import Array, namespace
 from refhmc.numerics.transforms import expit
 
-CENTRED = "the centred form is a funnel in log_tau, which is hard to sample: EightSchools() has the same posterior"
+FUNNEL = "the centred form is a funnel in log_tau, which is hard to sample: EightSchools() has the same posterior"
 
 SMALLER_STEPS = Recommended("nuts", "", "at 0.8 one draw in 2,000 diverges", (("target_accept", 0.95),))
 
@@ -268,11 +268,6 @@ def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> floa
 
 
 @jit
-def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    value_and_gradient(q, data, out)
-
-
-@jit
 def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     J = data.shape[1]
     tau = np.exp(q[J + 1])
@@ -411,11 +406,6 @@ def centred_value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray)
     out[J] = p * C - mu / 25
     out[J + 1] = p * Q - J + slope
     return -0.5 * (misfit + p * Q) - J * u - mu * mu / 50 + prior
-
-
-@jit
-def centred_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    centred_value_and_gradient(q, data, out)
 
 
 @jit
@@ -560,11 +550,6 @@ def part_value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) ->
     return total
 
 
-@jit
-def part_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    part_value_and_gradient(q, data, out)
-
-
 @jit_allocating
 def part_log_density(q: np.ndarray, data: np.ndarray) -> float:
     return part_value_and_gradient(q, data, np.empty_like(q))
@@ -578,11 +563,10 @@ def share_of(whole: np.ndarray, centered: bool, at: np.ndarray, before: float, r
     return Model(
         whole.shape[1] + 2,
         part_log_density,
-        part_gradient,
+        value_and_gradient=part_value_and_gradient,
         data=data,
         names=names_of(whole.shape[1], centered),
         constrain=centred_constrain if centered else constrain,
-        value_and_gradient=part_value_and_gradient,
         name="eight schools, centred" if centered else "eight schools",
         n_rows=len(at),
         part=functools.partial(share_of, whole, centered, at, share),
@@ -617,6 +601,28 @@ def posterior_predictive(values: dict, rng: np.random.Generator, sigma: np.ndarr
 def prior(rng: np.random.Generator, J: int) -> dict:
     mu, tau = rng.normal(0.0, 5.0), 5.0 * abs(rng.standard_cauchy())
     return {"theta": rng.normal(mu, tau, J), "mu": mu, "tau": tau}
+
+
+NON_CENTRED: dict[str, Any] = {
+    "log_density": log_density,
+    "value_and_gradient": value_and_gradient,
+    "hessian": hessian,
+    "third_derivative": third_derivative,
+    "hessian_contraction": hessian_contraction,
+    "fisher": fisher,
+    "fisher_derivative": fisher_derivative,
+    "fisher_contraction": fisher_contraction,
+}
+CENTRED: dict[str, Any] = {
+    "log_density": centred_log_density,
+    "value_and_gradient": centred_value_and_gradient,
+    "hessian": centred_hessian,
+    "third_derivative": centred_third_derivative,
+    "hessian_contraction": centred_hessian_contraction,
+    "fisher": centred_fisher,
+    "fisher_derivative": centred_fisher_derivative,
+    "fisher_contraction": centred_fisher_contraction,
+}
 
 
 @recreatable
@@ -679,39 +685,18 @@ def EightSchools(centered: bool = False, *, y: Any = None, sigma: Any = None) ->
         raise ShapeError(f"y and sigma must be vectors of the same length; got shapes {y.shape} and {sigma.shape}.")
     if not (np.isfinite(y).all() and np.isfinite(sigma).all() and (sigma > 0).all()):
         raise ValueError("y must be finite, and sigma must be finite and positive.")
-    non_centred = (
-        log_density,
-        gradient,
-        hessian,
-        third_derivative,
-        hessian_contraction,
-        fisher,
-        fisher_derivative,
-        fisher_contraction,
-    )
-    centred = (
-        centred_log_density,
-        centred_gradient,
-        centred_hessian,
-        centred_third_derivative,
-        centred_hessian_contraction,
-        centred_fisher,
-        centred_fisher_derivative,
-        centred_fisher_contraction,
-    )
     data = frozen(np.array([y, sigma**-2]))
     return Model(
         len(y) + 2,
-        *(centred if centered else non_centred),
+        **(CENTRED if centered else NON_CENTRED),
         data=data,
         names=names_of(len(y), centered),
         constrain=centred_constrain if centered else constrain,
-        value_and_gradient=centred_value_and_gradient if centered else value_and_gradient,
         name="eight schools, centred" if centered else "eight schools",
         reference=reference,
         n_rows=len(y),
         part=functools.partial(share_of, data, centered, np.arange(len(y)), 1.0),
-        recommended=Recommended(why=CENTRED) if centered else SMALLER_STEPS,
+        recommended=Recommended(why=FUNNEL) if centered else SMALLER_STEPS,
         on_arrays=functools.partial(CentredOnArrays if centered else NonCentredOnArrays, y, sigma**-2),
         dims={"theta": "school", "y": "school", "sigma": "school"},
         coords=coords,

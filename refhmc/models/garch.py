@@ -131,11 +131,6 @@ def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> floa
 
 
 @jit
-def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    value_and_gradient(q, data, out)
-
-
-@jit
 def map_derivatives(
     q: np.ndarray,
 ) -> tuple[tuple[float, float, float, float], tuple[float, float, float, float], tuple[float, float, float, float]]:
@@ -352,11 +347,6 @@ def part_value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) ->
     return L + share * log_jacobian(q)
 
 
-@jit
-def part_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    part_value_and_gradient(q, data, out)
-
-
 @jit_allocating
 def part_log_density(q: np.ndarray, data: np.ndarray) -> float:
     return part_value_and_gradient(q, data, np.empty_like(q))
@@ -370,11 +360,10 @@ def share_of(y: np.ndarray, sigma1: float, at: np.ndarray, before: float, rows: 
     return Model(
         4,
         part_log_density,
-        part_gradient,
+        value_and_gradient=part_value_and_gradient,
         data=with_share(data, share),
         names=NAMES,
         constrain=constrain,
-        value_and_gradient=part_value_and_gradient,
         name="garch",
         n_rows=len(at),
         part=functools.partial(share_of, y, sigma1, at, share),
@@ -439,14 +428,13 @@ def GARCH(y: Any = None, sigma1: float | None = None) -> Model:
     return Model(
         4,
         log_density,
-        gradient,
-        hessian,
-        third_derivative,
-        hessian_contraction,
+        value_and_gradient=value_and_gradient,
+        hessian=hessian,
+        third_derivative=third_derivative,
+        hessian_contraction=hessian_contraction,
         data=data,
         names=NAMES,
         constrain=constrain,
-        value_and_gradient=value_and_gradient,
         name="garch",
         recommended=Recommended("nuts", "", "at 0.8 one draw in 30,000 diverges", (("target_accept", 0.9),)),
         reference=reference,

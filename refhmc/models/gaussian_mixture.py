@@ -277,11 +277,6 @@ def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> floa
 
 
 @jit_allocating
-def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    value_and_gradient(q, data, out)
-
-
-@jit_allocating
 def second_order_sums(q: np.ndarray, y: np.ndarray) -> tuple:
     """Return w, the rows z and d, and r r' and r r' (r' - r) of each observation."""
     n = y.shape[0]
@@ -351,9 +346,7 @@ def log_prior(q: np.ndarray, out: np.ndarray) -> float:
     return log_prior_and_jacobian(q)
 
 
-part_log_density, part_gradient, part_value_and_gradient = functions_of_a_part(
-    log_density, value_and_gradient, log_prior
-)
+part_log_density, part_value_and_gradient = functions_of_a_part(log_density, value_and_gradient, log_prior)
 
 
 def share_of(y: np.ndarray, before: float, rows: np.ndarray, share: float) -> Model:
@@ -362,11 +355,10 @@ def share_of(y: np.ndarray, before: float, rows: np.ndarray, share: float) -> Mo
     return Model(
         5,
         part_log_density,
-        part_gradient,
+        value_and_gradient=part_value_and_gradient,
         data=with_share(y.reshape(1, -1), share),
         names=NAMES,
         constrain=constrain,
-        value_and_gradient=part_value_and_gradient,
         name="gaussian_mixture",
         n_rows=len(y),
         part=functools.partial(share_of, y, share),
@@ -450,14 +442,13 @@ def GaussianMixture(y: Any = None) -> Model:
     return Model(
         5,
         log_density,
-        gradient,
-        hessian,
-        third_derivative,
-        hessian_contraction,
+        value_and_gradient=value_and_gradient,
+        hessian=hessian,
+        third_derivative=third_derivative,
+        hessian_contraction=hessian_contraction,
         data=y.reshape(1, -1).copy(),
         names=NAMES,
         constrain=constrain,
-        value_and_gradient=value_and_gradient,
         name="gaussian_mixture",
         reference=reference,
         n_rows=len(y),

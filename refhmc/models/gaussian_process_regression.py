@@ -152,11 +152,6 @@ def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> floa
 
 
 @jit_allocating
-def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    value_and_gradient(q, data, out)
-
-
-@jit_allocating
 def parts(q: np.ndarray, data: np.ndarray) -> tuple:
     """Return whether K is positive definite, and the matrices that the derivatives need.
 
@@ -421,17 +416,16 @@ def GaussianProcessRegression(x: Any = None, y: Any = None) -> Model:
     return Model(
         3,
         log_density,
-        gradient,
-        hessian,
-        third_derivative,
-        hessian_contraction,
-        fisher,
-        fisher_derivative,
-        fisher_contraction,
+        value_and_gradient=value_and_gradient,
+        hessian=hessian,
+        third_derivative=third_derivative,
+        hessian_contraction=hessian_contraction,
+        fisher=fisher,
+        fisher_derivative=fisher_derivative,
+        fisher_contraction=fisher_contraction,
         data=np.array([x, y]),
         names=["log_rho", "log_alpha", "log_sigma"],
         constrain=constrain,
-        value_and_gradient=value_and_gradient,
         name="gaussian_process_regression",
         reference=reference,
         dims={"x": "observation", "y": "observation"},

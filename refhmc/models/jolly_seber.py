@@ -160,11 +160,6 @@ def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> floa
     return L
 
 
-@jit
-def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    value_and_gradient(q, data, out)
-
-
 # ------------------------------------------------------------------------------------- second and third derivatives
 
 
@@ -497,14 +492,13 @@ def JollySeber(
     return Model(
         3 * T - 1,
         log_density,
-        gradient,
-        hessian,
-        third_derivative,
-        hessian_contraction,
+        value_and_gradient=value_and_gradient,
+        hessian=hessian,
+        third_derivative=third_derivative,
+        hessian_contraction=hessian_contraction,
         data=data,
         names=[*names, *(f"log_U[{i}]" for i in range(T))],
         constrain=constrain,
-        value_and_gradient=value_and_gradient,
         discontinuous=["log_U"],
         log_density_change=log_density_change,
         name="jolly-seber",

@@ -87,11 +87,6 @@ def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> floa
 
 
 @jit
-def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    value_and_gradient(q, data, out)
-
-
-@jit
 def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     d = q.shape[0] - 1
     precision = np.exp(-2 * q[d])
@@ -175,9 +170,7 @@ def log_prior(q: np.ndarray, out: np.ndarray) -> float:
     return value
 
 
-part_log_density, part_gradient, part_value_and_gradient = functions_of_a_part(
-    log_density, value_and_gradient, log_prior
-)
+part_log_density, part_value_and_gradient = functions_of_a_part(log_density, value_and_gradient, log_prior)
 
 
 def share_of(X: np.ndarray, y: np.ndarray, before: float, rows: np.ndarray, share: float) -> Model:
@@ -186,11 +179,10 @@ def share_of(X: np.ndarray, y: np.ndarray, before: float, rows: np.ndarray, shar
     return Model(
         X.shape[1] + 1,
         part_log_density,
-        part_gradient,
+        value_and_gradient=part_value_and_gradient,
         data=with_share(sums_of(X, y), share),
         names=names_of(X),
         constrain=constrain,
-        value_and_gradient=part_value_and_gradient,
         name="linear regression",
         n_rows=len(y),
         part=functools.partial(share_of, X, y, share),
@@ -307,17 +299,16 @@ def LinearRegression(X: Any = None, y: Any = None) -> Model:
     return Model(
         d + 1,
         log_density,
-        gradient,
-        hessian,
-        third_derivative,
-        hessian_contraction,
-        fisher,
-        fisher_derivative,
-        fisher_contraction,
+        value_and_gradient=value_and_gradient,
+        hessian=hessian,
+        third_derivative=third_derivative,
+        hessian_contraction=hessian_contraction,
+        fisher=fisher,
+        fisher_derivative=fisher_derivative,
+        fisher_contraction=fisher_contraction,
         data=data,
         names=names_of(X),
         constrain=constrain,
-        value_and_gradient=value_and_gradient,
         name="linear regression",
         reference=reference,
         initial=np.append(b, 0.5 * math.log(S0 / n)),

@@ -331,11 +331,6 @@ def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> floa
     return likelihood - 0.5 * precision * dot(q, q)
 
 
-@jit_allocating
-def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    value_and_gradient(q, data, out)
-
-
 @jit_products
 def sixteen_products(x: np.ndarray, z: np.ndarray, j: int, k: int, out: np.ndarray) -> None:
     """Write out[j + g, k + h] = x[g] . z[k + h] for g, h = 0 ... 3, so that each loaded number is used four times."""
@@ -564,16 +559,15 @@ def LogisticRegression(
     return Model(
         d,
         log_density,
-        gradient,
-        hessian,
-        third_derivative,
-        hessian_contraction,
-        fisher,
-        fisher_derivative,
-        fisher_contraction,
+        value_and_gradient=value_and_gradient,
+        hessian=hessian,
+        third_derivative=third_derivative,
+        hessian_contraction=hessian_contraction,
+        fisher=fisher,
+        fisher_derivative=fisher_derivative,
+        fisher_contraction=fisher_contraction,
         data=data,
         names=[f"beta[{j}]" for j in range(d)],
-        value_and_gradient=value_and_gradient,
         scratch_rows=N_TERMS if n >= d + 2 else 0,
         name=name,
         reference=reference,

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.compile.compiled import jit, jit_allocating, jit_sum
+from refhmc.compile.compiled import jit_allocating, jit_sum
 from refhmc.models import datasets
 from refhmc.models.base import Model
 from refhmc.models.logistic_regression import signed_rows
@@ -70,11 +70,6 @@ def log_density(q: np.ndarray, data: np.ndarray) -> float:
 def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
     out[:] = 0.0
     return log_density(q, data)
-
-
-@jit
-def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    out[:] = 0.0
 
 
 @jit_allocating
@@ -179,10 +174,9 @@ def PACBayesClassifier(
     return Model(
         d,
         log_density,
-        gradient,
+        value_and_gradient=value_and_gradient,
         data=data,
         names=[f"beta[{j}]" for j in range(d)],
-        value_and_gradient=value_and_gradient,
         discontinuous=["beta"],
         log_density_change=log_density_change,
         name="pac-bayes classifier",

@@ -276,11 +276,6 @@ def x_value_and_gradient(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> An
     return latent_value_and_gradient(x, data[1], data[2, 0], data[2, 1], out)[0]
 
 
-@jit
-def x_gradient(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    x_value_and_gradient(x, data, out)
-
-
 @jit_allocating
 def x_log_density(x: np.ndarray, data: np.ndarray) -> Any:
     return x_value_and_gradient(x, data, np.empty_like(x))
@@ -366,11 +361,6 @@ def parameter_value_and_gradient(p: np.ndarray, data: np.ndarray, out: np.ndarra
     out[1] = e * R - T - NU
     out[2] = prior_slope(p[2]) + e * s * (B - phi * C)
     return prior - T * p[0] - 0.5 * w - (T + NU) * p[1] - 0.5 * e * R
-
-
-@jit
-def parameter_gradient(p: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    parameter_value_and_gradient(p, data, out)
 
 
 @jit_allocating
@@ -503,11 +493,6 @@ def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> floa
     return prior - T * u - 0.5 * (levels + W) - (T + NU) * g - 0.5 * e * R
 
 
-@jit
-def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    value_and_gradient(q, data, out)
-
-
 @jit_allocating
 def log_density(q: np.ndarray, data: np.ndarray) -> float:
     return value_and_gradient(q, data, np.empty_like(q))
@@ -542,11 +527,6 @@ def part_value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) ->
             out[t] += 0.5 * (w - 1)
             out[T] += w - 1
     return total
-
-
-@jit
-def part_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    part_value_and_gradient(q, data, out)
 
 
 @jit_allocating
@@ -692,11 +672,10 @@ def share_of(y_squared: np.ndarray, at: np.ndarray, before: float, rows: np.ndar
     return Model(
         len(y_squared) + 3,
         part_log_density,
-        part_gradient,
+        value_and_gradient=part_value_and_gradient,
         data=with_share(data, share),
         names=names_of(len(y_squared)),
         constrain=constrain,
-        value_and_gradient=part_value_and_gradient,
         name="stochastic-volatility",
         n_rows=len(at),
         part=functools.partial(share_of, y_squared, at, share),
@@ -762,45 +741,42 @@ def StochasticVolatility(y: Any = None, T: int = 1000) -> Model:
     x_model = Model(
         T,
         x_log_density,
-        x_gradient,
-        x_hessian,
-        x_third_derivative,
-        x_contraction,
-        x_fisher,
-        x_fisher_derivative,
-        x_fisher_contraction,
+        value_and_gradient=x_value_and_gradient,
+        hessian=x_hessian,
+        third_derivative=x_third_derivative,
+        hessian_contraction=x_contraction,
+        fisher=x_fisher,
+        fisher_derivative=x_fisher_derivative,
+        fisher_contraction=x_fisher_contraction,
         data=x_data,
         names=names[:T],
-        value_and_gradient=x_value_and_gradient,
         fisher_bands=x_fisher_bands,
         name="stochastic-volatility, x",
     )
     parameter_model = Model(
         3,
         parameter_log_density,
-        parameter_gradient,
-        parameter_hessian,
-        parameter_third_derivative,
-        parameter_contraction,
-        parameter_fisher,
-        parameter_fisher_derivative,
-        parameter_fisher_contraction,
+        value_and_gradient=parameter_value_and_gradient,
+        hessian=parameter_hessian,
+        third_derivative=parameter_third_derivative,
+        hessian_contraction=parameter_contraction,
+        fisher=parameter_fisher,
+        fisher_derivative=parameter_fisher_derivative,
+        fisher_contraction=parameter_fisher_contraction,
         data=parameter_data,
         names=names[T:],
-        value_and_gradient=parameter_value_and_gradient,
         name="stochastic-volatility, parameters",
     )
     return Model(
         T + 3,
         log_density,
-        gradient,
-        hessian,
-        third_derivative,
-        hessian_contraction,
+        value_and_gradient=value_and_gradient,
+        hessian=hessian,
+        third_derivative=third_derivative,
+        hessian_contraction=hessian_contraction,
         data=y_squared[None, :],
         names=names,
         constrain=constrain,
-        value_and_gradient=value_and_gradient,
         recommended=Recommended(why=PATH) if T > 50 else None,
         conditionals=(
             Conditional(np.arange(T), x_model, condition_x),
