@@ -193,10 +193,8 @@ def AR(y: Any = None, K: int | None = None) -> Model:
         log_density,
         value_and_gradient=value_and_gradient,
         hessian=hessian,
-        third_derivative=linear_regression.third_derivative,
         hessian_contraction=linear_regression.hessian_contraction,
         fisher=fisher,
-        fisher_derivative=linear_regression.fisher_derivative,
         fisher_contraction=linear_regression.fisher_contraction,
         data=linear_regression.sums_of(X, after),  # the design may be singular: the priors are proper
         names=names_of(K),

@@ -98,14 +98,16 @@ class Model:
     hessian : callable, optional
         Function of ``(q, data)`` that returns the second derivatives of L, of shape (d, d).
     third_derivative : callable, optional
-        Function of ``(q, data)`` that returns the third derivatives of L, of shape (d, d, d).
+        Function of ``(q, data)`` that returns the third derivatives of L, of shape (d, d, d). If it is missing,
+        `hessian_contraction` is called d (d + 1) / 2 times.
     hessian_contraction : callable, optional
         Function of ``(q, data, M)`` that returns ``sum_ij M[i, j] d hessian[i, j] / dq``, of shape (d,). If it is missing,
         `third_derivative` is used.
     fisher : callable, optional
         Function of ``(q, data)`` that returns the Fisher information plus the prior precision, of shape (d, d).
     fisher_derivative : callable, optional
-        Function of ``(q, data)`` that returns the derivatives of `fisher`, of shape (d, d, d).
+        Function of ``(q, data)`` that returns the derivatives of `fisher`, of shape (d, d, d). If it is missing,
+        `fisher_contraction` is called d (d + 1) / 2 times.
     fisher_contraction : callable, optional
         Function of ``(q, data, M)`` that returns ``sum_ij M[i, j] d fisher[i, j] / dq``, of shape (d,). If it is missing,
         `fisher_derivative` is used.
@@ -541,7 +543,7 @@ class Model:
         ----------
         derivative : str
             Name of a method, such as "hessian" or "fisher_contraction". It may be computed from another one: a contraction
-            from the full derivative, and the gradient from `value_and_gradient`.
+            from the full derivative or the reverse, and the gradient from `value_and_gradient`.
 
         Returns
         -------
@@ -554,7 +556,8 @@ class Model:
         >>> refhmc.models.Funnel(2).has("hessian"), refhmc.models.GARCH().has("fisher_derivative")
         (True, False)
         """
-        return self.functions.has(derivative)
+        given = getattr(self.functions, derivative) is not None
+        return given or (self.functions.has(derivative) and derivative not in self._absent)
 
     @property
     def has_diagonals(self) -> bool:
@@ -946,7 +949,7 @@ class SplitModel(Model):
             noise=max(part.noise for part in self.parts),
             outputs=whole.outputs,
             likelihood=whole.likelihood,
-            absent=dict.fromkeys(DERIVATIVES, ONE_GRADIENT),
+            absent={key: ONE_GRADIENT for key in DERIVATIVES if key != "gradient"},
             # Parts that users give have data of their own.
             dims=whole.dims if self.made_alike else None,
             coords=whole.coords if self.made_alike else None,

@@ -110,14 +110,6 @@ def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit
-def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    out[:] = 0.0
-    if inside(q, data):
-        for k in range(q.shape[0] // 2 + 1):
-            out[k, k, k] = -curvature(q, k, data)
-
-
-@jit
 def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
     if inside(q, data):
@@ -302,7 +294,6 @@ def ChangePoint(
         log_density,
         value_and_gradient=value_and_gradient,
         hessian=hessian,
-        third_derivative=third_derivative,
         hessian_contraction=hessian_contraction,
         data=data,
         names=[*(f"log_rate[{k}]" for k in range(K + 1)), *(f"change[{k}]" for k in range(K))],

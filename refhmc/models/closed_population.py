@@ -84,12 +84,6 @@ def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit
-def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    out[:] = 0.0
-    out[0, 0, 0] = curvatures(q, data)[1]
-
-
-@jit
 def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     out[0], out[1] = M[0, 0] * curvatures(q, data)[1], 0.0
 
@@ -215,7 +209,6 @@ def ClosedPopulation(occasions: int = 5, captures: int = 60, distinct: int = 38,
         log_density,
         value_and_gradient=value_and_gradient,
         hessian=hessian,
-        third_derivative=third_derivative,
         hessian_contraction=hessian_contraction,
         data=np.array([[occasions, captures, distinct, largest]], dtype=float),
         names=["logit_p", "log_N"],

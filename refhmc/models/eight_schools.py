@@ -287,24 +287,6 @@ def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit
-def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    J = data.shape[1]
-    U = J + 1
-    tau, h = np.exp(q[U]), q[U] - LOG_SCALE
-    out[:] = 0.0
-    out[U, U, U] = 2 * sech_squared(h) * np.tanh(h)
-    for j in range(J):
-        e, w = q[j], data[1, j]
-        g = tau * w * (data[0, j] - q[J] - 4 * tau * e)
-        out[j, j, U] = out[j, U, j] = out[U, j, j] = -2 * tau * tau * w
-        out[j, J, U] = out[J, j, U] = out[j, U, J] = out[J, U, j] = out[U, j, J] = out[U, J, j] = -tau * w
-        out[j, U, U] = out[U, j, U] = out[U, U, j] = g
-        out[J, U, U] -= tau * w * e
-        out[U, U, U] += g * e
-    out[U, J, U] = out[U, U, J] = out[J, U, U]
-
-
-@jit
 def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     J = data.shape[1]
     U = J + 1
@@ -337,25 +319,6 @@ def fisher(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
         out[J, U] += tau * w * e
         out[U, U] += tau * tau * w * e * e
     out[U, J] = out[J, U]
-
-
-@jit
-def fisher_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    J = data.shape[1]
-    U = J + 1
-    tau = np.exp(q[U])
-    out[:] = 0.0
-    for j in range(J):
-        e, w = q[j], data[1, j]
-        out[j, j, U] = 2 * tau * tau * w
-        out[j, J, U] = out[J, j, U] = tau * w
-        out[j, U, U] = out[U, j, U] = 2 * tau * tau * w * e
-        out[j, U, j] = out[U, j, j] = tau * tau * w
-        out[J, U, j] = out[U, J, j] = tau * w
-        out[J, U, U] += tau * w * e
-        out[U, U, j] = 2 * tau * tau * w * e
-        out[U, U, U] += 2 * tau * tau * w * e * e
-    out[U, J, U] = out[J, U, U]
 
 
 @jit
@@ -427,24 +390,6 @@ def centred_hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit
-def centred_third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    J = data.shape[1]
-    U = J + 1
-    p, h = np.exp(-2 * q[U]), q[U] - LOG_SCALE
-    out[:] = 0.0
-    out[J, J, U] = out[J, U, J] = out[U, J, J] = 2 * J * p
-    out[U, U, U] = 2 * sech_squared(h) * np.tanh(h)
-    for j in range(J):
-        c = q[j] - q[J]
-        out[j, j, U] = out[j, U, j] = out[U, j, j] = 2 * p
-        out[j, J, U] = out[J, j, U] = out[j, U, J] = out[J, U, j] = out[U, j, J] = out[U, J, j] = -2 * p
-        out[j, U, U] = out[U, j, U] = out[U, U, j] = -4 * p * c
-        out[J, U, U] += 4 * p * c
-        out[U, U, U] += 4 * p * c * c
-    out[U, J, U] = out[U, U, J] = out[J, U, U]
-
-
-@jit
 def centred_hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     J = data.shape[1]
     U = J + 1
@@ -470,17 +415,6 @@ def centred_fisher(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     for j in range(J):
         out[j, j] = data[1, j] + p
         out[j, J] = out[J, j] = -p
-
-
-@jit
-def centred_fisher_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    J = data.shape[1]
-    p = np.exp(-2 * q[J + 1])
-    out[:] = 0.0
-    out[J, J, J + 1] = -2 * J * p
-    for j in range(J):
-        out[j, j, J + 1] = -2 * p
-        out[j, J, J + 1] = out[J, j, J + 1] = 2 * p
 
 
 @jit
@@ -607,20 +541,16 @@ NON_CENTRED: dict[str, Any] = {
     "log_density": log_density,
     "value_and_gradient": value_and_gradient,
     "hessian": hessian,
-    "third_derivative": third_derivative,
     "hessian_contraction": hessian_contraction,
     "fisher": fisher,
-    "fisher_derivative": fisher_derivative,
     "fisher_contraction": fisher_contraction,
 }
 CENTRED: dict[str, Any] = {
     "log_density": centred_log_density,
     "value_and_gradient": centred_value_and_gradient,
     "hessian": centred_hessian,
-    "third_derivative": centred_third_derivative,
     "hessian_contraction": centred_hessian_contraction,
     "fisher": centred_fisher,
-    "fisher_derivative": centred_fisher_derivative,
     "fisher_contraction": centred_fisher_contraction,
 }
 

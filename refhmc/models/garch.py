@@ -57,7 +57,6 @@ from refhmc.models.split import with_share
 from refhmc.numerics.transforms import (
     chain_contraction,
     chain_hessian,
-    chain_third_derivative,
     expit,
     half_line,
     half_line_forward,
@@ -201,47 +200,8 @@ def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit_allocating
-def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    g, H, T = np.zeros(4, q.dtype), np.zeros((4, 4), q.dtype), np.zeros((4, 4, 4), q.dtype)
-    hessian_x, p, C, m = np.zeros((4, 4), q.dtype), np.empty(4, q.dtype), np.zeros((4, 4)), np.zeros(4)
-    C[2, 3] = C[3, 2] = -1.0
-    m[0] = 1.0
-    x = coefficients(q)
-    _, _, coefficient, B = x
-    h = data[1, 0] ** 2 + 0.0 * q[0]
-    out[:] = 0.0
-    for t in range(data.shape[1]):
-        e = data[0, t] - q[0]
-        i_h = 1 / h
-        z = e * e * i_h
-        l_h, l_hh, l_hhh = 0.5 * (z - 1) * i_h, (0.5 - z) * i_h**2, (3 * z - 1) * i_h**3
-        l_eh, l_ehh, l_eeh = e * i_h**2, -2 * e * i_h**3, i_h**2
-        for i in range(4):
-            p[i] = l_hh * g[i] - l_eh * m[i]
-        for i in range(4):
-            for j in range(4):
-                for k in range(4):
-                    mmg = m[i] * m[j] * g[k] + m[i] * g[j] * m[k] + g[i] * m[j] * m[k]
-                    mgg = m[i] * g[j] * g[k] + g[i] * m[j] * g[k] + g[i] * g[j] * m[k]
-                    pH = p[i] * H[j, k] + p[j] * H[i, k] + p[k] * H[i, j]
-                    out[i, j, k] += l_hhh * g[i] * g[j] * g[k] + l_h * T[i, j, k] + l_eeh * mmg - l_ehh * mgg + pH
-                    BH = B[i] * H[j, k] + B[j] * H[i, k] + B[k] * H[i, j]
-                    Cg = C[i, j] * g[k] + C[i, k] * g[j] + C[j, k] * g[i]
-                    T[i, j, k] = coefficient * T[i, j, k] + BH + Cg
-        T[0, 0, 2] += 2
-        T[0, 2, 0] += 2
-        T[2, 0, 0] += 2
-        add_hessian(hessian_x, e, h, g, H)
-        h = advance(x, e, h, g, H)
-    a, b, c = map_derivatives(q)
-    chain_third_derivative(out, hessian_x, likelihood(q, data)[1:], a, b, c)
-    out[2, 2, 2] += 1.5 * interval_log_jacobian(q[2])[3]
-    out[3, 3, 3] += interval_log_jacobian(q[3])[3]
-
-
-@jit_allocating
 def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
-    # The third derivative above, contracted with the symmetric S before the loop over time.
+    # The third derivatives of the module's docstring, contracted with the symmetric S before the loop over time.
     g, H, T = np.zeros(4, q.dtype), np.zeros((4, 4), q.dtype), np.zeros(4, q.dtype)
     hessian_x = np.zeros((4, 4), q.dtype)
     S, C, m = np.empty((4, 4), q.dtype), np.zeros((4, 4)), np.zeros(4)
@@ -430,7 +390,6 @@ def GARCH(y: Any = None, sigma1: float | None = None) -> Model:
         log_density,
         value_and_gradient=value_and_gradient,
         hessian=hessian,
-        third_derivative=third_derivative,
         hessian_contraction=hessian_contraction,
         data=data,
         names=NAMES,

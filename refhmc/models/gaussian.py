@@ -151,11 +151,6 @@ def diagonal_fisher(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit
-def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    out[:] = 0.0
-
-
-@jit
 def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
 
@@ -246,9 +241,7 @@ def Gaussian(mean: npt.ArrayLike, covariance: npt.ArrayLike, *, name: str = "gau
     return Model(
         d,
         **(DIAGONAL if diagonal else DENSE),
-        third_derivative=third_derivative,
         hessian_contraction=hessian_contraction,
-        fisher_derivative=third_derivative,
         fisher_contraction=hessian_contraction,  # zero as well
         data=np.vstack([mean, precision]),
         names=[f"x[{i}]" for i in range(d)],

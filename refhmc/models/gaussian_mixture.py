@@ -57,7 +57,6 @@ from refhmc.models.split import functions_of_a_part, with_share
 from refhmc.numerics.transforms import (
     chain_contraction,
     chain_hessian,
-    chain_third_derivative,
     expit,
     half_line,
     half_line_forward,
@@ -299,23 +298,6 @@ def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit_allocating
-def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    w, z, d, weight, cubic = second_order_sums(q, data[0])
-    a, b, c = map_derivatives(q)
-    D, weight_k = np.empty((5, 5), q.dtype), np.empty(data.shape[1], q.dtype)
-    third_derivative_x(q, w, z, d, weight, out)
-    for k in range(5):
-        for n in range(data.shape[1]):
-            weight_k[n] = cubic[n] * d[k, n]
-        products(d, d, weight_k, D)
-        for i in range(5):
-            for j in range(5):
-                out[i, j, k] += D[i, j]
-    hessian_x(q, w, d, weight, D)
-    chain_third_derivative(out, D, gradient_x(q, w), a, b, c)
-
-
-@jit_allocating
 def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     w, z, d, weight, cubic = second_order_sums(q, data[0])
     a, b, c = map_derivatives(q)
@@ -444,7 +426,6 @@ def GaussianMixture(y: Any = None) -> Model:
         log_density,
         value_and_gradient=value_and_gradient,
         hessian=hessian,
-        third_derivative=third_derivative,
         hessian_contraction=hessian_contraction,
         data=y.reshape(1, -1).copy(),
         names=NAMES,

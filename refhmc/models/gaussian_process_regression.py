@@ -276,24 +276,6 @@ def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     out[2, 2, 2] -= 4 * np.exp(2 * q[2])
 
 
-@jit
-def contract(M: np.ndarray, T: np.ndarray, out: np.ndarray) -> None:
-    """Write out_k = sum_ij M_ij T_ijk."""
-    out[:] = 0.0
-    for i in range(3):
-        for j in range(3):
-            for k in range(3):
-                out[k] += M[i, j] * T[i, j, k]
-
-
-@jit_allocating
-def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
-    # With three coordinates the tensor costs as much as its contraction: the products of n x n matrices dominate.
-    T = np.empty((3, 3, 3), q.dtype)
-    third_derivative(q, data, T)
-    contract(M, T, out)
-
-
 @jit_allocating
 def fisher(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
@@ -326,13 +308,6 @@ def fisher_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     out[0, 0, 0] += 4 * np.exp(q[0])
     out[1, 1, 1] += np.exp(2 * q[1])
     out[2, 2, 2] += 4 * np.exp(2 * q[2])
-
-
-@jit_allocating
-def fisher_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
-    T = np.empty((3, 3, 3), q.dtype)
-    fisher_derivative(q, data, T)
-    contract(M, T, out)
 
 
 def constrain(q: np.ndarray) -> dict:
@@ -419,10 +394,8 @@ def GaussianProcessRegression(x: Any = None, y: Any = None) -> Model:
         value_and_gradient=value_and_gradient,
         hessian=hessian,
         third_derivative=third_derivative,
-        hessian_contraction=hessian_contraction,
         fisher=fisher,
         fisher_derivative=fisher_derivative,
-        fisher_contraction=fisher_contraction,
         data=np.array([x, y]),
         names=["log_rho", "log_alpha", "log_sigma"],
         constrain=constrain,

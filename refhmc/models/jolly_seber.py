@@ -271,31 +271,6 @@ def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit_allocating
-def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    T = data.shape[1]
-    m = 2 * T - 1
-    out[:] = 0.0
-    if not all_inside(q, data):
-        return
-    y, A = shares(q, data)
-    Y, Q = np.zeros(m, q.dtype), np.zeros((m, m), q.dtype)
-    for i in range(T - 1, -1, -1):
-        _, third_p, _, third_phi = diagonal_terms(q, i, data)
-        out[i, i, i] += third_p
-        if i == T - 1:
-            continue
-        one_earlier(q, y, i, Y, Q)
-        w, w1, w2 = logistic_slopes(y[i])
-        for a in range(m):
-            for b in range(m):
-                for c in range(m):
-                    crossed = Y[a] * Q[b, c] + Y[b] * Q[a, c] + Y[c] * Q[a, b]
-                    out[a, b, c] += A[i] * (w2 * Y[a] * Y[b] * Y[c] + w1 * crossed)
-        out[T + i, T + i, T + i] += third_phi - A[i] * logistic_slopes(q[T + i])[2]
-        out[i + 1, i + 1, i + 1] -= A[i] * w * logistic_slopes(q[i + 1])[2]
-
-
-@jit_allocating
 def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     """Contract each term by itself, which costs O(T^3); the tensor costs O(T^4)."""
     T = data.shape[1]
@@ -494,7 +469,6 @@ def JollySeber(
         log_density,
         value_and_gradient=value_and_gradient,
         hessian=hessian,
-        third_derivative=third_derivative,
         hessian_contraction=hessian_contraction,
         data=data,
         names=[*names, *(f"log_U[{i}]" for i in range(T))],

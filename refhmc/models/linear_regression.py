@@ -100,20 +100,6 @@ def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit
-def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    d = q.shape[0] - 1
-    precision, h = np.exp(-2 * q[d]), q[d] - LOG_SCALE
-    out[:] = 0.0
-    s = misfit(q, data, precision, out[d, d])
-    for i in range(d):
-        out[d, d, i] *= 4
-        out[d, i, d] = out[i, d, d] = out[d, d, i]
-        for j in range(d):
-            out[i, j, d] = out[i, d, j] = out[d, i, j] = 2 * precision * data[d + i, j]
-    out[d, d, d] = 4 * s + 2 * sech_squared(h) * np.tanh(h)
-
-
-@jit
 def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     d = q.shape[0] - 1
     precision, h = np.exp(-2 * q[d]), q[d] - LOG_SCALE
@@ -137,17 +123,6 @@ def fisher(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
         for j in range(d):
             out[i, j] = precision * data[d + i, j]
     out[d, d] = 2 * data[2 * d + 1, 0] + sech_squared(q[d] - LOG_SCALE)
-
-
-@jit
-def fisher_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    d = q.shape[0] - 1
-    precision, h = np.exp(-2 * q[d]), q[d] - LOG_SCALE
-    out[:] = 0.0
-    for i in range(d):
-        for j in range(d):
-            out[i, j, d] = -2 * precision * data[d + i, j]
-    out[d, d, d] = -2 * sech_squared(h) * np.tanh(h)
 
 
 @jit
@@ -301,10 +276,8 @@ def LinearRegression(X: Any = None, y: Any = None) -> Model:
         log_density,
         value_and_gradient=value_and_gradient,
         hessian=hessian,
-        third_derivative=third_derivative,
         hessian_contraction=hessian_contraction,
         fisher=fisher,
-        fisher_derivative=fisher_derivative,
         fisher_contraction=fisher_contraction,
         data=data,
         names=names_of(X),

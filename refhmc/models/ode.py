@@ -168,10 +168,6 @@ def third_derivative(q: np.ndarray, problem: Problem) -> np.ndarray:
     return problem.evaluate(q, 3).third_derivative
 
 
-def hessian_contraction(q: np.ndarray, problem: Problem, M: np.ndarray) -> np.ndarray:
-    return np.einsum("ab,abc->c", M, problem.evaluate(q, 3).third_derivative)
-
-
 # The Fisher metric and its derivative are nearly always needed together, so one solution serves both.
 def fisher(q: np.ndarray, problem: Problem) -> np.ndarray:
     return problem.evaluate(q, 2).fisher
@@ -179,10 +175,6 @@ def fisher(q: np.ndarray, problem: Problem) -> np.ndarray:
 
 def fisher_derivative(q: np.ndarray, problem: Problem) -> np.ndarray:
     return problem.evaluate(q, 2).fisher_derivative
-
-
-def fisher_contraction(q: np.ndarray, problem: Problem, M: np.ndarray) -> np.ndarray:
-    return np.einsum("ab,abc->c", M, problem.evaluate(q, 2).fisher_derivative)
 
 
 def ODE(
@@ -405,12 +397,10 @@ def make_model(
         problem.p,
         log_density,
         gradient,
-        hessian,
-        third_derivative if whole else None,
-        hessian_contraction if whole else None,
-        fisher,
-        fisher_derivative,
-        fisher_contraction,
+        hessian=hessian,
+        third_derivative=third_derivative if whole else None,
+        fisher=fisher,
+        fisher_derivative=fisher_derivative,
         data=problem,
         names=names,
         constrain=constrain,
@@ -420,7 +410,7 @@ def make_model(
         in_python=IN_PYTHON,
         # for residuals of one sigma, with a hundred times the tolerance as an upper limit of the error of a state
         noise=100 * problem.solution.tolerance * float(np.sum(np.sqrt(problem.weights))),
-        absent={"third_derivative": NO_THIRD, "hessian_contraction": NO_THIRD},
+        absent={} if whole else {"third_derivative": NO_THIRD, "hessian_contraction": NO_THIRD},
         recommended=recommended,
         n_rows=len(at),
         part=functools.partial(share_of, problem, names, constrain, initial, name, at),

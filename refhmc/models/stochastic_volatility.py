@@ -293,13 +293,6 @@ def x_hessian(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit
-def x_third_derivative(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    out[:] = 0.0
-    for t in range(x.shape[0]):
-        out[t, t, t] = 0.5 * data[1, t] * np.exp(-x[t])
-
-
-@jit
 def x_contraction(x: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     for t in range(x.shape[0]):
         out[t] = 0.5 * M[t, t] * data[1, t] * np.exp(-x[t])
@@ -314,11 +307,6 @@ def x_fisher(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
         out[t, t] = 0.5 + e * (1.0 if t == 0 or t == T - 1 else 1 + phi * phi)
         if t > 0:
             out[t, t - 1] = out[t - 1, t] = -e * phi
-
-
-@jit
-def x_fisher_derivative(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    out[:] = 0.0
 
 
 @jit
@@ -399,14 +387,6 @@ def parameter_hessian(p: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit
-def parameter_third_derivative(p: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    out[:] = 0.0
-    out[0, 0, 0], out[1, 1, 1], gga, gaa, out[2, 2, 2] = parameter_third(p, data)
-    out[1, 1, 2] = out[1, 2, 1] = out[2, 1, 1] = gga
-    out[1, 2, 2] = out[2, 1, 2] = out[2, 2, 1] = gaa
-
-
-@jit
 def parameter_contraction(p: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     uuu, ggg, gga, gaa, aaa = parameter_third(p, data)
     out[0] = M[0, 0] * uuu
@@ -431,13 +411,6 @@ def fisher_slopes(p: np.ndarray, data: np.ndarray) -> Any:
     phi, s, _ = map_of_phi(p[2])
     aa = 2 * phi * s * (4 - data[0, 4] - PRIOR_UP - PRIOR_DOWN)
     return -4 * NU * SCALE * np.exp(-2 * p[1]), 2 * s, aa
-
-
-@jit
-def parameter_fisher_derivative(p: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    out[:] = 0.0
-    out[1, 1, 1], ga, out[2, 2, 2] = fisher_slopes(p, data)
-    out[1, 2, 2] = out[2, 1, 2] = ga
 
 
 @jit
@@ -565,41 +538,9 @@ def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
         out[t, T + 2] = out[T + 2, t] = -e * s * slope_times(x, t, phi)
 
 
-@jit
-def put(out: np.ndarray, i: int, j: int, k: Any, value: Any) -> None:
-    """Write the same value at all orders of three indices."""
-    out[i, j, k] = out[i, k, j] = out[j, i, k] = out[j, k, i] = out[k, i, j] = out[k, j, i] = value
-
-
-@jit_allocating
-def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    T = q.shape[0] - 3
-    x, u, g, a = q[:T], T, T + 1, T + 2
-    p, row = summary(q, data)
-    phi, s, _ = map_of_phi(p[2])
-    e, precision = np.exp(-2 * p[1]), np.exp(-2 * p[0])
-    out[:] = 0.0
-    parameter_third_derivative(p, row, out[T:, T:, T:])
-    for t in range(T):
-        w = data[0, t] * precision * np.exp(-x[t])
-        end = t == 0 or t == T - 1
-        slope = slope_times(x, t, phi)
-        put(out, t, t, t, 0.5 * w)
-        put(out, t, t, u, w)
-        put(out, t, u, u, 2 * w)
-        put(out, t, t, g, 2 * e * (1.0 if end else 1 + phi * phi))
-        put(out, t, t, a, -e * s * (0.0 if end else 2 * phi))
-        put(out, t, g, g, -4 * e * precision_times(x, t, phi))
-        put(out, t, g, a, 2 * e * s * slope)
-        put(out, t, a, a, e * (2 * phi * s * slope - s * s * curvature_times(x, t)))
-        if t > 0:
-            put(out, t, t - 1, g, -2 * e * phi)
-            put(out, t, t - 1, a, e * s)
-
-
 @jit_allocating
 def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
-    # The tensor above is contracted entry by entry, without arrays as large as M.
+    # The third derivatives of the module's docstring are contracted entry by entry, without arrays as large as M.
     T = q.shape[0] - 3
     x, u, g, a = q[:T], T, T + 1, T + 2
     p, row = summary(q, data)
@@ -743,10 +684,8 @@ def StochasticVolatility(y: Any = None, T: int = 1000) -> Model:
         x_log_density,
         value_and_gradient=x_value_and_gradient,
         hessian=x_hessian,
-        third_derivative=x_third_derivative,
         hessian_contraction=x_contraction,
         fisher=x_fisher,
-        fisher_derivative=x_fisher_derivative,
         fisher_contraction=x_fisher_contraction,
         data=x_data,
         names=names[:T],
@@ -758,10 +697,8 @@ def StochasticVolatility(y: Any = None, T: int = 1000) -> Model:
         parameter_log_density,
         value_and_gradient=parameter_value_and_gradient,
         hessian=parameter_hessian,
-        third_derivative=parameter_third_derivative,
         hessian_contraction=parameter_contraction,
         fisher=parameter_fisher,
-        fisher_derivative=parameter_fisher_derivative,
         fisher_contraction=parameter_fisher_contraction,
         data=parameter_data,
         names=names[T:],
@@ -772,7 +709,6 @@ def StochasticVolatility(y: Any = None, T: int = 1000) -> Model:
         log_density,
         value_and_gradient=value_and_gradient,
         hessian=hessian,
-        third_derivative=third_derivative,
         hessian_contraction=hessian_contraction,
         data=y_squared[None, :],
         names=names,

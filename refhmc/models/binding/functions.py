@@ -13,7 +13,7 @@ from refhmc.errors import ModelError
 # The full derivative from which a missing contraction is computed.
 FULL_TENSOR = {"hessian_contraction": "third_derivative", "fisher_contraction": "fisher_derivative"}
 # The function from which a derivative is computed if the model does not have it.
-SOURCE = {"gradient": "value_and_gradient", **FULL_TENSOR}
+SOURCE = {"gradient": "value_and_gradient", **FULL_TENSOR, **{full: key for key, full in FULL_TENSOR.items()}}
 # name -> (number of arguments before ``out``, number of axes of the result)
 DERIVATIVES = {
     "gradient": (2, 1),
