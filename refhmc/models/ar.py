@@ -26,13 +26,13 @@ from typing import Any
 import numpy as np
 
 from refhmc.compile.compiled import jit
-from refhmc.core.arguments import array_of_numbers
-from refhmc.errors import ShapeError
+from refhmc.core.arguments import whole_number
 from refhmc.models import linear_regression
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.densities import log_normal
 from refhmc.models.generated import GeneratedQuantities, frozen
+from refhmc.models.inputs import vector
 from refhmc.models.recipe import recreatable
 from refhmc.models.split import functions_of_a_part, with_share
 
@@ -162,7 +162,7 @@ def AR(y: Any = None, K: int | None = None) -> Model:
     Raises
     ------
     ValueError
-        If `K` is not 5 for the default data, or `y` is not finite.
+        If `K` is not positive, or not 5 for the default data, or `y` is not finite.
     refhmc.errors.ShapeError
         If `y` is not a vector of more than `K` values.
 
@@ -182,11 +182,8 @@ def AR(y: Any = None, K: int | None = None) -> Model:
             raise ValueError(f"K must be 5 for the default data; got {K}. Give y as well.")
         y = posteriordb("arK-arK")["data"]["y"]
         reference = posteriordb_reference("arK-arK", ["alpha", *(f"beta[{k}]" for k in range(1, 6)), "sigma"])
-    y, K = np.array(array_of_numbers("y", y)), 5 if K is None else int(K)
-    if y.ndim != 1 or not 1 <= K < len(y):
-        raise ShapeError(f"y must have shape (T,) with T > K >= 1; got shape {y.shape} and K={K}.")
-    if not np.isfinite(y).all():
-        raise ValueError("y must be finite; got NaN or infinite entries. Remove or replace them.")
+    K = whole_number("K", 5 if K is None else K)
+    y = vector("y", y, K + 1)
     X, after = frozen(design(y, K)), frozen(y[K:])
     return Model(
         K + 2,

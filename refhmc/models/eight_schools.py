@@ -47,12 +47,12 @@ from typing import Any
 import numpy as np
 
 from refhmc.compile.compiled import jit, jit_allocating
-from refhmc.core.arguments import array_of_numbers, flag
-from refhmc.errors import ShapeError
+from refhmc.core.arguments import flag
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.densities import log_normal
 from refhmc.models.generated import GeneratedQuantities, frozen
+from refhmc.models.inputs import given_together, vectors
 from refhmc.models.on_arrays import ArrayImplementation, blocks, in_dtype_of, matrix, where_finite
 from refhmc.models.recipe import recreatable
 from refhmc.models.recommended import Recommended
@@ -602,19 +602,15 @@ def EightSchools(centered: bool = False, *, y: Any = None, sigma: Any = None) ->
     """
     name = "eight_schools-eight_schools_noncentered"
     flag("centered", centered)
-    if (y is None) != (sigma is None):
-        raise ValueError("y and sigma must be given together; give both, or neither for the default data.")
     reference, coords = None, None
-    if y is None:
+    if not given_together(y=y, sigma=sigma):
         coords = {"school": SCHOOLS}
         schools = posteriordb(name)["data"]
         y, sigma = schools["y"], schools["sigma"]
         reference = posteriordb_reference(name, [f"theta[{j}]" for j in range(1, 9)] + ["mu", "tau"])
-    y, sigma = array_of_numbers("y", y), array_of_numbers("sigma", sigma)
-    if y.ndim != 1 or len(y) == 0 or sigma.shape != y.shape:
-        raise ShapeError(f"y and sigma must be vectors of the same length; got shapes {y.shape} and {sigma.shape}.")
-    if not (np.isfinite(y).all() and np.isfinite(sigma).all() and (sigma > 0).all()):
-        raise ValueError("y must be finite, and sigma must be finite and positive.")
+    y, sigma = vectors(y=y, sigma=sigma)
+    if not (sigma > 0).all():
+        raise ValueError(f"sigma must be positive; got {sigma.min()}.")
     data = frozen(np.array([y, sigma**-2]))
     return Model(
         len(y) + 2,

@@ -45,12 +45,12 @@ from typing import Any
 import numpy as np
 
 from refhmc.compile.compiled import jit, jit_allocating
-from refhmc.core.arguments import array_of_numbers
-from refhmc.errors import ShapeError
+from refhmc.core.arguments import positive
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.densities import log_normal
 from refhmc.models.generated import GeneratedQuantities
+from refhmc.models.inputs import given_together, in_rows, vector
 from refhmc.models.recipe import recreatable
 from refhmc.models.recommended import Recommended
 from refhmc.models.split import with_share
@@ -372,26 +372,18 @@ def GARCH(y: Any = None, sigma1: float | None = None) -> Model:
     (['mu', 'alpha0', 'alpha1', 'beta1'], False)
     """
     reference = None
-    if (y is None) != (sigma1 is None):
-        raise ValueError("y and sigma1 must be given together; give both, or neither for the default data.")
-    if y is None:
+    if not given_together(y=y, sigma1=sigma1):
         known = posteriordb("garch-garch11")["data"]
         y, sigma1 = known["y"], known["sigma1"]
         reference = posteriordb_reference("garch-garch11", ["mu", "alpha0", "alpha1", "beta1"])
-    y, sigma1 = np.array(array_of_numbers("y", y)), np.nan if sigma1 is None else float(sigma1)
-    if y.ndim != 1 or len(y) < 1:
-        raise ShapeError(f"y must have shape (T,); got shape {y.shape}.")
-    if not (np.isfinite(y).all() and 0 < sigma1 < np.inf):
-        raise ValueError("y must be finite, and sigma1 must be positive.")
-    data = np.zeros((2, len(y)))
-    data[0], data[1, 0] = y, sigma1
+    y, sigma1 = vector("y", y), positive("sigma1", sigma1)
     return Model(
         4,
         log_density,
         value_and_gradient=value_and_gradient,
         hessian=hessian,
         hessian_contraction=hessian_contraction,
-        data=data,
+        data=in_rows(y, [sigma1]),
         names=NAMES,
         constrain=constrain,
         name="garch",

@@ -45,12 +45,11 @@ from typing import Any
 import numpy as np
 
 from refhmc.compile.compiled import jit, jit_allocating, jit_sum
-from refhmc.core.arguments import array_of_numbers
-from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.densities import log_normal
 from refhmc.models.generated import GeneratedQuantities
+from refhmc.models.inputs import in_rows, vector
 from refhmc.models.logistic_regression import exponentials, log_product
 from refhmc.models.recipe import recreatable
 from refhmc.models.split import functions_of_a_part, with_share
@@ -416,18 +415,14 @@ def GaussianMixture(y: Any = None) -> Model:
         y = posteriordb("low_dim_gauss_mix-low_dim_gauss_mix")["data"]["y"]
         variables = ["mu[1]", "mu[2]", "sigma[1]", "sigma[2]", "theta"]
         reference = posteriordb_reference("low_dim_gauss_mix-low_dim_gauss_mix", variables)
-    y = np.array(array_of_numbers("y", y))
-    if y.ndim != 1 or len(y) < 1:
-        raise ShapeError(f"y must have shape (N,) with N >= 1; got shape {y.shape}.")
-    if not np.isfinite(y).all():
-        raise ValueError("y must be finite; got NaN or infinite entries. Remove or replace them.")
+    y = vector("y", y)
     return Model(
         5,
         log_density,
         value_and_gradient=value_and_gradient,
         hessian=hessian,
         hessian_contraction=hessian_contraction,
-        data=y.reshape(1, -1).copy(),
+        data=in_rows(y),
         names=NAMES,
         constrain=constrain,
         name="gaussian_mixture",

@@ -48,13 +48,12 @@ from typing import Any
 import numpy as np
 
 from refhmc.compile.compiled import jit, jit_allocating
-from refhmc.core.arguments import array_of_numbers
 from refhmc.core.point import copy_row
-from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.densities import log_normal
 from refhmc.models.generated import GeneratedQuantities
+from refhmc.models.inputs import given_together, vectors
 from refhmc.models.recipe import recreatable
 from refhmc.numerics.linalg import cholesky, dot, solve_lower, solve_lower_transposed
 
@@ -377,17 +376,11 @@ def GaussianProcessRegression(x: Any = None, y: Any = None) -> Model:
     ['rho', 'alpha', 'sigma']
     """
     reference = None
-    if (x is None) != (y is None):
-        raise ValueError("x and y must be given together; give both, or neither for the default data.")
-    if x is None:
+    if not given_together(x=x, y=y):
         known = posteriordb("gp_pois_regr-gp_regr")["data"]
         x, y = known["x"], known["y"]
         reference = posteriordb_reference("gp_pois_regr-gp_regr", ["rho", "alpha", "sigma"])
-    x, y = np.array(array_of_numbers("x", x)), np.array(array_of_numbers("y", y))
-    if x.ndim != 1 or x.shape != y.shape or len(x) < 1:
-        raise ShapeError(f"x and y must have the same shape (n,); got {x.shape} and {y.shape}.")
-    if not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise ValueError("x and y must be finite; one has NaN or infinite entries.")
+    x, y = vectors(x=x, y=y)
     return Model(
         3,
         log_density,

@@ -70,13 +70,14 @@ from typing import Any
 import numpy as np
 
 from refhmc.compile.compiled import jit, jit_allocating
-from refhmc.core.arguments import array_of_numbers
+from refhmc.core.arguments import positive
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.datasets import jolly_seber_reference, load_json
 from refhmc.models.densities import log_binomial
 from refhmc.models.embedding import Embedding, log_integer, log_log_width
 from refhmc.models.generated import GeneratedQuantities
+from refhmc.models.inputs import counts, given_together, in_rows
 from refhmc.models.recipe import recreatable
 from refhmc.models.recommended import Recommended
 from refhmc.numerics.transforms import expit, interval_forward, interval_inverse, softplus
@@ -330,18 +331,6 @@ def constrain(q: np.ndarray) -> dict:
     return {"p": interval_forward(q[..., :T]), "phi": interval_forward(q[..., T : 2 * T - 1]), "U": U}
 
 
-def whole_numbers(values: list[int], name: str, length: int | None = None) -> np.ndarray:
-    """Return a vector of whole numbers >= 0 as floats."""
-    x = array_of_numbers(name, values)
-    if x.ndim != 1 or (length is not None and len(x) != length):
-        raise ShapeError(
-            f"{name} must be a vector{'' if length is None else f' of length {length}'}; got shape {x.shape}."
-        )
-    if not np.all((x >= 0) & (x == np.floor(x)) & np.isfinite(x)):
-        raise ValueError(f"{name} must be whole numbers of at least 0; it has other entries.")
-    return x
-
-
 def chances(values: dict) -> tuple[np.ndarray, np.ndarray]:
     """Return lambda_i for i = 1..T - 1, and the capture probability at i = 2..T - 1 of a marked animal seen at or after i."""
     p, phi = values["p"], values["phi"]
@@ -437,40 +426,34 @@ def JollySeber(
     >>> model.dim, len(model.discontinuous)
     (38, 13)
     """
-    given = [value is not None for value in (n, R, r, m)]
-    if any(given) != all(given):
-        raise ValueError("n, R, r and m must be given together; give all four, or none for the default data.")
-    known = load_json("black_kneed_capsid")
-    if not any(given):
+    given, known = given_together(n=n, R=R, r=r, m=m), load_json("black_kneed_capsid")
+    if not given:
         n, R, r, m = known["n"], known["R"], known["r"], [0, *known["m_from_2"]]
-    n = whole_numbers(n, "n")
+    n = counts("n", n)
     T = len(n)
     if T < 2:
         raise ShapeError(f"n must have at least two occasions; got {T}.")
-    R, r, m = whole_numbers(R, "R", T - 1), whole_numbers(r, "r", T - 1), whole_numbers(m, "m", T)
+    R, r, m = counts("R", R, T - 1), counts("r", r, T - 1), counts("m", m, T)
     u = n - m
     z = np.concatenate([[0.0], np.cumsum(r - m[1:])])  # z_{i+1} = z_i + r_i - m_{i+1}
     if m[0] != 0 or np.any(u < 1) or np.any(r > R) or np.any(n[:-1] < R) or np.any(z < 0) or z[-1] != 0:
         raise ValueError(
             "n, R, r and m must be counts of one experiment: 0 = m_1, m_i < n_i, r_i <= R_i <= n_i, 0 <= z_i and z_T = 0."
         )
-    if not (0 < sigma_B < np.inf and np.max(u) <= U_max < np.inf):
-        raise ValueError("sigma_B must be positive, and U_max must be at least the largest n_i - m_i.")
-    data = np.zeros((6, T))
-    data[:3] = u, n + 1, z - u + 1
-    data[3, :-1], data[4, :-1] = R - r, z[1:] + m[1:] + 1
-    data[5, :2] = sigma_B**2, U_max
+    sigma_B = positive("sigma_B", sigma_B)
+    if not np.max(u) <= U_max < np.inf:
+        raise ValueError(f"U_max must be at least {np.max(u):g}, the largest n_i - m_i; got {U_max}.")
     likely = np.minimum(np.round(u / 0.3), U_max)
     start = [np.full(T, interval_inverse(0.3)), np.full(T - 1, interval_inverse(0.8)), EMBEDDING.embed(likely)]
     names = [f"logit_p[{i}]" for i in range(T)] + [f"logit_phi[{i}]" for i in range(T - 1)]
-    published = not any(given) and sigma_B == known["sigma_B"] and U_max == known["U_max"]
+    published = not given and sigma_B == known["sigma_B"] and U_max == known["U_max"]
     return Model(
         3 * T - 1,
         log_density,
         value_and_gradient=value_and_gradient,
         hessian=hessian,
         hessian_contraction=hessian_contraction,
-        data=data,
+        data=in_rows(u, n + 1, z - u + 1, R - r, z[1:] + m[1:] + 1, [sigma_B**2, U_max]),
         names=[*names, *(f"log_U[{i}]" for i in range(T))],
         constrain=constrain,
         discontinuous=["log_U"],

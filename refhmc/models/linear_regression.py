@@ -24,14 +24,13 @@ from typing import Any
 import numpy as np
 
 from refhmc.compile.compiled import jit
-from refhmc.core.arguments import array_of_numbers
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.densities import log_normal
 from refhmc.models.eight_schools import half_cauchy, sech_squared
 from refhmc.models.generated import GeneratedQuantities, frozen
-from refhmc.models.inputs import rows_of
+from refhmc.models.inputs import finite, given_together, rows_of
 from refhmc.models.networks.likelihoods import Gaussian
 from refhmc.models.recipe import recreatable
 from refhmc.models.split import functions_of_a_part, with_share
@@ -249,21 +248,17 @@ def LinearRegression(X: Any = None, y: Any = None) -> Model:
     >>> model.reference_names
     ['beta[0]', 'beta[1]', 'sigma']
     """
-    if (X is None) != (y is None):
-        raise ValueError("X and y must be given together; give both, or neither for the default data.")
     reference, coords = None, None
-    if X is None:
+    if not given_together(X=X, y=y):
         coords = {"coefficient": ["intercept", "mom_hs", "mom_iq", "mom_hs:mom_iq"]}
         name = "kidiq-kidscore_interaction"
         kids = posteriordb(name)["data"]
         y, school, iq = (np.array(kids[key], dtype=float) for key in ("kid_score", "mom_hs", "mom_iq"))
         X = np.column_stack([np.ones(len(y)), school, iq, school * iq])
         reference = posteriordb_reference(name, [f"beta[{j}]" for j in range(1, 5)] + ["sigma"])
-    X, y = frozen(array_of_numbers("X", X)), frozen(array_of_numbers("y", y))
+    X, y = frozen(finite("X", X)), frozen(finite("y", y))
     if X.ndim != 2 or X.shape[1] == 0 or y.shape != X.shape[:1]:
         raise ShapeError(f"X must have shape (n, d) and y (n,); got {X.shape} and {y.shape}.")
-    if not (np.isfinite(X).all() and np.isfinite(y).all()):
-        raise ValueError("X and y must be finite; one has NaN or infinite entries.")
     n, d = X.shape
     if n <= d or np.linalg.matrix_rank(X) < d:
         raise ValueError("X must have more rows than columns, and independent columns, because beta has a flat prior.")

@@ -38,7 +38,7 @@ from refhmc.errors import ShapeError
 from refhmc.models import datasets
 from refhmc.models.base import Model
 from refhmc.models.generated import GeneratedQuantities, frozen
-from refhmc.models.inputs import rows_of
+from refhmc.models.inputs import finite, in_rows, rows_of
 from refhmc.models.networks.likelihoods import Bernoulli
 from refhmc.models.on_arrays import ArrayImplementation, in_dtype_of, where_finite
 from refhmc.models.recipe import recreatable
@@ -480,13 +480,11 @@ def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.
 
 def signed_rows(X: npt.ArrayLike, y: npt.ArrayLike) -> np.ndarray:
     """Return the rows of X (n, d), with the opposite sign for labels y (n,) of zero. Raises ShapeError or ValueError."""
-    X, y = array_of_numbers("X", X), array_of_numbers("y", y)
+    X, y = finite("X", X), array_of_numbers("y", y)
     if X.ndim != 2 or 0 in X.shape:
         raise ShapeError(f"X must have shape (n, d) with n and d at least 1; got {X.shape}.")
     if y.shape != X.shape[:1]:
         raise ShapeError(f"y must have shape ({X.shape[0]},), one entry per row of X; got {y.shape}.")
-    if not np.isfinite(X).all():
-        raise ValueError("X must be finite; got NaN or infinite entries. Remove or replace them.")
     if not np.isin(y, (0, 1)).all():
         raise ValueError(f"y must be zeros and ones; got {np.unique(y)[:5]}.")
     return (2 * y - 1)[:, None] * X
@@ -553,9 +551,6 @@ def LogisticRegression(
     X, y = frozen(np.asarray(X, dtype=float)), frozen(np.asarray(y))
     prior_scale = positive("prior_scale", prior_scale)
     n, d = rows.shape
-    data = np.zeros((d + 1, n))
-    data[:d] = rows.T
-    data[d, 0] = prior_scale**-2.0
     return Model(
         d,
         log_density,
@@ -566,7 +561,7 @@ def LogisticRegression(
         fisher=fisher,
         fisher_derivative=fisher_derivative,
         fisher_contraction=fisher_contraction,
-        data=data,
+        data=in_rows(*rows.T, [prior_scale**-2.0]),
         names=[f"beta[{j}]" for j in range(d)],
         scratch_rows=N_TERMS if n >= d + 2 else 0,
         name=name,

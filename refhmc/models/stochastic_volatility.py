@@ -53,12 +53,11 @@ from typing import Any
 import numpy as np
 
 from refhmc.compile.compiled import jit, jit_allocating, jit_sum
-from refhmc.core.arguments import array_of_numbers
-from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.conditionals import Conditional
 from refhmc.models.densities import log_normal
 from refhmc.models.generated import GeneratedQuantities, frozen
+from refhmc.models.inputs import vector
 from refhmc.models.on_arrays import ArrayImplementation, blocks, in_dtype_of, matrix, where_finite
 from refhmc.models.recipe import recreatable
 from refhmc.models.recommended import Recommended
@@ -671,11 +670,9 @@ def StochasticVolatility(y: Any = None, T: int = 1000) -> Model:
     >>> model.dim, model.names[-3:]
     (53, ['log_beta', 'log_sigma', 'atanh_phi'])
     """
-    y = simulate(T)[1] if y is None else np.array(array_of_numbers("y", y))
-    if y.ndim != 1 or len(y) < 2:
-        raise ShapeError(f"y must have shape (T,) with at least two values; got shape {y.shape}.")
-    if not np.isfinite(y).all() or not y.any():
-        raise ValueError("y must be finite and not all zero; otherwise the scale beta has no proper posterior.")
+    y = simulate(T)[1] if y is None else vector("y", y, 2)
+    if not y.any():
+        raise ValueError("y must not be all zero; otherwise the scale beta has no proper posterior.")
     T, names, y_squared = len(y), names_of(len(y)), frozen(y**2)
     x_data, parameter_data = np.zeros((3, T)), np.zeros((2, max(T, 5)))
     x_data[0] = parameter_data[1, :T] = y_squared
