@@ -39,7 +39,7 @@ from refhmc.errors import MissingArrayImplementationError, MissingDerivativeErro
 from refhmc.models.binding.core import Core
 from refhmc.models.binding.functions import (
     DERIVATIVES,
-    FULL_TENSOR,
+    SOURCE,
     Functions,
     argument_count,
     check_arguments,
@@ -49,7 +49,7 @@ from refhmc.models.generated import GeneratedQuantities, generated_of
 from refhmc.models.on_arrays import WITH_TEXT, SumOnArrays, keep_what_is_freed
 from refhmc.models.recommended import Recommended
 from refhmc.models.reference import Reference
-from refhmc.models.split import gradient_from, shares, sum_of_densities, sum_of_gradients
+from refhmc.models.split import shares, sum_of_densities, sum_of_gradients
 from refhmc.models.streamed import Sending, StreamedOnArrays
 from refhmc.models.variables import check_names, constrained_rows, gather_by_name, indices_of
 
@@ -94,18 +94,20 @@ class Model:
         Function of ``(q, data)`` that returns the log density L at ``q``, an array of shape (d,), as a float. L is defined up
         to a constant and is -inf outside the support.
     gradient : callable
-        Function of ``(q, data)`` that returns dL/dq, of shape (d,).
+        Function of ``(q, data)`` that returns dL/dq, of shape (d,). It may be left out if `value_and_gradient` is given.
     hessian : callable, optional
         Function of ``(q, data)`` that returns the second derivatives of L, of shape (d, d).
     third_derivative : callable, optional
-        Function of ``(q, data)`` that returns the third derivatives of L, of shape (d, d, d).
+        Function of ``(q, data)`` that returns the third derivatives of L, of shape (d, d, d). If it is missing,
+        `hessian_contraction` is called d (d + 1) / 2 times.
     hessian_contraction : callable, optional
         Function of ``(q, data, M)`` that returns ``sum_ij M[i, j] d hessian[i, j] / dq``, of shape (d,). If it is missing,
         `third_derivative` is used.
     fisher : callable, optional
         Function of ``(q, data)`` that returns the Fisher information plus the prior precision, of shape (d, d).
     fisher_derivative : callable, optional
-        Function of ``(q, data)`` that returns the derivatives of `fisher`, of shape (d, d, d).
+        Function of ``(q, data)`` that returns the derivatives of `fisher`, of shape (d, d, d). If it is missing,
+        `fisher_contraction` is called d (d + 1) / 2 times.
     fisher_contraction : callable, optional
         Function of ``(q, data, M)`` that returns ``sum_ij M[i, j] d fisher[i, j] / dq``, of shape (d,). If it is missing,
         `fisher_derivative` is used.
@@ -230,7 +232,7 @@ class Model:
         self,
         dim: int = REQUIRED,
         log_density: Callable = REQUIRED,
-        gradient: Callable = REQUIRED,
+        gradient: Callable | None = REQUIRED,
         hessian: Callable | None = None,
         third_derivative: Callable | None = None,
         hessian_contraction: Callable | None = None,
@@ -265,6 +267,8 @@ class Model:
         coords: Mapping[str, Any] | None = None,
         generated: GeneratedQuantities | Mapping[str, Any] | None = None,
     ) -> None:
+        if gradient is REQUIRED and value_and_gradient is not None:
+            gradient = None
         check_given(dim=dim, log_density=log_density, gradient=gradient)
         if hasattr(dim, "supports"):
             raise ShapeError(
@@ -312,6 +316,8 @@ class Model:
         self.held: tuple[Model, np.ndarray, np.ndarray] | None = None
         if log_density is None:
             raise ModelError("log_density must be a function; got None.")
+        if gradient is None and value_and_gradient is None:
+            raise ModelError("gradient must be a function, unless value_and_gradient is given; got None.")
         for key, function in {**self.functions._asdict(), "constrain": constrain, "on_arrays": on_arrays}.items():
             if function is not None and not callable(function):
                 raise ModelError(f"{key} must be a function; got {type(function).__name__}.")
@@ -329,7 +335,7 @@ class Model:
         self.generated = generated_of(generated)
 
     def __repr__(self) -> str:
-        has = ", ".join(key for key in DERIVATIVES if getattr(self.functions, key) is not None)
+        has = ", ".join(key for key in DERIVATIVES if self.has(key))
         return f"<refhmc model {self.name!r}: {self.dim} coordinates; {has}>"
 
     def __reduce__(self) -> tuple[Callable, tuple[dict]]:
@@ -536,7 +542,8 @@ class Model:
         Parameters
         ----------
         derivative : str
-            Name of a method, such as "hessian" or "fisher_contraction". A contraction also follows from the full derivative.
+            Name of a method, such as "hessian" or "fisher_contraction". It may be computed from another one: a contraction
+            from the full derivative or the reverse, and the gradient from `value_and_gradient`.
 
         Returns
         -------
@@ -549,7 +556,8 @@ class Model:
         >>> refhmc.models.Funnel(2).has("hessian"), refhmc.models.GARCH().has("fisher_derivative")
         (True, False)
         """
-        return self.functions.has(derivative)
+        given = getattr(self.functions, derivative) is not None
+        return given or (self.functions.has(derivative) and derivative not in self._absent)
 
     @property
     def has_diagonals(self) -> bool:
@@ -823,6 +831,8 @@ class Model:
         for m in M:
             if m.shape != (self.dim, self.dim):
                 raise ShapeError(f"M must have shape {(self.dim, self.dim)} in {key}; got {m.shape}.")
+        if key == "gradient" and self.functions.gradient is None:
+            return self.core.value_and_gradient(q)[1]
         self.require(key, f"model.{key}()")
         return self.core.derivative(key, q, *M)
 
@@ -861,8 +871,8 @@ class Model:
             If the model lacks the derivative. The message names it and gives the reason.
         """
         if not self.has(key):
-            full = FULL_TENSOR.get(key)
-            other = f", or {full}=..., from which it is computed" if full is not None else ""
+            source = SOURCE.get(key)
+            other = f", or {source}=..., from which it is computed" if source is not None else ""
             more = self.why_absent(key) or f"give refhmc.Model(..., {key}=...){other}"
             raise MissingDerivativeError(f"Model {self.name!r} has no {key}, which {needed_by} needs: {more}.")
 
@@ -925,23 +935,21 @@ class SplitModel(Model):
         pointers = [part.core.tuple_for_changes for part in self.parts]
         kinds = list(dict.fromkeys((pointer[1], pointer[4]) for pointer in pointers))
         gradients, changes = zip(*kinds, strict=True)
-        value_and_gradient = sum_of_gradients(gradients)
         self.whole = whole
         super().__init__(
             whole.dim,
             sum_of_densities(changes),
-            gradient_from(value_and_gradient),
+            value_and_gradient=sum_of_gradients(gradients),
             data=stacked([pointer[0] for pointer in pointers], [kinds.index((p[1], p[4])) for p in pointers]),
             names=whole.names,
             constrain=whole.constrain,
-            value_and_gradient=value_and_gradient,
             reference=whole.reference,
             initial=whole.initial,
             name=f"{whole.name} in {len(self.parts)} parts",
             noise=max(part.noise for part in self.parts),
             outputs=whole.outputs,
             likelihood=whole.likelihood,
-            absent=dict.fromkeys(DERIVATIVES, ONE_GRADIENT),
+            absent={key: ONE_GRADIENT for key in DERIVATIVES if key != "gradient"},
             # Parts that users give have data of their own.
             dims=whole.dims if self.made_alike else None,
             coords=whole.coords if self.made_alike else None,

@@ -85,8 +85,8 @@ def place(x: np.ndarray, q: np.ndarray, block: np.ndarray) -> None:
         q[int(block[i])] = x[i]
 
 
-def restricted_value_and_gradient(joint: Callable) -> tuple[Callable, Callable, Callable]:
-    """Return log_density, gradient and value_and_gradient of a block, from the pointer of the joint model."""
+def restricted_value_and_gradient(joint: Callable) -> tuple[Callable, Callable]:
+    """Return log_density and value_and_gradient of a block, from the pointer of the joint model."""
 
     def value_and_gradient(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
         q, block, full, joint_data = parts(data)
@@ -101,10 +101,7 @@ def restricted_value_and_gradient(joint: Callable) -> tuple[Callable, Callable, 
     def log_density(x: np.ndarray, data: np.ndarray) -> float:
         return both(x, data, np.empty_like(x))
 
-    def gradient(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-        both(x, data, out)
-
-    return jit_anew(log_density), jit_anew(gradient), both
+    return jit_anew(log_density), both
 
 
 def restricted_matrix(joint: Callable, code: int) -> Callable:
@@ -180,12 +177,8 @@ def _restricted(model: Model, as_python: bool) -> Restricted:
     core = model.core
     keys = [key for key in DERIVED if model.has(key)]
     pointer = python_value_and_gradient if as_python else core.tuple[1]
-    log_density, gradient, value_and_gradient = restricted_value_and_gradient(pointer)
-    functions: dict[str, Any] = {
-        "log_density": log_density,
-        "gradient": gradient,
-        "value_and_gradient": value_and_gradient,
-    }
+    log_density, value_and_gradient = restricted_value_and_gradient(pointer)
+    functions: dict[str, Any] = {"log_density": log_density, "value_and_gradient": value_and_gradient}
     for key in keys:
         restrict, trampoline = (
             (restricted_matrix, python_metric)

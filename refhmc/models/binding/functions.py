@@ -12,6 +12,8 @@ from refhmc.errors import ModelError
 
 # The full derivative from which a missing contraction is computed.
 FULL_TENSOR = {"hessian_contraction": "third_derivative", "fisher_contraction": "fisher_derivative"}
+# The function from which a derivative is computed if the model does not have it.
+SOURCE = {"gradient": "value_and_gradient", **FULL_TENSOR, **{full: key for key, full in FULL_TENSOR.items()}}
 # name -> (number of arguments before ``out``, number of axes of the result)
 DERIVATIVES = {
     "gradient": (2, 1),
@@ -25,11 +27,11 @@ DERIVATIVES = {
 
 
 class Functions(NamedTuple):
-    """The functions of a model; all except the log density and the gradient may be None (:class:`refhmc.Model`)."""
+    """The functions of a model; only the log density, and one of the next two, must be given (:class:`refhmc.Model`)."""
 
     log_density: Callable
     value_and_gradient: Callable | None
-    gradient: Callable
+    gradient: Callable | None
     hessian: Callable | None = None
     third_derivative: Callable | None = None
     hessian_contraction: Callable | None = None
@@ -42,9 +44,9 @@ class Functions(NamedTuple):
     fisher_bands: Callable | None = None
 
     def has(self, key: str) -> bool:
-        """Return whether a function is given, or the full tensor from which it follows."""
-        full = FULL_TENSOR.get(key)
-        return getattr(self, key) is not None or (full is not None and getattr(self, full) is not None)
+        """Return whether a function is given, or the one from which it is computed."""
+        source = SOURCE.get(key)
+        return getattr(self, key) is not None or (source is not None and getattr(self, source) is not None)
 
 
 def argument_count(function: Callable) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
 
 import numpy as np
 
 from refhmc.core.failures import FailureLog
-from refhmc.models.binding.functions import DERIVATIVES, FULL_TENSOR, Functions, argument_count
+from refhmc.models.binding.functions import DERIVATIVES, SOURCE, Functions, argument_count
 from refhmc.models.binding.returned import as_array, as_float, in_words, named
 
 
@@ -53,10 +54,21 @@ class PythonFunctions:
     def derivative(self, key: str, q: np.ndarray, *M: np.ndarray) -> np.ndarray:
         """Return a derivative, which the model must have, at q (d,), contracted with M (d, d) if it takes it."""
         if getattr(self.functions, key) is None:
-            return np.einsum("ij,ijk->k", M[0], self.derivative(FULL_TENSOR[key], q))
+            return self._from_source(key, q, *M)
         out = np.zeros((self.dim,) * DERIVATIVES[key][1])
         with named(key, out.shape):
             self.in_place(key)(q.copy(), self.data, *(m.copy() for m in M), out)
+        return out
+
+    def _from_source(self, key: str, q: np.ndarray, *M: np.ndarray) -> np.ndarray:
+        """Return a contraction from the full tensor, or the full tensor from contractions with unit matrices."""
+        if M:
+            return np.einsum("ij,ijk->k", M[0], self.derivative(SOURCE[key], q))
+        out = np.empty((self.dim,) * 3)
+        for i, j in itertools.combinations_with_replacement(range(self.dim), 2):
+            unit = np.zeros((self.dim, self.dim))
+            unit[i, j] = 1.0
+            out[i, j] = out[j, i] = self.derivative(SOURCE[key], q, unit)
         return out
 
     def python_log_density(self, q: np.ndarray) -> float:

@@ -47,7 +47,7 @@ def check_functions(model: Model, plan: Plan, q: np.ndarray) -> None:
         with contextlib.suppress(ArithmeticError):  # the check of the start reports this
             log_density, gradient = model.functions.log_density, model.functions.gradient
             as_float(log_density(q.copy(), model.data), "log_density")
-            if argument_count(gradient) == 2:
+            if gradient is not None and argument_count(gradient) == 2:
                 as_array(gradient(q.copy(), model.data), (model.dim,), "gradient")
         if np.isfinite(model.log_density(near)):
             for key, call in calls.items():
