@@ -28,11 +28,6 @@ def test_shards_are_disjoint_and_complete():
         assert min(map(len, parts)) > 0.7 * len(IDS) / n
 
 
-def test_all_cases_of_a_function_are_in_one_shard():
-    for k in (1, 2, 3):
-        assert len({shards.contains((k, 3), f"{IDS[0]}[{case}]") for case in ("a", "b-1", "x[0]", "c::d")}) == 1
-
-
 @pytest.mark.parametrize("text", ["0/3", "4/3", "1", "1/0", "a/b", "-1/3", "1/3/5", ""])
 def test_invalid_shards_are_rejected(text):
     assert shards.parsed("2/3") == (2, 3)

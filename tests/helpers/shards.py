@@ -1,7 +1,6 @@
-"""Fixed parts of the tests: ``--shard 2/3`` runs the second of three.
+"""Fixed parts of the tests: ``--shard 2/4`` runs the second of four.
 
-The part of a test is computed from its file and function alone, so that a new test does not move the others. All cases of a
-function are in the same part, because they share compiled code.
+The part of a test is computed from its name alone, so that a new test does not move the others.
 """
 
 from __future__ import annotations
@@ -21,5 +20,4 @@ def parsed(text: str) -> tuple[int, int]:
 
 def contains(shard: tuple[int, int], nodeid: str) -> bool:
     """Return whether a test belongs to a shard."""
-    function = nodeid.partition("[")[0]
-    return zlib.crc32(function.encode()) % shard[1] + 1 == shard[0]
+    return zlib.crc32(nodeid.encode()) % shard[1] + 1 == shard[0]
