@@ -57,6 +57,7 @@ nb_execution_mode = "force"  # of the pages that are read: those that changed, o
 nb_execution_timeout = 300
 nb_execution_show_tb = True  # a cell that raises is a warning
 nb_merge_streams = True
+nb_render_markdown_format = "myst"  # links of a generated table are resolved
 
 # Pages whose Python is run elsewhere, and where.
 executed_elsewhere = {

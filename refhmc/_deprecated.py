@@ -1,4 +1,4 @@
-"""Old names that this release still accepts; each use gives a FutureWarning."""
+"""Old names: those that this release still accepts give a FutureWarning, and others name their replacement."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ def warn_of_old_name(old: str, new: str, stacklevel: int = 3) -> None:
         FutureWarning,
         stacklevel=stacklevel,
     )
+
+
+def removed(old: str, new: str) -> AttributeError:
+    """Return the error for a name that another library's function replaces."""
+    return AttributeError(f"{old} has been removed. Use {new}.")
 
 
 def renamed_arguments(**names: str) -> Callable[[Callable], Callable]:

@@ -42,7 +42,8 @@ from refhmc.metrics import Diagonal, Identity
 from refhmc.metrics.base import ArrayMetric, ArrayModel, HamiltonianOnArrays
 from refhmc.metrics.laplace import LaplaceOnArrays
 from refhmc.models.base import Model
-from refhmc.models.on_arrays import ArrayImplementation, ModelOnArrays
+from refhmc.models.model_on_arrays import ModelOnArrays
+from refhmc.models.on_arrays import ArrayImplementation
 from refhmc.numerics.batched import Array, fixed_point, iterate
 
 __all__ = [

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
-import itertools
 import os
-import random
-import time
 
 import numpy as np
 import pytest
@@ -15,36 +13,40 @@ import pytest
 import refhmc
 
 pytest.register_assert_rewrite("tests.helpers")
-from tests.helpers import random_cases  # noqa: E402
+from tests.helpers import random_cases, seeds, shards  # noqa: E402
 
 random_cases.register_profiles()
+seeds.patch()
 # Numba's compiler makes millions of objects, few of them in reference cycles. With Python's threshold of 700 the collector
 # takes a tenth of its time.
 gc.set_threshold(50_000, 20, 50)
 
 
 def pytest_addoption(parser):
-    parser.addoption("--minutes", type=float, help="begin no test later; files in an order drawn anew")
-
-
-def pytest_configure(config):
-    config.begun = time.monotonic()
+    parser.addoption("--shard", metavar="K/N", type=shards.parsed, help="run the K-th of N fixed parts of the tests")
 
 
 def pytest_collection_modifyitems(config, items):
-    """With ``--minutes`` another part of the tests is left out each time."""
-    if config.getoption("minutes", None) is not None:
-        files = [list(group) for _, group in itertools.groupby(items, key=lambda item: item.path)]
-        of_all_processes = getattr(config, "workerinput", {}).get("testrunuid")  # which must agree on the order
-        random.Random(of_all_processes).shuffle(files)
-        items[:] = itertools.chain.from_iterable(files)
+    """Keep the tests of one shard."""
+    shard = config.getoption("shard", None)  # unknown if pytest has read this file late
+    if shard is not None:
+        config.hook.pytest_deselected(items=[item for item in items if not shards.contains(shard, item.nodeid)])
+        items[:] = [item for item in items if shards.contains(shard, item.nodeid)]
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item):
-    minutes = item.config.getoption("minutes", None)  # unknown where pytest has read this file late
-    if minutes is not None and time.monotonic() - item.config.begun > 60 * minutes:
-        pytest.skip(f"{minutes:g} minutes are over")
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    with seeds.shifted(0) if item.get_closest_marker("fixed_seed") else contextlib.nullcontext():
+        return (yield)
+
+
+def pytest_terminal_summary(terminalreporter, exitstatus, config):
+    """After a failure, print the shard and the shift of the seeds, without which it may not occur again."""
+    shard = config.getoption("shard", None)
+    if exitstatus == pytest.ExitCode.TESTS_FAILED and (shard is not None or seeds.SHIFT):
+        shift = f"{seeds.VARIABLE}={seeds.SHIFT} " if seeds.SHIFT else ""
+        option = f" --shard {shard[0]}/{shard[1]}" if shard is not None else ""
+        terminalreporter.write_line(f"Repeat with: {shift}python -m pytest -m '{config.option.markexpr}'{option}")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -58,6 +60,7 @@ def pytest_cmdline_main(config):
         if cores > 1 and not (config.option.collectonly or config.option.usepdb):
             # A process a core: each with one thread of linear algebra, or they wait for one another's.
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+            os.environ.setdefault("REFHMC_COMPILE_PROCESSES", "1")
             config.option.numprocesses = cores
             config.option.dist = "worksteal"
 

@@ -89,7 +89,7 @@ def run(dynamics, model, rng, z, work, own, scratch, eps, n_steps, draws, restor
         H0 = dyn.refresh(model, dyn.metric, z, normals, True, work)
         H, done, failed = H0, 0, not abs(H0) < LARGEST
         while done < n_steps and not failed:
-            H = integrator_step(dynamics, model, z, eps, work, own)
+            H = integrator_step(dynamics, model, z, eps, work, own, True)
             failed = not (abs(H) < LARGEST and abs(point.q[0]) < HIGHEST)
             for i in range(d):
                 recorded[rows + done, i] = point.q[i]

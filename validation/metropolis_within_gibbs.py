@@ -58,7 +58,7 @@ def sample(model: refhmc.Model, *, sweeps: int, tune: int, starts: np.ndarray, s
     """One chain from each row of ``starts`` (chains, d), each with a stream of its own."""
     jumps = np.zeros(model.dim, dtype=bool)
     jumps[model.discontinuous] = True
-    log_density, change = (model._functions[key] for key in ("log_density", "log_density_change"))
+    log_density, change = (getattr(model.functions, key) for key in ("log_density", "log_density_change"))
     chains = []
     for start, stream in zip(starts, np.random.SeedSequence(seed).spawn(len(starts)), strict=True):
         scales, draws = np.full(model.dim, 0.5), np.empty((sweeps, model.dim))

@@ -33,12 +33,17 @@ best length by this criterion, with squares for distances, gives this many draws
     r = 10     0.07  0.09  0.29  0.41  0.46  0.47
 
 **Procedure.** From iteration 25 of warm-up (or an eighth of it, if it is shorter than 200) to its last phase, each chain
-makes trajectories of length L' (1 + j (2u - 1)), L' = max(3/2 L, L + 2 eps). It records their states at lengths four per
-octave (:mod:`refhmc.kernels.watched`). A window has 25 trajectories, or half as many as came before it. At its end L
-becomes the best of such lengths between L' / 4 and L'. Here var f is the variance over the window, and c and s are those of
-the one before (in the first window c is its first state, and u = x). L therefore grows if it is too short, to at most L'
-per window, and the first windows need not have seen the whole distribution. If the longest of these trajectories has 1,024
-steps, L does not change, and trajectories are cut there.
+makes trajectories of length L' (1 + j (2u - 1)), L' = max(3/2 L, L + 2 eps). A window has 25 trajectories, or half as many as
+came before it. At its end L becomes the best of the lengths between L' / 4 and L' that are four per octave. Here var f is the
+variance over the window, and c and s are those of the one before (in the first window c is its first state, and u = x). L
+therefore grows if it is too short, to at most L' per window, and the first windows need not have seen the whole distribution.
+If the longest of these trajectories has 1,024 steps, L does not change, and trajectories are cut there.
+
+**Recording.** Consider the lengths l_k = l_last 2^((k - K + 1)/4), k < K, four per octave over five octaves, and the
+n(l_k) = round(l_k / eps) steps that trajectories of these lengths have, at least one and at most 1,024, where eps is the step
+size before jitter. The position after n(l_k) steps is recorded with its acceptance min(1, exp(H0 - H)), which is 0 if the
+trajectory ended before because of an energy that is not finite. Nothing is recorded for lengths that the trajectory was not
+meant to reach.
 
 With a metric that is learned, which makes the variances one, or that depends on the position, which makes the curvature about
 one, L is at least its initial value pi/2. It then need not grow again when the metric has set the scale. Also, tau at lag one,
@@ -50,19 +55,21 @@ only. Measurements are in ``validation/benchmarks/results/trajectory_length.md``
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 from numba import types as nb
 
 from refhmc.adaptation.windows import warmup_schedule
-from refhmc.compile.compiled import jit
+from refhmc.compile.compiled import jit, jit_inline
 from refhmc.core import types
-from refhmc.core.point import copy_row
+from refhmc.core.point import as_point, copy_row
 from refhmc.core.records import REAL, WHOLE, Layout, record_type
-from refhmc.kernels.watched import AN_OCTAVE, MAX_STEPS, N_LENGTHS, as_watched, steps_of, watched_length
+from refhmc.core.types import as_points, as_workspace
+from refhmc.kernels.hmc import MAX_STEPS, hmc_with
 
+N_LENGTHS, AN_OCTAVE = 20, 4
 DEFAULT_JITTER = 0.5
 FIRST, SMALLEST, SHORTEST_TUNE = 25, 25, 30
 LOOK_AHEAD, MORE_STEPS = 1.5, 2
@@ -93,6 +100,66 @@ def length_windows(tune: int) -> np.ndarray:
         windows.append((start, stop))
         start = stop
     return np.array(windows, dtype=np.int64)
+
+
+class Watched(NamedTuple):
+    """A length's position (d,), and in the first columns its acceptance and its number of steps (0 if not reached)."""
+
+    q: Any
+    acceptance: Any
+    n_steps: Any
+
+
+WATCHED_ROWS = len(Watched._fields)
+
+
+@jit_inline
+def as_watched(rows: np.ndarray) -> Watched:
+    """Return named views of the rows of a length."""
+    return Watched(rows[0], rows[1], rows[2])
+
+
+@jit
+def watched_length(longest: float, k: int) -> float:
+    """Return l_k; the last one is ``longest``."""
+    return longest * 2.0 ** ((k - N_LENGTHS + 1) / AN_OCTAVE)
+
+
+@jit
+def steps_of(length: float, step_size: float) -> int:
+    """Return the number of steps of a trajectory of a given length."""
+    return int(min(max(round(length / step_size), 1), MAX_STEPS))
+
+
+@jit
+def record(path: np.ndarray, settings: Any, q: np.ndarray, drop: float, done: int) -> None:
+    """Record the position after ``done`` steps, with H0 - H = ``drop``, for the lengths that it is the first to reach.
+
+    ``path`` (K + 1, 3, d) has the lengths, then the start with the number of lengths reached so far.
+    """
+    if settings.watched == 0:
+        return
+    reached = as_watched(path[N_LENGTHS]).n_steps
+    k = int(reached[0])
+    while k < N_LENGTHS and steps_of(watched_length(settings.longest, k), settings.step_size) <= done:
+        there = as_watched(path[k])
+        copy_row(there.q, q)
+        there.acceptance[0] = math.exp(min(drop, 0.0)) if math.isfinite(drop) else 0.0
+        there.n_steps[0] = steps_of(watched_length(settings.longest, k), settings.step_size)
+        k += 1
+    reached[0] = k
+
+
+@jit
+def hmc_recording(
+    dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any, stats: Any, control: Any
+) -> int:
+    """Make one transition of HMC, which in the windows of warm-up records states along its trajectory."""
+    points, path, _, _, _ = as_workspace(workspace)
+    if settings.watched > 0:
+        path[:, 1:, 0] = 0.0
+        copy_row(path[N_LENGTHS, 0], as_point(as_points(points).state).q)
+    return hmc_with(record, dynamics, model, workspace, randomness, settings, stats, control)
 
 
 @jit

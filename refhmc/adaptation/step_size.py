@@ -31,7 +31,7 @@ def search_step_size(
 
     A stop ends the search; the state of the chain must not be continued from there.
     """
-    points, _, normals, own, _, work = as_workspace(workspace)
+    points, _, normals, own, work = as_workspace(workspace)
     dyn, at = as_dynamics(dynamics), as_points(points)
     z, eps, direction = at.candidate, start, 0
     for _ in range(MAX_DOUBLINGS):
@@ -40,7 +40,7 @@ def search_step_size(
         copy_point(z, at.state)
         fill_normals(randomness[0], normals)
         H0 = dyn.refresh(model, dyn.metric, z, normals, True, work)
-        H = integrator_step(dynamics, model, z, eps, work, own)
+        H = integrator_step(dynamics, model, z, eps, work, own, True)
         as_work(work).status.failure = 0
         drop = H0 - H
         wanted = 1 if math.isfinite(drop) and drop > math.log(SEARCH_TARGET) else -1

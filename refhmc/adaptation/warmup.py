@@ -81,7 +81,7 @@ def adapt(
 ) -> None:
     """Adapt after a draw of warm-up."""
     mean, scatter, gradient_scatter, kept, kept_gradients, dual, jump_dual, progress, plan, windows = adaptation
-    points, _, _, _, _, work = as_workspace(workspace)
+    points, _, _, _, work = as_workspace(workspace)
     state = as_point(as_points(points).state)
     if plan.adapt_step:
         statistic = stats.no_flip_probability if plan.adapt_to_flips else stats.acceptance_rate
@@ -142,7 +142,7 @@ def begin_step_size(
     dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, adaptation: tuple, settings: Any, control: Any
 ) -> None:
     """Search a first step size for the present metric, and restart dual averaging from it."""
-    points, _, _, _, _, work = as_workspace(workspace)
+    points, _, _, _, work = as_workspace(workspace)
     start, learned = settings.step_size, as_adaptation(adaptation)
     jumping = dynamics[0] == JUMPING and as_work(work).options.n_discontinuous > 0
     if jumping:

@@ -1,7 +1,7 @@
 """Discontinuous HMC of many chains: the transition of :mod:`refhmc.kernels.dhmc`, with an own order of J for each chain.
 
 The uniforms of a transition are those of the kernel in their order: those of the jitters, of an order before each step, of the
-acceptance. A move asks the model for the change of L, if it has that (:class:`refhmc.models.on_arrays.ModelOnArrays`), or once
+acceptance. A move asks the model for the change of L, if it has that (:class:`refhmc.array_api.ModelOnArrays`), or once
 for L at its end. If all coordinates jump, the changes of a trajectory are added up, and L is evaluated at its end.
 
 If warm-up adapts the jump size separately from the step size, the masses m_j = 1/(r s_j) have a factor r for each chain, the

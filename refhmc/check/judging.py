@@ -11,7 +11,7 @@ The name and the default severity of a row are in the table of its check.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +37,11 @@ class Measured(NamedTuple):
 
 
 Cases = Generator[Measured, None, str]  # what a row yields and returns
+
+
+def causes(failed: Collection[str], typical: Mapping[str, str]) -> list[str]:
+    """Return the sentences of ``typical`` on the rows that ``failed``, each once."""
+    return list(dict.fromkeys(text for row, text in typical.items() if row in failed))
 
 
 def worst_of(cases: Cases) -> Row:

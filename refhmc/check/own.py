@@ -78,5 +78,5 @@ def compile_step(H: Any, integrator: Any) -> None:
 
 def with_jumps(model: Any, coordinates: tuple[int, ...]) -> Any:
     """Return ``model`` declared as discontinuous along ``coordinates``, whether it is or not."""
-    functions = {key: model._functions[key] for key in ("log_density", "gradient", "value_and_gradient")}
+    functions = {key: getattr(model.functions, key) for key in ("log_density", "gradient", "value_and_gradient")}
     return refhmc.Model(model.dim, **functions, data=model.data, discontinuous=coordinates, name=model.name)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 from typing import Any, NamedTuple
 
 PASS, FAIL, INCONCLUSIVE, NOT_RUN = "PASS", "FAIL", "INCONCLUSIVE", "NOT RUN"
@@ -128,14 +129,12 @@ class Row(NamedTuple):
         return f"  {self.name:<28s} {self.status:<12s} {' '.join(x for x in (measured, basis) if x)}".rstrip()
 
 
+RELATIONS = {"<=": operator.le, "<": operator.lt, ">=": operator.ge, ">": operator.gt}
+
+
 def holds(number: float, relation: str, tolerance: float) -> bool:
     """Return whether ``number relation tolerance`` is true; it never is for NaN."""
-    return {
-        "<=": number <= tolerance,
-        "<": number < tolerance,
-        ">=": number >= tolerance,
-        ">": number > tolerance,
-    }[relation]
+    return RELATIONS[relation](number, tolerance)
 
 
 def not_run(name: str, why: str) -> Row:

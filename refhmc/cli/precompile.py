@@ -12,12 +12,12 @@ import numpy as np
 def compile_everything() -> Iterator[tuple[int, int, str, float]]:
     """Compile everything and yield (done, total, title, seconds) after each task."""
     import refhmc
-    from refhmc.core.binding import DERIVATIVES
+    from refhmc.models.binding.functions import DERIVATIVES
     from refhmc.sampling.chains.chain import make_plan
 
-    def core(kernel: Any, model: Any = None) -> Any:
+    def core(kernel: Any, model: Any = None, tune: int = 0) -> Any:
         model = gaussian if model is None else model
-        return lambda: make_plan(model, kernel, 0).compile(model.name)
+        return lambda: make_plan(model, kernel, tune).compile(model.name)
 
     def derivatives(model: Any) -> Any:
         def evaluate() -> None:
@@ -45,6 +45,8 @@ def compile_everything() -> Iterator[tuple[int, int, str, float]]:
     tasks = [
         ("NUTS, diagonal metric", core(refhmc.NUTS())),
         ("HMC", core(refhmc.HMC())),
+        ("HMC, learned length", core(refhmc.HMC(), tune=1000)),
+        ("HMC, learned length, dense metric", core(refhmc.HMC(metric=M.Dense()), tune=1000)),
         ("DHMC", core(refhmc.DHMC())),
         ("Gibbs, two blocks", core(refhmc.Gibbs({(0,): refhmc.NUTS(), (1,): refhmc.HMC()}))),
         *((f"metric {type(metric).__name__}", core(refhmc.HMC(metric=metric))) for metric in metrics),

@@ -29,16 +29,21 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numba
-from numba.core.caching import FunctionCache
-from numba.core.compiler import CompileResult, compile_result
-from numba.core.compiler_lock import global_compiler_lock
-from numba.core.environment import Environment, _rebuild_env, lookup_environment
-from numba.core.serialize import dumps
-from numba.core.sigutils import normalize_signature
-from numba.core.types import Dispatcher
 
 from refhmc.compile.file_lock import FileLock, HeldError
 from refhmc.compile.linking import PartLibrary
+from refhmc.compile.numba_internals import (
+    CompileResult,
+    Environment,
+    FunctionCache,
+    TypeOfDispatcher,
+    _rebuild_env,
+    compile_result,
+    dumps,
+    global_compiler_lock,
+    lookup_environment,
+    normalize_signature,
+)
 from refhmc.errors import CompileCacheWarning, _see
 
 PRIVATE = 0o700
@@ -276,7 +281,7 @@ class CompiledCode(FunctionCache):
 
 def _has_function(kind: Any) -> bool:
     """Return whether a type is that of a compiled function, or of a tuple that contains one."""
-    return isinstance(kind, Dispatcher) or any(map(_has_function, getattr(kind, "types", ())))
+    return isinstance(kind, TypeOfDispatcher) or any(map(_has_function, getattr(kind, "types", ())))
 
 
 def _load(path: pathlib.Path, target_context: Any, declared: Any) -> CompileResult | None:

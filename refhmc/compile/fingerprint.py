@@ -9,8 +9,8 @@ A *part* is something that affects a function's values, with a readable label an
 A function is described by its bytecode with names and constants, its defaults, closure cells and attributes, and each global
 that it reads. A callee among these is a function again. A compiled function is described by the Python function that it was
 compiled from, with its options. A bound method is its function and its object. An object is its class and what ``pickle``
-would write, so that ``__getstate__`` decides what belongs to it. A class is its methods. File names, line numbers,
-docstrings, annotations, memory addresses, and whether the code was imported or is ``__main__``, do not matter.
+would write, so that ``__getstate__`` decides what belongs to it. A class is its bases, methods and attributes. File names, line
+numbers, docstrings, annotations, memory addresses, and whether the code was imported or is ``__main__``, do not matter.
 
 Anything from Python or an installed package is identified by name; :func:`package_identity` returns the version of the
 package. Code that a package generates at run time is inspected like the user's own. A user's module is described by those of
@@ -29,10 +29,10 @@ Four things are not compared:
 from __future__ import annotations
 
 import builtins
+import collections
 import copyreg
 import dataclasses
 import dis
-import enum
 import functools
 import hashlib
 import importlib
@@ -65,6 +65,8 @@ LOCKS = (type(threading.Lock()), type(threading.RLock()), threading.Condition, t
 WEAK = (weakref.ref, weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet)
 RUNNING = (*RANDOM, *LOCKS, *WEAK, logging.Logger)
 PLAIN = (bool, float, complex, str, bytes, range, type(None), type(Ellipsis), type(NotImplemented))
+MEMBERS = (types.FunctionType, staticmethod, classmethod, property, functools.cached_property)
+IN_MEMBERS = ("__func__", "fget", "fset", "func")  # where those hold functions
 BUILT_IN = (types.BuiltinFunctionType, types.MethodWrapperType, types.WrapperDescriptorType, types.MethodDescriptorType)
 
 
@@ -274,8 +276,8 @@ class _Walk:
             return self.module(value)
         if isinstance(value, type):
             return self.klass(value)
-        if callable(value):
-            described = self.function(value, name or f"a function in {self.at}")
+        if callable(value) or isinstance(value, MEMBERS):
+            described = self.function(value, name or str(getattr(value, "__qualname__", f"a function in {self.at}")))
             if described is not None:
                 return described
         self.alive.append(value)
@@ -294,21 +296,14 @@ class _Walk:
         kind = type(value)
         if kind in (tuple, list):
             return f"{kind.__name__} ({', '.join(map(self.describe, value))})"
-        if isinstance(value, tuple) and hasattr(value, "_fields"):
-            fields = ", ".join(f"{f} = {self.describe(v)}" for f, v in zip(value._fields, value, strict=True))
-            return f"{self.klass(kind)} ({fields})"
-        if kind in (dict, types.MappingProxyType):
+        if kind is dict:
             keyed = sorted(((self.alone(key), each) for key, each in value.items()), key=lambda pair: pair[0])
             return f"dict ({', '.join(f'{key}: {self.describe(each)}' for key, each in keyed)})"
         if kind in (set, frozenset):
             return f"{kind.__name__} ({', '.join(sorted(map(self.alone, value)))})"
         if isinstance(value, np.generic) and value.dtype.kind != "V":
             return f"{value.dtype} {value!r}"
-        if kind in (np.ndarray, np.memmap) or isinstance(value, np.void):
-            return self.remember(value, self.array)
-        if isinstance(value, np.dtype):
-            return f"dtype {value.descr if value.names else value.str}"
-        return None
+        return self.remember(value, self.array) if kind is np.ndarray else None
 
     def alone(self, value: Any) -> str:
         """Return a description that is independent of other parts, for members of unordered containers."""
@@ -326,10 +321,7 @@ class _Walk:
         """Describe type, shape and content of an array; all NaNs are equal."""
         array = np.asarray(value)
         words = f"{array.dtype} array of shape {array.shape}"
-        if array.dtype.names:
-            fields = (f"{name}: {self.array(array[name])}" for name in array.dtype.names)
-            return f"{words}, {sha256(', '.join(fields))[:32]}"
-        if array.dtype.kind in "OT" or array.dtype.char in "gG":  # pointers; long doubles, which have padding bytes
+        if array.dtype.kind in "OTV" or array.dtype.char in "gG":  # with pointers or padding bytes
             return f"{words}, {sha256(', '.join(map(self.describe, array.ravel().tolist())))[:32]}"
         if array.dtype.kind in "fc" and np.isnan(array).any():
             array = np.where(np.isnan(array), np.array(np.nan, array.dtype), array)  # one bit pattern for all NaNs
@@ -342,8 +334,6 @@ class _Walk:
 
     def thing(self, value: Any, name: str | None) -> str:
         """Describe an object of any other class: its class, and its state as pickle takes it."""
-        if isinstance(value, enum.Enum):
-            return f"{type(value).__qualname__}.{value.name} = {self.describe(value.value)}"
         if hasattr(type(value), "__dlpack__") and not isinstance(value, np.ndarray):  # an array of JAX, Torch, CuPy
             return self.remember(value, lambda v: self.array(np.asarray(getattr(v, "detach", lambda: v)())))
         if is_numba_s(type(value)):
@@ -359,10 +349,6 @@ class _Walk:
 
     def state(self, value: Any, name: str | None = None) -> str:
         """Describe an object's class and what ``pickle`` would write; with a name, a part for each attribute."""
-        if type(value).__module__.startswith("numba.typed"):  # not supported by pickle
-            return (
-                f"{self.klass(type(value))} {self.describe(dict(value) if isinstance(value, Mapping) else list(value))}"
-            )
         by_type = copyreg.dispatch_table.get(type(value))
         try:
             reduced = by_type(value) if by_type else value.__reduce_ex__(4)
@@ -372,25 +358,13 @@ class _Walk:
             return f"{self.klass(type(value))} {self.edition(value, getattr(value, '__module__', None))} {reduced}"
         self.alive.append(reduced)
         made_by, arguments, state, items, pairs = (*reduced, None, None, None)[:5]
-        words = [self.klass(type(value))]
-        if made_by is copyreg.__newobj__:  # type: ignore[attr-defined]
-            arguments = arguments[1:]
-        else:
-            words.append(self.describe(made_by))
-        words += [self.describe(each) for each in arguments]
-        if items is not None:
-            words.append(self.describe(list(items)))
-        if pairs is not None:
-            pairs = list(pairs)
-            words.append(self.describe(dict(pairs) if not isinstance(value, _ordered()) else pairs))
-        if isinstance(state, tuple) and len(state) == 2 and isinstance(state[1], dict):  # an object with slots
-            state = {**(state[0] or {}), **state[1]}
         if name is not None and type(state) is dict:
             for key in sorted(state, key=str):
                 self.part(f"the attribute `{key}` of {name}", f"{name}.{key}", state[key])
-        elif state is not None:
-            words.append(self.describe(state))
-        return " ".join(words)
+            state = None
+        items, pairs = list(items or ()), list(pairs or ())
+        contents = pairs if isinstance(value, collections.OrderedDict) else dict(pairs)
+        return " ".join(map(self.describe, (type(value), made_by, *arguments, state, items, contents)))
 
     def by_type(self, value: Any, why: str) -> str:
         self.unknown.append(f"{self.at} ({type(value).__module__}.{type(value).__qualname__}; {why})")
@@ -410,6 +384,8 @@ class _Walk:
             return f"partial ({', '.join(words)})"
         if isinstance(value, types.FunctionType):
             return self.python_function(value, name)
+        if isinstance(value, MEMBERS):
+            return f"{type(value).__name__} {self.describe([getattr(value, each, None) for each in IN_MEMBERS])}"
         if isinstance(value, np.ufunc):
             return self.ufunc(value)
         if isinstance(value, np.vectorize):  # has a cache in addition
@@ -532,7 +508,7 @@ class _Walk:
     # -- classes and modules
 
     def klass(self, cls: type) -> str:
-        """Describe a class by name; if it is the user's own, with a part for each of its methods and attributes."""
+        """Describe a class by name; if it is the user's own, also by its bases, methods and attributes."""
         package = package_of(cls.__module__)
         if package is not None:
             self.packages.add(package)
@@ -541,11 +517,8 @@ class _Walk:
             return self.called[id(cls)]
         self.alive.append(cls)
         self.called[id(cls)] = name = _unused(f"the class {cls.__qualname__}", self.called.values())
-        bases = [self.klass(base) for base in cls.__bases__]
-        self.parts[f"the bases of {name}"] = ", ".join(bases)
-        for key, value in sorted(vars(cls).items()):
-            for suffix, each in _members(key, value):
-                self.part(f"`{key}{suffix}` of {name}", f"{cls.__qualname__}.{key}{suffix}", each)
+        members = {key: value for key, value in vars(cls).items() if _is_member(key, value)}
+        self.part(f"the content of {name}", cls.__qualname__, [*cls.__bases__, members])
         return name
 
     def module(self, module: types.ModuleType, alias: str = "", names: Set[str] = frozenset()) -> str:
@@ -578,12 +551,6 @@ def _is_empty(cell: types.CellType) -> bool:
     return False
 
 
-def _ordered() -> type:
-    from collections import OrderedDict
-
-    return OrderedDict
-
-
 def _python_text(value: Any) -> Any:
     """Return the Python function inside a compiled or caching one (Numba, JAX, ``functools.lru_cache``), or None."""
     for path in ("py_func", "_dispatcher.py_func", "gufunc_builder.py_func", "_pyfunc"):
@@ -603,21 +570,12 @@ def _options(dispatcher: Any) -> dict[str, Any]:
     return options
 
 
-def _members(key: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the parts of a class attribute that may affect its results, with a suffix if there are several functions."""
-    if isinstance(value, staticmethod | classmethod):
-        yield "", value.__func__
-    elif isinstance(value, property):
-        yield from ((f".{part}", f) for part in ("fget", "fset") if (f := getattr(value, part)) is not None)
-    elif isinstance(value, functools.cached_property):
-        yield "", value.func
-    elif isinstance(value, types.FunctionType):
-        if key not in ("__repr__", "__str__"):
-            yield "", value
-    elif isinstance(value, types.MemberDescriptorType | types.GetSetDescriptorType) or key == "_abc_impl":
-        return
-    elif not (key.startswith("__") and key.endswith("__")):
-        yield "", value
+def _is_member(key: str, value: Any) -> bool:
+    """Return whether an attribute of a class may affect its results."""
+    if isinstance(value, types.MemberDescriptorType | types.GetSetDescriptorType) or key == "_abc_impl":
+        return False
+    special = key.startswith("__") and key.endswith("__")
+    return key not in ("__repr__", "__str__") if isinstance(value, MEMBERS) else not special
 
 
 def _unused(label: str, taken: Any) -> str:

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import numba
-from numba.core.dispatcher import Dispatcher
 
 from refhmc.compile.compiled import extenders
 from refhmc.compile.fingerprint import fingerprint, package_identity, package_of, sha256
+from refhmc.compile.numba_internals import Dispatcher
 
 NAMED_BY_THE_CACHE = {"python", "numba", "refhmc"}
 

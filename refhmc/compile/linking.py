@@ -15,10 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite.binding import Linkage, parse_assembly, parse_bitcode
-from numba.core import compiler
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
+from refhmc.compile.numba_internals import Compiler, JITCodeLibrary, Linkage, compiler, parse_assembly, parse_bitcode
 
 COPY = Linkage.linkonce_odr
 

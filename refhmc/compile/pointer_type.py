@@ -10,11 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from numba import types as nb
-from numba.core import cgutils
-from numba.experimental.function_type import FunctionModel
 from numba.extending import NativeValue, register_model, unbox
 
 from refhmc.compile.fingerprint import sha256
+from refhmc.compile.numba_internals import FunctionModel, cgutils
 
 
 class Pointer(nb.FunctionType):

@@ -10,15 +10,12 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import llvmlite.binding
 import numba
-from llvmlite import ir
-from numba.core import cgutils
-from numba.core.errors import NumbaError, UnsupportedBytecodeError
 from numba.extending import intrinsic
 
 from refhmc.compile.compiled import Entry
 from refhmc.compile.identity import identity_of
+from refhmc.compile.numba_internals import NumbaError, UnsupportedBytecodeError, add_symbol, cgutils, ir
 from refhmc.compile.pointer_type import Pointer
 
 _functions: dict[str, Any] = {}  # functions behind symbols: code that calls them may outlive its creator
@@ -61,7 +58,7 @@ def symbol_of(function: Any, signature: Any) -> str | None:
     with _lock:
         if symbol not in _functions:
             try:
-                llvmlite.binding.add_symbol(symbol, address_of(function, signature))
+                add_symbol(symbol, address_of(function, signature))
             except (NumbaError, UnsupportedBytecodeError):  # raised when a caller is compiled
                 return None
             _functions[symbol] = function

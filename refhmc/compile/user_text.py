@@ -14,11 +14,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
-from numba.core.errors import NumbaError, UnsupportedError
-from numba.core.registry import cpu_target
 
 from refhmc.compile.compiled import jit_anew
 from refhmc.compile.fingerprint import package_of
+from refhmc.compile.numba_internals import NumbaError, UnsupportedError, cpu_target
 
 
 class WithoutData:

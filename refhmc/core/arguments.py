@@ -8,22 +8,22 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypeGuard
 
 import numpy as np
 
 from refhmc.core.data import from_table
 
 
-def is_number(x: Any) -> bool:
+def is_number(x: object) -> TypeGuard[float]:
     """Return whether `x` is one real number, nan and inf included; True and False are not numbers."""
     if not isinstance(x, numbers.Real) and not hasattr(x, "__array__"):
         return False
-    x = np.asarray(x)
-    return x.ndim == 0 and x.dtype.kind in "iuf"
+    array = np.asarray(x)
+    return array.ndim == 0 and array.dtype.kind in "iuf"
 
 
-def whole_number(name: str, n: Any, least: int = 1, most: int | None = None, error: type = ValueError) -> int:
+def whole_number(name: str, n: object, least: int = 1, most: int | None = None, error: type = ValueError) -> int:
     """Return `n` as an int; raise `error` unless it is a whole number between `least` and `most`."""
     if not is_number(n) or not least <= n <= (math.inf if most is None else most) or n % 1:
         limits = f"of at least {least}" if most is None else f"from {least} to {most}"
@@ -31,28 +31,28 @@ def whole_number(name: str, n: Any, least: int = 1, most: int | None = None, err
     return int(n)
 
 
-def positive(name: str, x: Any) -> float:
+def positive(name: str, x: object) -> float:
     """Return `x` as a float; raise ValueError unless it is positive and finite."""
     if not is_number(x) or not 0 < x < math.inf:
         raise ValueError(f"{name} must be positive and finite; got {x!r}.")
     return float(x)
 
 
-def share(name: str, x: Any) -> float:
+def share(name: str, x: object) -> float:
     """Return `x` as a float; raise ValueError unless it lies in [0, 1)."""
     if not is_number(x) or not 0 <= x < 1:
         raise ValueError(f"{name} must lie in [0, 1); got {x!r}.")
     return float(x)
 
 
-def flag(name: str, value: Any) -> bool:
+def flag(name: str, value: object) -> bool:
     """Return `value` as a bool; raise TypeError unless it is True or False, or 1 or 0."""
     if not isinstance(value, bool | np.bool_ | int) or value not in (0, 1):
         raise TypeError(f"{name} must be True or False; got {value!r}.")
     return bool(value)
 
 
-def array_of_numbers(what: str, x: Any, error: type = ValueError) -> np.ndarray:
+def array_of_numbers(what: str, x: object, error: type = ValueError) -> np.ndarray:
     """Return ``x``, which may be a list or a table, as an array of float64.
 
     Raises ``error`` if it does not hold numbers, or holds complex ones or masked entries.
@@ -68,7 +68,7 @@ def array_of_numbers(what: str, x: Any, error: type = ValueError) -> np.ndarray:
         raise error(f"{what} must be real numbers; got {_short(x)} ({reason}).") from reason
 
 
-def refuse_complex(what: str, x: Any, error: type = ValueError) -> None:
+def refuse_complex(what: str, x: object, error: type = ValueError) -> None:
     """Raise `error` for complex numbers, whose imaginary parts NumPy drops with only a warning."""
     try:
         kind = np.asarray(x).dtype.kind
@@ -78,7 +78,7 @@ def refuse_complex(what: str, x: Any, error: type = ValueError) -> None:
         raise error(f"{what} must be real numbers; got complex numbers, {_short(x)}. Use .real if that is intended.")
 
 
-def refuse_masked(what: str, x: Any, error: type = ValueError) -> None:
+def refuse_masked(what: str, x: object, error: type = ValueError) -> None:
     """Raise `error` if an array, also inside mappings and sequences, has masked entries: NumPy drops the mask."""
     where = masked_in(what, x)
     if where:
@@ -87,7 +87,7 @@ def refuse_masked(what: str, x: Any, error: type = ValueError) -> None:
         )
 
 
-def masked_in(what: str, x: Any) -> str:
+def masked_in(what: str, x: object) -> str:
     """Return the place of the first masked entry, as :func:`not_finite_in`, or an empty string."""
     if isinstance(x, np.ma.MaskedArray):
         wrong = np.argwhere(np.ma.getmaskarray(x))
@@ -103,12 +103,12 @@ def masked_in(what: str, x: Any) -> str:
     return ""
 
 
-def _short(x: Any) -> str:
+def _short(x: object) -> str:
     text = repr(x)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def not_finite_in(what: str, data: Any) -> str:
+def not_finite_in(what: str, data: object) -> str:
     """Return the place of the first number that is not finite, ``data['y'][3] is nan``, or an empty string.
 
     `data` may be an array, or mappings and sequences of arrays.
@@ -128,7 +128,7 @@ def not_finite_in(what: str, data: Any) -> str:
     return f"{what}{f'[{where}]' if where else ''} is {np.asarray(data)[tuple(wrong[0])]}"
 
 
-def one_of(name: str, word: Any, words: Sequence[str]) -> str:
+def one_of(name: str, word: object, words: Sequence[str]) -> str:
     """Return `word`; raise ValueError unless it is one of `words`."""
     if not isinstance(word, str) or word not in words:
         *first, last = map(repr, words)

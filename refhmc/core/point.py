@@ -8,21 +8,21 @@ momentum.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from refhmc.compile.compiled import jit, jit_inline
+from refhmc.compile.compiled import jit, jit_inline, jit_part
 
 
 class Point(NamedTuple):
     """Rows (d,) of a point; the log density is ``log_density[0]``."""
 
-    q: Any
-    p: Any
-    gradient: Any
-    velocity: Any
-    log_density: Any
+    q: np.ndarray
+    p: np.ndarray
+    gradient: np.ndarray
+    velocity: np.ndarray
+    log_density: np.ndarray
 
 
 POINT_ROWS = len(Point._fields)
@@ -74,3 +74,10 @@ def copy_point(target: np.ndarray, source: np.ndarray) -> None:
     target[LOG_DENSITY, 0] = source[LOG_DENSITY, 0]
     for row in range(POINT_ROWS, source.shape[0]):
         copy_row(target[row], source[row])
+
+
+@jit_part
+def put_copies(z: np.ndarray) -> None:
+    """Set the copies of an extended phase space (:mod:`refhmc.integrators.explicit_tao`) to the point itself."""
+    for row in range(POINT_ROWS, z.shape[0]):
+        copy_row(z[row], z[row - POINT_ROWS])

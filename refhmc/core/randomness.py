@@ -76,3 +76,18 @@ def next_normals(randomness: tuple, out: np.ndarray) -> None:
     else:
         for i in range(out.shape[0]):
             out[i] = uniform(randomness)
+
+
+@jit
+def draw_order(randomness: tuple, n: int, rows: np.ndarray) -> None:
+    """Write a uniform permutation of 0, ..., n - 1 into the last of the rows (k, d), with d numbers per row.
+
+    (Fisher and Yates, with one uniform for each k = n - 1, ..., 1: entry floor(u (k + 1)) is swapped with entry k.)
+    """
+    d = rows.shape[1]
+    order = rows[rows.shape[0] + -n // d :]
+    for k in range(n):
+        order[k // d, k % d] = k
+    for k in range(n - 1, 0, -1):
+        j = min(int(uniform(randomness) * (k + 1)), k)
+        order[j // d, j % d], order[k // d, k % d] = order[k // d, k % d], order[j // d, j % d]

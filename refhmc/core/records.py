@@ -110,7 +110,7 @@ STATUS = record_type(
     }
 )
 
-# Settings of a kernel. ``watched``: warm-up records states at lengths up to ``longest`` (:mod:`refhmc.kernels.watched`).
+# Settings of a kernel. ``watched``: warm-up records states at lengths up to ``longest`` (:mod:`refhmc.adaptation.length`).
 # ``keep_momentum``: the state already has its momentum. From ``updates`` on, for stochastic gradients: the updates so far;
 # a and c of :mod:`refhmc.kernels.stochastic_gradient`; h^2 / eps (0: h = eps); b, gamma, T; the share of a cycle
 # without noise; whether lp is evaluated.
@@ -137,8 +137,6 @@ SETTINGS = record_type(
         "evaluates_lp": WHOLE,
     }
 )
-# Sums of NUTS over the leaves of a trajectory; ``worst``: an energy error that is not finite.
-TRAJECTORY = record_type({"n_leaves": WHOLE, "sum_accept": REAL, "lowest": REAL, "highest": REAL, "worst": REAL})
 # Output: progress. Input: a stop, which ends a transition immediately, or a pause, which ends the loop after it.
 # ``divergences``: after warm-up; ``first``: iterations from a checkpoint; ``step_size``: for a kernel without blocks;
 # ``without_metric``: warm-up transitions with a metric that is not positive definite (counted outside compiled code).

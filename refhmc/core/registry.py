@@ -34,11 +34,11 @@ def registry(namespace: dict[str, Any]) -> Registry:
     return Registry({each.name: each for each in classes})
 
 
-def options(kind: Any) -> list[str]:
+def options(kind: type) -> list[str]:
     """Return the arguments of a class, in order."""
     return [field.name for field in dataclasses.fields(kind)]
 
 
-def required(kind: Any) -> list[str]:
+def required(kind: type) -> list[str]:
     """Return the required arguments of a class."""
     return [field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING]

@@ -79,7 +79,7 @@ MAX_ENERGY_SPREAD = 1000.0
 
 
 @jit
-def reason(status: Any) -> int:
+def reason(status: np.record) -> int:
     """Return why a step gave no energy: the outcome recorded for it, or NAN."""
     return status.failure if status.failure != 0 else NAN
 

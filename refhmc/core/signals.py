@@ -7,6 +7,7 @@ Python raises KeyboardInterrupt between any two instructions of the main thread.
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -25,8 +26,12 @@ def held_back() -> Iterator[None]:
     if threading.current_thread() is threading.main_thread():
         handlers = {n: h for n in (signal.SIGINT, signal.SIGTERM) if callable(h := signal.getsignal(n))}
     came: list[tuple[int, Any]] = []
+    process = os.getpid()
 
     def keep(number: int, frame: Any) -> None:
+        if os.getpid() != process:  # a child made by fork, such as a worker that its pool terminates
+            handlers[number](number, frame)
+            return
         came.append((number, frame))
         if len(came) > MOST:
             raise KeyboardInterrupt(signal.Signals(number).name)

@@ -18,7 +18,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from refhmc.compile.compiled import jit, jit_inline
-from refhmc.core.randomness import uniform
 
 HEAD = 3  # header entries of a part
 
@@ -46,20 +45,6 @@ def rows_of_order(order: Sequence[int], d: int) -> np.ndarray:
 def nth_part(rows: np.ndarray, k: int) -> int:
     """Return the k-th part in that order, k = 0, ..., M - 1."""
     return int(rows[k // rows.shape[1], k % rows.shape[1]])
-
-
-@jit
-def draw_order(randomness: tuple, M: int, rows: np.ndarray) -> None:
-    """Draw a uniform permutation of M parts (Fisher and Yates), with one uniform for each k = M - 1, ..., 1.
-
-    Entry floor(u (k + 1)) is swapped with entry k.
-    """
-    d = rows.shape[1]
-    for k in range(M):
-        rows[k // d, k % d] = k
-    for k in range(M - 1, 0, -1):
-        j = min(int(uniform(randomness) * (k + 1)), k)
-        rows[j // d, j % d], rows[k // d, k % d] = rows[k // d, k % d], rows[j // d, j % d]
 
 
 def stacked(parts: list[np.ndarray], kinds: list[int]) -> np.ndarray:

@@ -32,7 +32,8 @@ counters and status (:mod:`refhmc.core.records`). The integrator has its own row
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -51,7 +52,7 @@ STACK = nb.float64[:, :, ::1]
 INTEGERS = nb.int64[::1]
 MATRIX_OF_INTEGERS = nb.int64[:, ::1]
 
-OPTIONS, CACHE, COUNTERS, STATUS, SETTINGS, TRAJECTORY, CONTROL, STATS_ROW = (
+OPTIONS, CACHE, COUNTERS, STATUS, SETTINGS, CONTROL, STATS_ROW = (
     numba.from_dtype(kind)
     for kind in (
         records.OPTIONS,
@@ -59,7 +60,6 @@ OPTIONS, CACHE, COUNTERS, STATUS, SETTINGS, TRAJECTORY, CONTROL, STATS_ROW = (
         records.COUNTERS,
         records.STATUS,
         records.SETTINGS,
-        records.TRAJECTORY,
         records.CONTROL,
         STATS,
     )
@@ -89,7 +89,7 @@ STEP = Pointer(nb.float64(MODEL, METRIC, MATRIX, nb.float64, WORK, MATRIX))
 SMOOTH, JUMPING = range(2)
 DYNAMICS = nb.Tuple((nb.int64, REFRESH, STEP, METRIC))
 RANDOMNESS = nb.Tuple((nb.npy_rng, VECTOR, INTEGERS))
-WORKSPACE = nb.Tuple((STACK, STACK, VECTOR, MATRIX, TRAJECTORY, WORK))
+WORKSPACE = nb.Tuple((STACK, STACK, VECTOR, MATRIX, WORK))
 # Copies the other coordinates of a full position to the data of a conditional (:mod:`refhmc.models.conditionals`).
 CONDITION = Pointer(nb.void(VECTOR, DATA))
 # transition(dynamics, model, workspace, randomness, settings, stats, control) -> outcome
@@ -97,46 +97,45 @@ TRANSITION = Pointer(nb.int64(DYNAMICS, MODEL, WORKSPACE, RANDOMNESS, SETTINGS, 
 
 
 class Model(NamedTuple):
-    data: Any
-    value_and_gradient: Any
-    metric: Any
-    hessian_contraction: Any
-    change: Any
+    data: np.ndarray
+    value_and_gradient: Callable
+    metric: Callable
+    hessian_contraction: Callable
+    change: Callable
 
 
 class Metric(NamedTuple):
-    kind: Any
-    factorise: Any
-    inverse_product: Any
-    velocity_and_force: Any
-    draw: Any
+    kind: int
+    factorise: Callable
+    inverse_product: Callable
+    velocity_and_force: Callable
+    draw: Callable
 
 
 class Work(NamedTuple):
-    vecs: Any
-    mats: Any
-    options: Any
-    cache: Any
-    counters: Any
-    status: Any
+    vecs: np.ndarray
+    mats: np.ndarray
+    options: np.record
+    cache: np.record
+    counters: np.record
+    status: np.record
 
 
 class Dynamics(NamedTuple):
-    kind: Any
-    refresh: Any
-    step: Any
-    metric: Any
+    kind: int
+    refresh: Callable
+    step: Callable
+    metric: tuple
 
 
 class Workspace(NamedTuple):
     """``points`` (k, rows, d), ``tree`` (k, rows, d), ``normals`` (d,), and ``own``, the integrator's rows."""
 
-    points: Any
-    tree: Any
-    normals: Any
-    own: Any
-    trajectory: Any
-    work: Any
+    points: np.ndarray
+    tree: np.ndarray
+    normals: np.ndarray
+    own: np.ndarray
+    work: tuple
 
 
 @jit_inline
@@ -165,17 +164,17 @@ def as_dynamics(dynamics: tuple) -> Dynamics:
 
 @jit_inline
 def as_workspace(workspace: tuple) -> Workspace:
-    points, tree, normals, own, trajectory, work = workspace
-    return Workspace(points, tree, normals, own, trajectory, work)
+    points, tree, normals, own, work = workspace
+    return Workspace(points, tree, normals, own, work)
 
 
 # Points of the workspace: the chain's state, the ends of the trajectory, two candidates for the next state.
 class Points(NamedTuple):
-    state: Any
-    left: Any
-    right: Any
-    candidate: Any
-    spare: Any
+    state: np.ndarray
+    left: np.ndarray
+    right: np.ndarray
+    candidate: np.ndarray
+    spare: np.ndarray
 
 
 N_POINTS = len(Points._fields)

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from refhmc.core.binding import Deferred, first_words
 from refhmc.derived.model import DerivedModel
 from refhmc.derived.pytensor_graphs import Graphs, density_of, gradient_of, is_random, with_constants
 from refhmc.errors import ModelError, ModelWarning, _see
+from refhmc.models.binding.functions import Deferred
+from refhmc.models.binding.returned import first_words
 from refhmc.models.generated import GeneratedQuantities
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from numpy.typing import ArrayLike
 
 from refhmc.compile.compiled import jit_anew, jit_of_user
 from refhmc.compile.identity import identity_of
-from refhmc.core.binding import pack
 from refhmc.derived.model import DerivedModel
 from refhmc.errors import ModelError
+from refhmc.models.binding.packing import pack
 
 if TYPE_CHECKING:
     from sympy import Expr, IndexedBase

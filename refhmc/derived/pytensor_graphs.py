@@ -37,13 +37,14 @@ from typing import TYPE_CHECKING
 import numba
 import numpy as np
 from numba import types as nb
-from numba.core.dispatcher import Dispatcher
 
 from refhmc.compile.compiled import jit_of_user, shaped
 from refhmc.compile.fingerprint import sha256
 from refhmc.compile.identity import identity_of_text
+from refhmc.compile.numba_internals import Dispatcher
 from refhmc.compile.pointers import by_address
-from refhmc.core.binding import Deferred, kept
+from refhmc.models.binding.adapters import kept
+from refhmc.models.binding.functions import Deferred
 
 if TYPE_CHECKING:
     import pymc as pm

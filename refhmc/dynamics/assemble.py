@@ -72,6 +72,17 @@ class Dynamics(NamedTuple):
         return self.rows.copy()
 
 
+def functions_for(model: Model, metric: Metric) -> tuple:
+    """Return the data and pointers of a model that a metric reads. Raises MissingDerivativeError."""
+    reads = metric.reads
+    if model.has_diagonals and getattr(metric, "reads_diagonals", False):
+        reads = ("hessian_diagonal", "diagonal_contraction")
+    for key in reads:
+        if key is not None:
+            model.require(key, f"the metric {type(metric).__name__}")
+    return model.core.tuple_reading(reads)
+
+
 def make_dynamics(model: Model, metric: Metric | None, integrator: Integrator | None) -> Dynamics:
     """Return the dynamics of a model.
 
@@ -81,7 +92,7 @@ def make_dynamics(model: Model, metric: Metric | None, integrator: Integrator | 
     metric, integrator = resolve(metric, integrator)
     part: Any = getattr(integrator, "base", integrator)
     follows_parts = getattr(part, "follows_parts", False)
-    functions = model.core.tuple_for_changes if follows_parts else model.core.tuple_for(metric)
+    functions = model.core.tuple_for_changes if follows_parts else functions_for(model, metric)
     vecs, mats = metric.stacks(
         model, getattr(part, "constant_metric", False)
     )  # large, hence after the checks of the model
@@ -146,7 +157,7 @@ def make_discontinuous_dynamics(model: Model, metric: Identity | Diagonal | None
     rows.inverse_mass[J] = rows.scale[J]
     options = options_of(metric, integrator)
     options.n_discontinuous = len(J)
-    options.reads_density = model._functions["log_density_change"] is None
+    options.reads_density = model.functions.log_density_change is None
     pointers = (types.JUMPING, laplace.refresh, integrator.pointer(metric), (0, *laplace.geometry))
     return Dynamics(
         metric, integrator, model.core.tuple_for_changes, pointers, vecs, mats, options, np.zeros((0, d)), POINT_ROWS

@@ -25,8 +25,8 @@ import numpy as np
 
 from refhmc.compile.compiled import jit_bound, of_width
 from refhmc.compile.identity import identity_of
-from refhmc.core.binding import python_value_and_gradient
 from refhmc.errors import ModelError, ShapeError
+from refhmc.models.binding.trampolines import python_value_and_gradient
 
 if TYPE_CHECKING:
     from refhmc.dynamics.assemble import Dynamics
@@ -52,9 +52,9 @@ def fused_transition(transition: Callable, dynamics: tuple, functions: tuple, d:
         control: np.record,
     ) -> int:
         known = (model[0], value_and_gradient, metric, hessian_contraction, change)
-        points, tree, normals, own, trajectory, (vecs, mats, options, cache, counters, status) = workspace
+        points, tree, normals, own, (vecs, mats, options, cache, counters, status) = workspace
         work = (rows(vecs), matrices(mats), options, cache, counters, status)
-        space = (rows(points), rows(tree), rows(normals), rows(own), trajectory, work)
+        space = (rows(points), rows(tree), rows(normals), rows(own), work)
         return transition(dynamics, known, space, randomness, settings, stats, control)
 
     return bound(fused, transition, dynamics, functions, d)

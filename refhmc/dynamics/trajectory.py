@@ -79,7 +79,7 @@ def follow(
     _, _, _, cache, counters, status = as_work(work)
     point, done = as_point(z), 0
     for n in range(1, states.shape[0]):
-        history[n, 0] = integrator_step(dynamics, model, z, eps, work, own)
+        history[n, 0] = integrator_step(dynamics, model, z, eps, work, own, True)
         history[n, 1] = counters.iterations - done
         no_state = status.failure != 0 and (status.failure != S.NAN or cache.factorised < 0)
         history[n, 2] = no_state

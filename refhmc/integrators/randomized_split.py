@@ -30,7 +30,7 @@ from refhmc.metrics.base import HamiltonianOnArrays, Metric
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
-N_KNOWN = KNOWN.n_vectors
+N_KNOWN = KNOWN.n_vectors  # the order is in the other rows
 
 
 @dataclass(frozen=True)

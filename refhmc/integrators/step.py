@@ -46,12 +46,17 @@ rows = CHECK.rows
 
 
 @jit_part
-def integrator_step(dynamics: tuple, model: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
+def integrator_step(
+    dynamics: tuple, model: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray, needs_energy: bool
+) -> float:
     """Move the point ``z`` by one step of signed size ``eps``; return the energy there.
 
-    A composition makes one step for each part. The energy is NaN as soon as one part has no energy.
+    A composition makes one step for each part. The energy is NaN as soon as one part has no energy. Unless ``needs_energy``,
+    a split, for which the energy has a cost of its own, only returns a number that is finite if the momentum is.
     """
-    options = as_work(work).options
+    options, status = as_work(work).options, as_work(work).status
+    if options.spares_energy > 0:  # a step has no such argument, so that users' integrators need not know of it
+        status.energy_spared = not needs_energy
     energy = math.nan
     for k in range(options.n_substeps):
         part = options.substeps[k] * eps
@@ -62,6 +67,7 @@ def integrator_step(dynamics: tuple, model: tuple, z: np.ndarray, eps: float, wo
             energy = dyn.step(model, dyn.metric, z, part, work, own)
         if not math.isfinite(energy):
             break
+    status.energy_spared = False
     return energy
 
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from refhmc.core import sample_stats as S
+from refhmc.core.protocols import Model
 from refhmc.core.records import records
-
-if TYPE_CHECKING:
-    from refhmc.models.base import Model
 
 ALL = ""  # the block of all coordinates, and its name
 # A conditional's log density and energy have an unknown additive constant, which the other blocks change.

@@ -34,9 +34,20 @@ from refhmc.core.point import as_point, copy_point
 from refhmc.core.randomness import uniform
 from refhmc.core.types import as_dynamics, as_model, as_points, as_work, as_workspace
 from refhmc.integrators.discontinuous import step as discontinuous_step
-from refhmc.kernels.hmc import Moves, accept, jittered, jittered_length, jittered_step, metropolis_accept, trajectory
+from refhmc.kernels.hmc import (
+    Energies,
+    Moves,
+    accept,
+    begin,
+    jittered,
+    jittered_length,
+    jittered_step,
+    metropolis_accept,
+    not_begun,
+    trajectory,
+    with_end,
+)
 from refhmc.kernels.options import check_jitter, check_length, check_options, with_advice
-from refhmc.kernels.start import begin, not_begun
 from refhmc.metrics import Diagonal, Identity
 from refhmc.metrics.base import FROM_GRADIENTS
 from refhmc.metrics.laplace import energy, views
@@ -254,7 +265,7 @@ def dhmc(
     dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any, stats: Any, control: Any
 ) -> int:
     """Make one transition from the state, with a fresh momentum, and return its outcome."""
-    points, _, _, own, _, work = as_workspace(workspace)
+    points, _, _, own, work = as_workspace(workspace)
     _, _, options, _, counters, status = as_work(work)
     at, dyn, f = as_points(points), as_dynamics(dynamics), as_model(model)
     H0 = begin(dynamics, model, workspace, randomness, settings)
@@ -266,10 +277,9 @@ def dhmc(
     eps = jittered_step(randomness, settings)
     n_steps = jittered_length(randomness, settings)
 
-    z = at.candidate
+    z, energies, done = at.candidate, Energies(H0, H0, H0, H0, 0.0), 0
     copy_point(z, at.state)
-    H, lowest, highest, worst, done = H0, H0, H0, 0.0, 0
-    while done < n_steps:
+    while done < n_steps and math.isfinite(energies.end):
         if control.stop:
             return S.INTERRUPTED
         draw_order(randomness, work, n_discontinuous)
@@ -281,11 +291,7 @@ def dhmc(
             point.log_density[0] = f.value_and_gradient(point.q, f.data, point.gradient)
             counters.gradients += 1
             H = energy(z, work)
-        if not math.isfinite(H):
-            break
-        lowest, highest = min(lowest, H), max(highest, H)
-        if abs(H - H0) > abs(worst):
-            worst = H - H0
+        energies = with_end(energies, H)
 
     invariant(0 <= counters.flips <= counters.tries <= done * n_discontinuous and counters.passing <= counters.tries)
     if counters.tries > 0:
@@ -294,5 +300,4 @@ def dhmc(
     else:  # no discontinuous coordinate, or a failure before the first move
         stats.no_flip_rate = stats.no_flip_probability = n_discontinuous == 0
     stats.n_density_evaluations = counters.densities + counters.gradients
-    energies = (H0, H, lowest, highest, worst)
     return metropolis_accept(at, randomness, energies, eps, settings.step_size, done, status, stats)

@@ -18,20 +18,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from refhmc.compile.compiled import invariant, jit
+import numpy as np
+
+from refhmc.compile.compiled import invariant, jit, jit_inline
 from refhmc.core import sample_stats as S
 from refhmc.core.point import as_point, copy_point, copy_state
-from refhmc.core.randomness import bernoulli, uniform
-from refhmc.core.types import as_points, as_work, as_workspace
+from refhmc.core.randomness import bernoulli, draw_order, fill_normals, uniform
+from refhmc.core.types import as_dynamics, as_points, as_work, as_workspace
 from refhmc.integrators.step import integrator_step
 from refhmc.kernels.options import check_jitter, check_length, check_options, solver_statistics, with_advice
-from refhmc.kernels.start import begin, not_begun
-from refhmc.kernels.watched import MAX_STEPS, watch, watch_start
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
 if TYPE_CHECKING:
     from refhmc.core.types import Points
+
+MAX_STEPS = 1024  # when a trajectory length is given and the step size is tiny
 
 
 @with_advice
@@ -273,6 +275,32 @@ def accept(q: Array, proposal: Array, energy_error: Array, uniforms: Array, n_st
 
 
 @jit
+def begin(dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any) -> float:
+    """Draw the momentum of the state, unless ``settings.keep_momentum``, and return H0, which may be not finite.
+
+    An integrator that follows the parts of a split model in a random order also gets that order here.
+    """
+    points, _, normals, own, work = as_workspace(workspace)
+    dyn, draws = as_dynamics(dynamics), settings.keep_momentum == 0
+    if draws:
+        fill_normals(randomness[0], normals)
+    if as_work(work).options.drawn_parts > 0:
+        draw_order(randomness, as_work(work).options.drawn_parts, own)
+    return dyn.refresh(model, dyn.metric, as_points(points).state, normals, draws, work)
+
+
+@jit
+def not_begun(state: Any, status: Any, settings: Any, stats: Any) -> int:
+    """Fill in the statistics of a transition whose state has no finite energy H0, and return the outcome."""
+    outcome = S.reason(status)
+    stats.lp = as_point(state).log_density[0]
+    stats.energy = stats.max_energy_error = math.inf
+    stats.diverging = S.is_divergence(outcome)
+    stats.step_size = stats.step_size_nom = settings.step_size
+    return outcome
+
+
+@jit
 def jittered_step(randomness: tuple, settings: Any) -> float:
     """Return the step size of this trajectory."""
     eps = settings.step_size
@@ -295,45 +323,64 @@ def jittered_length(randomness: tuple, settings: Any) -> int:
     return int(min(max(round(length), 1), MAX_STEPS)) if settings.n_steps == 0 else int(max(round(length), 1))
 
 
-@jit
-def hmc(
-    dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any, stats: Any, control: Any
-) -> int:
-    """Make one transition from the state, with a fresh momentum, and return its outcome."""
-    points, path, _, own, _, work = as_workspace(workspace)
-    at, watched = as_points(points), settings.watched > 0
-    if watched:
-        watch_start(path, as_point(at.state).q)
-    H0 = begin(dynamics, model, workspace, randomness, settings)
-    if not math.isfinite(H0):
-        return not_begun(at.state, as_work(work).status, settings, stats)
-    eps = jittered_step(randomness, settings)
-    n_steps = jittered_length(randomness, settings)
+class Energies(NamedTuple):
+    """Energies of a trajectory: at its start and end, the least and the largest, and the error H - H0 of largest magnitude."""
 
-    z = at.candidate
-    copy_point(z, at.state)
-    H, lowest, highest, worst, done, seen = H0, H0, H0, 0.0, 0, 0
-    status, spares_energy = as_work(work).status, as_work(work).options.spares_energy > 0 and not watched
-    while done < n_steps:
-        if control.stop:
-            return S.INTERRUPTED
-        spared = spares_energy and done + 1 < n_steps
-        status.energy_spared = spared
-        H = integrator_step(dynamics, model, z, eps, work, own)
-        status.energy_spared = False
-        done += 1
-        if watched:
-            seen = watch(path, settings, as_point(z).q, H0 - H, done if math.isfinite(H) else n_steps, seen)
-        if not math.isfinite(H):
-            break
-        if spared:
-            continue
+    start: float
+    end: float
+    lowest: float
+    highest: float
+    worst: float
+
+
+@jit_inline
+def with_end(energies: Energies, H: float) -> Energies:
+    """Return the energies of a trajectory that has moved on to a state of energy ``H``."""
+    H0, _, lowest, highest, worst = energies
+    if math.isfinite(H):
         lowest, highest = min(lowest, H), max(highest, H)
-        if abs(H - H0) > abs(worst):
-            worst = H - H0
+        worst = H - H0 if abs(H - H0) > abs(worst) else worst
+    return Energies(H0, H, lowest, highest, worst)
 
-    energies = (H0, H, lowest, highest, worst)
-    return metropolis_accept(at, randomness, energies, eps, settings.step_size, done, status, stats)
+
+@jit_inline
+def compiled_trajectory(
+    record: Callable | None,
+    dynamics: tuple,
+    model: tuple,
+    workspace: tuple,
+    settings: Any,
+    H0: float,
+    eps: float,
+    n_steps: int,
+    control: Any,
+) -> tuple[Energies, int]:
+    """Move the candidate by n steps from the state; return the energies and the number of steps made.
+
+    A stop or an energy that is not finite ends the trajectory early. Unless ``record`` is None, the function is called
+    after each step.
+    """
+    points, path, _, own, work = as_workspace(workspace)
+    z, energies, done = as_points(points).candidate, Energies(H0, H0, H0, H0, 0.0), 0
+    copy_point(z, as_points(points).state)
+    all_energies = settings.watched > 0 or as_work(work).options.spares_energy == 0
+    while done < n_steps and math.isfinite(energies.end) and not control.stop:
+        done += 1
+        needs_energy = all_energies or done == n_steps
+        H = integrator_step(dynamics, model, z, eps, work, own, needs_energy)
+        if needs_energy or not math.isfinite(H):
+            energies = with_end(energies, H)
+        if record is not None:
+            record(path, settings, as_point(z).q, H0 - H, done if math.isfinite(H) else n_steps)
+    return energies, done
+
+
+@jit_inline
+def flip_momentum(z: np.ndarray) -> None:
+    """Set p <- -p, which makes the proposal symmetric."""
+    point = as_point(z)
+    for i in range(z.shape[1]):
+        point.p[i] = -point.p[i]
 
 
 @jit
@@ -342,16 +389,17 @@ def metropolis_accept(
 ) -> int:
     """Take the candidate with probability min(1, exp(H0 - H)), fill in the statistics and return the outcome.
 
-    ``energies`` has H0, H (rejected if not finite), the least and the largest energy on the trajectory, and the largest error.
+    ``energies`` are :class:`Energies`, or a tuple of these five numbers. A candidate whose energy is not finite is rejected.
     """
     H0, H, lowest, highest, worst = energies
     finite = math.isfinite(H)
     accept_probability = min(1.0, math.exp(min(H0 - H, 0.0))) if finite else 0.0
-    invariant(0 <= accept_probability <= 1 and done >= 1)
-    invariant(not finite or lowest <= min(H0, H) <= max(H0, H) <= highest)
     accepted = bernoulli(randomness, accept_probability)
     if accepted:
         copy_state(at.state, at.candidate)
+    invariant(0 <= accept_probability <= 1 and done >= 1)
+    invariant(not finite or lowest <= min(H0, H) <= max(H0, H) <= highest)
+
     stats.lp = as_point(at.state).log_density[0]
     stats.energy = H if accepted else H0
     stats.energy_error = H - H0 if accepted else 0.0
@@ -367,3 +415,38 @@ def metropolis_accept(
     if accepted:
         return S.ACCEPTED
     return reason if not finite or diverging else S.REJECTED
+
+
+@jit_inline
+def hmc_with(
+    record: Callable | None,
+    dynamics: tuple,
+    model: tuple,
+    workspace: tuple,
+    randomness: tuple,
+    settings: Any,
+    stats: Any,
+    control: Any,
+) -> int:
+    """Make one transition from the state, with a fresh momentum, and return its outcome."""
+    points, _, _, _, work = as_workspace(workspace)
+    at, status = as_points(points), as_work(work).status
+    H0 = begin(dynamics, model, workspace, randomness, settings)
+    if not math.isfinite(H0):
+        return not_begun(at.state, status, settings, stats)
+    eps = jittered_step(randomness, settings)
+    n_steps = jittered_length(randomness, settings)
+
+    energies, done = compiled_trajectory(record, dynamics, model, workspace, settings, H0, eps, n_steps, control)
+    if control.stop:
+        return S.INTERRUPTED
+    flip_momentum(at.candidate)
+    return metropolis_accept(at, randomness, energies, eps, settings.step_size, done, status, stats)
+
+
+@jit
+def hmc(
+    dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any, stats: Any, control: Any
+) -> int:
+    """Make one transition that records nothing (:func:`refhmc.adaptation.length.hmc_recording` does)."""
+    return hmc_with(None, dynamics, model, workspace, randomness, settings, stats, control)

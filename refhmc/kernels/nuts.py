@@ -18,12 +18,13 @@ that of Stan's pull request 2800. An energy spread of more than 1,000 over the t
 also ends it (see ``sample_stats``). Like the U-turn criterion, this rule depends on the interval but not on its starting point,
 so that the transition leaves exp(-H) exactly invariant.
 
-The subtree is built leaf by leaf, without recursion. After leaf k the completed intervals are the binary digits of k + 1.
-``tree`` holds them, largest first, with the rows below.
+There are two implementations. On arrays, :func:`transition` builds the subtree by recursion, as in the papers. The compiled
+one builds it leaf by leaf: after leaf k the completed intervals are the binary digits of k + 1.
 """
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,182 +32,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refhmc.compile.compiled import invariant, jit, jit_inline, jit_sum
+from refhmc.compile.compiled import invariant, jit, jit_inline, jit_part, jit_sum
 from refhmc.core import sample_stats as S
 from refhmc.core.arguments import whole_number
 from refhmc.core.point import add_row, as_point, copy_point, copy_row, copy_state, swap_rows
 from refhmc.core.randomness import bernoulli, uniform
 from refhmc.core.types import as_points, as_work, as_workspace
 from refhmc.integrators.step import integrator_step
+from refhmc.kernels.hmc import begin, not_begun
 from refhmc.kernels.options import check_options, solver_statistics, with_advice
-from refhmc.kernels.start import begin, not_begun
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
-
-
-class IntervalRows(NamedTuple):
-    """Rows (d,) of an interval: the sum of its momenta, and momentum and velocity at its first and last states."""
-
-    rho: Any
-    p_first: Any
-    v_first: Any
-    p_last: Any
-    v_last: Any
-
-
-@dataclass
-class NewStates:
-    """The states of one doubling: their energies, the sum of their weights, and the one drawn by weight."""
-
-    energies: list
-    weight: float = 0.0
-    drawn: Any = None  # a State, from the first on
-
-
-class Ended(Exception):
-    """Raised if the new half is discarded, with the reason."""
-
-
-class Move(NamedTuple):
-    """Result of one transition of NUTS on arrays.
-
-    Parameters
-    ----------
-    q : array, shape (d,)
-        Position after the transition.
-    index_in_trajectory : int
-        Position of the draw on the trajectory, in signed steps from its start.
-    energy_error : float
-        H - H0 of the draw.
-    acceptance_rate : float
-        Mean of min(1, exp(H0 - H)) over all new states.
-    tree_depth : int
-        Number of doublings whose new half was kept.
-    n_steps : int
-        Number of steps.
-    uniforms_used : int
-        How many of the uniform random numbers were used.
-    ended : str
-        Why the trajectory ended: "turned", "full" at the greatest depth, "diverged" if the energies spread by more than 1,000,
-        or "no energy".
-    """
-
-    q: Array
-    index_in_trajectory: int
-    energy_error: float
-    acceptance_rate: float
-    tree_depth: int
-    n_steps: int
-    uniforms_used: int
-    ended: str
-
-
-def transition(
-    H: Any,
-    step: Callable,
-    q: Array,
-    p: Array,
-    uniforms: Sequence[float],
-    *,
-    step_size: float,
-    max_treedepth: int = 10,
-    copies: int = 1,
-) -> Move:
-    """Make one transition of NUTS for one chain, on arrays, by recursion.
-
-    This is Hoffman and Gelman's Algorithm 6 with multinomial weights and the generalised U-turn criterion.
-
-    Parameters
-    ----------
-    H : HamiltonianOnArrays
-        The Hamiltonian, from :func:`refhmc.array_api.hamiltonian`.
-    step : callable
-        One step of an integrator, from its ``on_arrays()``.
-    q : array, shape (d,)
-        Position.
-    p : array, shape (d,)
-        Momentum, which was just drawn.
-    uniforms : sequence of float
-        Uniform random numbers, used in the order in which the transition needs them.
-    step_size : float
-        Step size.
-    max_treedepth : int, default 10
-        Maximum number of doublings.
-    copies : int, default 1
-        2 for a `step` that moves two copies of (q, p), as that of ``ExplicitTao`` does.
-
-    Returns
-    -------
-    Move
-        Position after the transition, its statistics, and why the trajectory ended.
-    """
-    tape = [float(u) for u in uniforms][::-1]
-    recorded, H0 = len(tape), float(H.energy(q, p))
-    chosen = State((q, p) * copies, H.inverse_product(q, p), H0, 0)
-    whole, weight, depth, ended = Interval(chosen, chosen, p), 1.0, 0, "full"
-    energies: list[float] = []
-    while depth < max_treedepth and ended == "full":
-        forward, new = tape.pop() < 0.5, NewStates([])
-        edge, eps = (whole.last, step_size) if forward else (whole.first, -step_size)
-        try:
-            half = recursive_half(H, step, edge, eps, depth, H0, new, tape)
-            if tape.pop() < new.weight / weight:
-                chosen = new.drawn
-            a, b = (whole, half) if forward else (half, whole)
-            whole, weight, depth = Interval(a.first, b.last, a.rho + b.rho), weight + new.weight, depth + 1
-            ended = "turned" if turns(a, b) else "full"
-            if spread([H0, *energies, *new.energies]) > S.MAX_ENERGY_SPREAD:
-                ended = "diverged"
-        except Ended as reason:
-            ended = str(reason)
-        energies += new.energies
-    accepted = [math.exp(min(H0 - energy, 0.0)) if math.isfinite(energy) else 0.0 for energy in energies]
-    rate, used = sum(accepted) / len(accepted), recorded - len(tape)
-    return Move(chosen.z[0], chosen.time, chosen.energy - H0, rate, depth, len(energies), used, ended)
-
-
-def recursive_half(
-    H: Any, step: Callable, edge: State, eps: float, depth: int, H0: float, new: NewStates, tape: list
-) -> Interval:
-    """Return 2^depth states beyond ``edge``; raises Ended."""
-    if depth == 0:
-        z = step(H, *edge.z, eps)
-        state = State(z, H.inverse_product(z[0], z[1]), float(H.energy(z[0], z[1])), edge.time + (1 if eps > 0 else -1))
-        new.energies.append(state.energy)
-        if not math.isfinite(state.energy):
-            raise Ended("no energy")
-        if spread(new.energies) > S.MAX_ENERGY_SPREAD:
-            raise Ended("diverged")
-        weight = math.exp(min(H0 - state.energy, LARGEST_LOG_WEIGHT))
-        new.weight += weight
-        if new.drawn is None or tape.pop() < (weight / new.weight if new.weight > 0 else 0.0):
-            new.drawn = state
-        return Interval(state, state, z[1])
-    near = recursive_half(H, step, edge, eps, depth - 1, H0, new, tape)
-    far = recursive_half(H, step, near.last if eps > 0 else near.first, eps, depth - 1, H0, new, tape)
-    a, b = (near, far) if eps > 0 else (far, near)
-    if turns(a, b):
-        raise Ended("turned")
-    return Interval(a.first, b.last, a.rho + b.rho)
-
-
-def turns(a: Interval, b: Interval) -> bool:
-    """Return whether A and B, which follows it, may not be joined."""
-
-    def onward(rho: Array, first: State, last: State) -> bool:
-        return bool(batched.dot(rho, first.v) > 0) and bool(batched.dot(rho, last.v) > 0)
-
-    whole = onward(a.rho + b.rho, a.first, b.last)
-    with_first, with_last = onward(a.rho + b.first.z[1], a.first, b.first), onward(a.last.z[1] + b.rho, a.last, b.last)
-    return not (whole and with_first and with_last)
-
-
-def spread(energies: list) -> float:
-    """Return the difference of the largest and the least energy."""
-    return max(energies) - min(energies)
-
-
-INTERVAL_ROWS = len(IntervalRows._fields)
 
 # exp(H0 - H) of a state must not overflow; at stationarity a drop of 700 has probability e^-700.
 LARGEST_LOG_WEIGHT = 700.0
@@ -319,6 +155,9 @@ class NUTS:
         return {"max_depth": self.max_treedepth}
 
 
+# ------------------------------------------------------------------------------------- recursive implementation, on arrays
+
+
 class State(NamedTuple):
     """A state of the trajectory: z = (q, p), with the copies if the step moves two; v = dH/dp; H; and its time in steps."""
 
@@ -334,6 +173,214 @@ class Interval(NamedTuple):
     first: State
     last: State
     rho: Array
+
+
+class Ended(Exception):
+    """Raised if the new half is discarded, with the reason."""
+
+
+@dataclass
+class NewStates:
+    """The states of one doubling: their energies, the sum of their weights, and the one drawn by weight."""
+
+    energies: list[float]
+    weight: float = 0.0
+    drawn: Any = None  # a State, from the first on
+
+
+def turns(a: Interval, b: Interval) -> bool:
+    """Return whether A and B, which follows it, may not be joined."""
+
+    def onward(rho: Array, first: State, last: State) -> bool:
+        return bool(batched.dot(rho, first.v) > 0) and bool(batched.dot(rho, last.v) > 0)
+
+    whole = onward(a.rho + b.rho, a.first, b.last)
+    with_first, with_last = onward(a.rho + b.first.z[1], a.first, b.first), onward(a.last.z[1] + b.rho, a.last, b.last)
+    return not (whole and with_first and with_last)
+
+
+def spread(energies: list) -> float:
+    """Return the difference of the largest and the least energy."""
+    return max(energies) - min(energies)
+
+
+def build_tree(
+    H: Any, step: Callable, edge: State, eps: float, depth: int, H0: float, new: NewStates, tape: list[float]
+) -> Interval:
+    """Return the interval of the 2^depth states beyond ``edge``, and add them to ``new``. Raises Ended."""
+    if depth == 0:
+        z = step(H, *edge.z, eps)
+        state = State(z, H.inverse_product(*z[:2]), float(H.energy(*z[:2])), edge.time + (1 if eps > 0 else -1))
+        new.energies.append(state.energy)
+        if not math.isfinite(state.energy):
+            raise Ended("no energy")
+        if spread(new.energies) > S.MAX_ENERGY_SPREAD:
+            raise Ended("diverged")
+        weight = math.exp(min(H0 - state.energy, LARGEST_LOG_WEIGHT))
+        new.weight += weight
+        if new.drawn is None or tape.pop() < (weight / new.weight if new.weight > 0 else 0.0):
+            new.drawn = state
+        return Interval(state, state, z[1])
+    near = build_tree(H, step, edge, eps, depth - 1, H0, new, tape)
+    far = build_tree(H, step, near.last if eps > 0 else near.first, eps, depth - 1, H0, new, tape)
+    a, b = (near, far) if eps > 0 else (far, near)
+    if turns(a, b):
+        raise Ended("turned")
+    return Interval(a.first, b.last, a.rho + b.rho)
+
+
+class Move(NamedTuple):
+    """Result of one transition of NUTS on arrays.
+
+    Parameters
+    ----------
+    q : array, shape (d,)
+        Position after the transition.
+    index_in_trajectory : int
+        Position of the draw on the trajectory, in signed steps from its start.
+    energy_error : float
+        H - H0 of the draw.
+    acceptance_rate : float
+        Mean of min(1, exp(H0 - H)) over all new states.
+    tree_depth : int
+        Number of doublings whose new half was kept.
+    n_steps : int
+        Number of steps.
+    uniforms_used : int
+        How many of the uniform random numbers were used.
+    ended : str
+        Why the trajectory ended: "turned", "full" at the greatest depth, "diverged" if the energies spread by more than 1,000,
+        or "no energy".
+    """
+
+    q: Array
+    index_in_trajectory: int
+    energy_error: float
+    acceptance_rate: float
+    tree_depth: int
+    n_steps: int
+    uniforms_used: int
+    ended: str
+
+
+def transition(
+    H: Any,
+    step: Callable,
+    q: Array,
+    p: Array,
+    uniforms: Sequence[float],
+    *,
+    step_size: float,
+    max_treedepth: int = 10,
+    copies: int = 1,
+) -> Move:
+    """Make one transition of NUTS for one chain, on arrays, by recursion.
+
+    This is Hoffman and Gelman's Algorithm 6 with multinomial weights and the generalised U-turn criterion.
+
+    Parameters
+    ----------
+    H : HamiltonianOnArrays
+        The Hamiltonian, from :func:`refhmc.array_api.hamiltonian`.
+    step : callable
+        One step of an integrator, from its ``on_arrays()``.
+    q : array, shape (d,)
+        Position.
+    p : array, shape (d,)
+        Momentum, which was just drawn.
+    uniforms : sequence of float
+        Uniform random numbers, used in the order in which the transition needs them.
+    step_size : float
+        Step size.
+    max_treedepth : int, default 10
+        Maximum number of doublings.
+    copies : int, default 1
+        2 for a `step` that moves two copies of (q, p), as that of ``ExplicitTao`` does.
+
+    Returns
+    -------
+    Move
+        Position after the transition, its statistics, and why the trajectory ended.
+    """
+    tape = [float(u) for u in uniforms][::-1]
+    recorded, H0 = len(tape), float(H.energy(q, p))
+    chosen = State((q, p) * copies, H.inverse_product(q, p), H0, 0)
+    whole, weight, depth, ended = Interval(chosen, chosen, p), 1.0, 0, "full"
+    energies: list[float] = []
+    while depth < max_treedepth and ended == "full":
+        forward, new = tape.pop() < 0.5, NewStates([])
+        edge, eps = (whole.last, step_size) if forward else (whole.first, -step_size)
+        try:
+            half = build_tree(H, step, edge, eps, depth, H0, new, tape)
+            if tape.pop() < new.weight / weight:
+                chosen = new.drawn
+            a, b = (whole, half) if forward else (half, whole)
+            whole, weight, depth = Interval(a.first, b.last, a.rho + b.rho), weight + new.weight, depth + 1
+            ended = "turned" if turns(a, b) else "full"
+            if spread([H0, *energies, *new.energies]) > S.MAX_ENERGY_SPREAD:
+                ended = "diverged"
+        except Ended as reason:
+            ended = str(reason)
+        energies += new.energies
+    accepted = [math.exp(min(H0 - energy, 0.0)) if math.isfinite(energy) else 0.0 for energy in energies]
+    rate, used = sum(accepted) / len(accepted), recorded - len(tape)
+    return Move(chosen.z[0], chosen.time, chosen.energy - H0, rate, depth, len(energies), used, ended)
+
+
+# ------------------------------------------------------------------------------------------------- compiled implementation
+
+
+class Extension(enum.IntEnum):
+    """How a doubling of the trajectory ended. Only a VALID one may be followed by another."""
+
+    VALID = 0
+    TURNING = 1
+    DIVERGING = 2
+    NO_ENERGY = 3
+    INTERRUPTED = 4
+
+
+class Leaves(NamedTuple):
+    """Totals of the states that steps arrived at; ``worst`` is an energy error that is not finite, or 0."""
+
+    n: int
+    sum_accept: float
+    lowest: float
+    highest: float
+    worst: float
+
+
+class Subtree(NamedTuple):
+    """A new half: how it ended, the sum of its weights, the energy of its candidate, and the index of it, from 1 on."""
+
+    extension: Extension
+    weight: float
+    energy: float
+    draw: int
+    leaves: Leaves
+
+
+class Tree(NamedTuple):
+    """The trajectory: the sum of its weights, energy and index of its candidate, index of its first state, and doublings."""
+
+    weight: float
+    energy: float
+    draw: int
+    first: int
+    depth: int
+
+
+class IntervalRows(NamedTuple):
+    """Rows (d,) of an interval: the sum of its momenta, and momentum and velocity at its first and last states."""
+
+    rho: Any
+    p_first: Any
+    v_first: Any
+    p_last: Any
+    v_last: Any
+
+
+INTERVAL_ROWS = len(IntervalRows._fields)
 
 
 @jit_inline
@@ -441,6 +488,13 @@ def add_leaf(tree: np.ndarray, leaf: int, z: np.ndarray) -> bool:
     return True
 
 
+@jit_part
+def together(first: Leaves, second: Leaves) -> Leaves:
+    """Return the totals of both."""
+    lowest, highest = min(first.lowest, second.lowest), max(first.highest, second.highest)
+    return Leaves(first.n + second.n, first.sum_accept + second.sum_accept, lowest, highest, second.worst)
+
+
 @jit
 def build_subtree(
     dynamics: tuple,
@@ -453,48 +507,79 @@ def build_subtree(
     candidate: np.ndarray,
     H0: float,
     control: Any,
-) -> tuple[int, float, float, int]:
+) -> Subtree:
     """Build a subtree of 2^depth states from the point ``z``, which moves to its far end.
 
-    ``tree[0]`` becomes the subtree's interval and ``candidate`` its candidate; the totals in ``trajectory`` are updated.
-    Return the outcome, the weight, the candidate's energy and the candidate's index, which starts at 1. The outcome is
-    ``ACCEPTED`` for a valid subtree and ``REJECTED`` for one that turns.
+    The first of the intervals in the workspace becomes that of the subtree, and ``candidate`` its candidate.
     """
-    _, tree, _, own, trajectory, work = as_workspace(workspace)
-    outcome, weight, chosen_energy, chosen = S.ACCEPTED, 0.0, H0, 0
-    n_leaves, sum_accept, lowest, highest = 0, 0.0, math.inf, -math.inf
+    _, intervals, _, own, work = as_workspace(workspace)
+    extension, weight, energy, draw = Extension.VALID, 0.0, H0, 0
+    leaves = Leaves(0, 0.0, math.inf, -math.inf, 0.0)
     for leaf in range(1 << depth):
         if control.stop:
-            outcome = S.INTERRUPTED
+            extension = Extension.INTERRUPTED
             break
-        H = integrator_step(dynamics, model, z, eps, work, own)
-        n_leaves += 1
+        H = integrator_step(dynamics, model, z, eps, work, own, True)
         if not math.isfinite(H):
-            outcome = S.reason(as_work(work).status)
-            trajectory.worst = S.error_without_energy(H, H0, 0.0, outcome)
+            worst = S.error_without_energy(H, H0, 0.0, S.reason(as_work(work).status))
+            extension, leaves = Extension.NO_ENERGY, together(leaves, Leaves(1, 0.0, math.inf, -math.inf, worst))
             break
         leaf_weight = math.exp(min(H0 - H, LARGEST_LOG_WEIGHT))
-        sum_accept += min(1.0, leaf_weight)
-        lowest, highest = min(lowest, H), max(highest, H)
-        if highest - lowest > S.MAX_ENERGY_SPREAD:
-            outcome = S.DIVERGED
+        leaves = together(leaves, Leaves(1, min(1.0, leaf_weight), H, H, 0.0))
+        if leaves.highest - leaves.lowest > S.MAX_ENERGY_SPREAD:
+            extension = Extension.DIVERGING
             break
         weight += leaf_weight
         # Weights far below the start's underflow to zero; the first such leaf stays the candidate.
         if leaf == 0 or bernoulli(randomness, leaf_weight / weight if weight > 0 else 0.0):
             copy_state(candidate, z)
-            chosen_energy, chosen = H, leaf + 1
-        if not add_leaf(tree, leaf, z):
-            outcome = S.REJECTED
+            energy, draw = H, leaf + 1
+        if not add_leaf(intervals, leaf, z):
+            extension = Extension.TURNING
             break
     if depth == 0:
-        make_leaf(tree[0], z)
-    invariant(outcome != S.ACCEPTED or (n_leaves == 1 << depth and 1 <= chosen <= n_leaves))
-    invariant(sum_accept <= n_leaves and weight >= 0)
-    trajectory.n_leaves += n_leaves
-    trajectory.sum_accept += sum_accept
-    trajectory.lowest, trajectory.highest = min(trajectory.lowest, lowest), max(trajectory.highest, highest)
-    return outcome, weight, chosen_energy, chosen
+        make_leaf(intervals[0], z)
+    invariant(extension != Extension.VALID or (leaves.n == 1 << depth and 1 <= draw <= leaves.n))
+    invariant(leaves.sum_accept <= leaves.n and weight >= 0)
+    return Subtree(extension, weight, energy, draw, leaves)
+
+
+@jit_part
+def doubled(tree: Tree, half: Subtree, forward: bool, chosen: bool) -> Tree:
+    """Return the trajectory with a new half, whose candidate replaces that of the trajectory if it is ``chosen``."""
+    weight, energy, draw, first, depth = tree
+    size = 1 << depth
+    if chosen:
+        energy, draw = half.energy, first + size - 1 + half.draw if forward else first - half.draw
+    return Tree(weight + half.weight, energy, draw, first if forward else first - size, depth + 1)
+
+
+@jit
+def summarise(
+    tree: Tree, leaves: Leaves, extension: Extension, H0: float, settings: Any, status: Any, stats: Any
+) -> int:
+    """Fill in the statistics of a transition and return its outcome."""
+    invariant(tree.first <= tree.draw < tree.first + (1 << tree.depth))
+    invariant(leaves.n >= (1 << tree.depth) - 1 and tree.weight >= 1)
+    outcome = S.ACCEPTED if tree.draw != 0 else S.REJECTED
+    if extension == Extension.DIVERGING:
+        outcome = S.DIVERGED
+    elif extension == Extension.NO_ENERGY:
+        outcome = S.reason(status)
+    up, down = leaves.highest - H0, leaves.lowest - H0
+    largest = up if up > -down else down
+    stats.energy = tree.energy
+    stats.energy_error = tree.energy - H0
+    stats.max_energy_error = largest if math.isfinite(leaves.worst) else leaves.worst
+    stats.acceptance_rate = leaves.sum_accept / leaves.n
+    stats.diverging = S.is_divergence(outcome)
+    stats.step_size = stats.step_size_nom = settings.step_size
+    stats.n_steps, stats.int_time = leaves.n, leaves.n * settings.step_size
+    stats.tree_depth = tree.depth
+    stats.reached_max_treedepth = extension == Extension.VALID
+    stats.index_in_trajectory = tree.draw
+    stats.is_accepted = tree.draw != 0
+    return outcome
 
 
 @jit
@@ -502,71 +587,41 @@ def nuts(
     dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any, stats: Any, control: Any
 ) -> int:
     """Make one transition from the state, with a fresh momentum, and return its outcome."""
-    points, tree, _, _, totals, work = as_workspace(workspace)
-    at = as_points(points)
+    points, intervals, _, _, work = as_workspace(workspace)
+    at, status = as_points(points), as_work(work).status
     H0 = begin(dynamics, model, workspace, randomness, settings)
     if not math.isfinite(H0):
-        return not_begun(at.state, as_work(work).status, settings, stats)
-    max_depth = settings.max_depth
+        return not_begun(at.state, status, settings, stats)
     copy_point(at.left, at.state)
     copy_point(at.right, at.state)
     copy_state(at.candidate, at.state)
     candidate, spare = at.candidate, at.spare
-    trajectory, subtree = tree[max_depth], tree[0]
-    make_leaf(trajectory, at.state)
-    totals.n_leaves = 0
-    totals.sum_accept = totals.worst = 0.0
-    totals.lowest = totals.highest = H0
+    whole, half = intervals[settings.max_depth], intervals[0]
+    make_leaf(whole, at.state)
 
-    weight, energy, index = 1.0, H0, 0
-    first, last = 0, 0  # indices of the trajectory's ends
-    depth, outcome, turned, facing_forward = 0, S.ACCEPTED, False, True
-    while depth < max_depth and outcome == S.ACCEPTED and not turned:
+    tree, leaves = Tree(1.0, H0, 0, 0, 0), Leaves(0, 0.0, H0, H0, 0.0)
+    extension, facing_forward = Extension.VALID, True
+    while tree.depth < settings.max_depth and extension == Extension.VALID:
         forward = uniform(randomness) < 0.5
-        eps = settings.step_size if forward else -settings.step_size
-        edge = at.right if forward else at.left
-        outcome, new_weight, new_energy, new_index = build_subtree(
-            dynamics, model, workspace, randomness, eps, depth, edge, spare, H0, control
-        )
-        if outcome != S.ACCEPTED:
+        eps, edge = (settings.step_size, at.right) if forward else (-settings.step_size, at.left)
+        subtree = build_subtree(dynamics, model, workspace, randomness, eps, tree.depth, edge, spare, H0, control)
+        extension, leaves = subtree.extension, together(leaves, subtree.leaves)
+        if extension != Extension.VALID:
             break
-        if bernoulli(randomness, new_weight / weight):
+        chosen = bernoulli(randomness, subtree.weight / tree.weight)
+        if chosen:
             candidate, spare = spare, candidate
-            energy, index = new_energy, last + new_index if forward else first - new_index
-        weight += new_weight
+        tree = doubled(tree, subtree, forward, chosen)
         if forward != facing_forward:
-            reverse(trajectory)
+            reverse(whole)
             facing_forward = forward
-        turned = is_turning(trajectory, subtree, as_interval(subtree).v_last)
-        append(trajectory, subtree)
-        if forward:
-            last += 1 << depth
-        else:
-            first -= 1 << depth
-        depth += 1
-        if totals.highest - totals.lowest > S.MAX_ENERGY_SPREAD:
-            outcome = S.DIVERGED
-    if outcome == S.INTERRUPTED:
-        return outcome
-    invariant(first <= index <= last and last - first == (1 << depth) - 1)
-    invariant(totals.n_leaves >= last - first and weight >= 1)
-
+        if is_turning(whole, half, as_interval(half).v_last):
+            extension = Extension.TURNING
+        append(whole, half)
+        if leaves.highest - leaves.lowest > S.MAX_ENERGY_SPREAD:
+            extension = Extension.DIVERGING
+    if extension == Extension.INTERRUPTED:
+        return S.INTERRUPTED
     copy_state(at.state, candidate)
-    failed = outcome not in (S.ACCEPTED, S.REJECTED)
-    up, down = totals.highest - H0, totals.lowest - H0
-    worst = totals.worst if not math.isfinite(totals.worst) else up if up > -down else down
     stats.lp = as_point(at.state).log_density[0]
-    stats.energy = energy
-    stats.energy_error = energy - H0
-    stats.max_energy_error = worst
-    stats.acceptance_rate = totals.sum_accept / totals.n_leaves
-    stats.diverging = S.is_divergence(outcome)
-    stats.step_size = stats.step_size_nom = settings.step_size
-    stats.n_steps, stats.int_time = totals.n_leaves, totals.n_leaves * settings.step_size
-    stats.tree_depth = depth
-    stats.reached_max_treedepth = depth == max_depth and not turned and not failed
-    stats.index_in_trajectory = index
-    stats.is_accepted = index != 0
-    if failed:
-        return outcome
-    return S.ACCEPTED if index != 0 else S.REJECTED
+    return summarise(tree, leaves, extension, H0, settings, status, stats)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
 import numba
-from numba.core.dispatcher import Dispatcher
 
+from refhmc.compile.numba_internals import Dispatcher
 from refhmc.core.arguments import is_number, positive, share, whole_number
 from refhmc.core.other_names import our_name
 from refhmc.core.registry import AUTO, Registry, options

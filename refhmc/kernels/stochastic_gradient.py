@@ -56,8 +56,8 @@ from refhmc.compile.compiled import jit
 from refhmc.core import sample_stats as S
 from refhmc.core.arguments import is_number, share, whole_number
 from refhmc.core.point import POINT_ROWS, Q, as_point, copy_row
-from refhmc.core.randomness import next_normals
-from refhmc.core.split_data import draw_order, nth_part, part_of
+from refhmc.core.randomness import draw_order, next_normals
+from refhmc.core.split_data import nth_part, part_of
 from refhmc.core.types import as_model, as_points, as_work, as_workspace
 from refhmc.kernels.options import check_options
 from refhmc.metrics import Diagonal, Identity
@@ -604,7 +604,7 @@ def stochastic_gradient(
     dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any, stats: Any, control: Any
 ) -> int:
     """Make one transition from the state, with the momentum and the order of the parts kept in it; return the outcome."""
-    points, _, noise, _, _, work = as_workspace(workspace)
+    points, _, noise, _, work = as_workspace(workspace)
     at, f, M = as_points(points), as_model(model), max(as_work(work).options.drawn_parts, 1)
     point, before, noisy = as_point(at.state), at.candidate[Q], settings.noise > 0
     if noisy and settings.momentum > 0 and settings.updates == 0 and settings.keep_momentum == 0:

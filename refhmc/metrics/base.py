@@ -24,7 +24,7 @@ import numpy as np
 
 from refhmc.compile.compiled import invariant, jit, jit_part
 from refhmc.core import sample_stats as S
-from refhmc.core.point import POINT_ROWS, as_point, copy_row
+from refhmc.core.point import as_point, copy_row, put_copies
 from refhmc.core.protocols import Model
 from refhmc.core.records import Layout
 from refhmc.core.types import as_metric, as_model, as_work
@@ -514,10 +514,3 @@ def refresh(model: tuple, metric: tuple, z: np.ndarray, normals: np.ndarray, dra
         as_metric(metric).draw(normals, work, point.p)
     put_copies(z)
     return energy(model, metric, z, work)
-
-
-@jit_part
-def put_copies(z: np.ndarray) -> None:
-    """Set the copies of an extended phase space (:mod:`refhmc.integrators.explicit_tao`) to the point itself."""
-    for row in range(POINT_ROWS, z.shape[0]):
-        copy_row(z[row], z[row - POINT_ROWS])

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from refhmc._deprecated import warn_of_old_name
 from refhmc.compile.compiled import jit, jit_inline
 from refhmc.core.arguments import array_of_numbers, one_of
-from refhmc.core.point import as_point
+from refhmc.core.point import as_point, put_copies
 from refhmc.core.protocols import Model
 from refhmc.core.records import Layout
 from refhmc.core.types import as_work
@@ -35,7 +35,6 @@ from refhmc.metrics.base import (
     ArrayModel,
     HamiltonianOnArrays,
     log_density_at_metric,
-    put_copies,
 )
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array

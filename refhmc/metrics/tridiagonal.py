@@ -25,12 +25,12 @@ from numpy.typing import ArrayLike
 from refhmc.compile.compiled import jit, jit_products, plain
 from refhmc.core import sample_stats as S
 from refhmc.core.arguments import array_of_numbers
-from refhmc.core.point import as_point
+from refhmc.core.point import as_point, put_copies
 from refhmc.core.protocols import Model
 from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
 from refhmc.errors import MetricError, ShapeError
-from refhmc.metrics.base import NOTHING, SHARED, ArrayModel, HamiltonianOnArrays, log_density_at_metric, put_copies
+from refhmc.metrics.base import NOTHING, SHARED, ArrayModel, HamiltonianOnArrays, log_density_at_metric
 from refhmc.metrics.euclidean import Euclidean
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array

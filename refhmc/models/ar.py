@@ -26,13 +26,13 @@ from typing import Any
 import numpy as np
 
 from refhmc.compile.compiled import jit
-from refhmc.core.arguments import array_of_numbers
-from refhmc.errors import ShapeError
+from refhmc.core.arguments import whole_number
 from refhmc.models import linear_regression
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.densities import log_normal
 from refhmc.models.generated import GeneratedQuantities, frozen
+from refhmc.models.inputs import vector
 from refhmc.models.recipe import recreatable
 from refhmc.models.split import functions_of_a_part, with_share
 
@@ -62,11 +62,6 @@ def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> floa
 
 
 @jit
-def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    value_and_gradient(q, data, out)
-
-
-@jit
 def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     flat_hessian(q, data, out)
     for i in range(q.shape[0] - 1):
@@ -90,9 +85,7 @@ def log_prior(q: np.ndarray, out: np.ndarray) -> float:
     return total
 
 
-part_log_density, part_gradient, part_value_and_gradient = functions_of_a_part(
-    log_density, value_and_gradient, log_prior
-)
+part_log_density, part_value_and_gradient = functions_of_a_part(log_density, value_and_gradient, log_prior)
 
 
 def share_of(X: np.ndarray, y: np.ndarray, before: float, rows: np.ndarray, share: float) -> Model:
@@ -101,11 +94,10 @@ def share_of(X: np.ndarray, y: np.ndarray, before: float, rows: np.ndarray, shar
     return Model(
         X.shape[1] + 1,
         part_log_density,
-        part_gradient,
+        value_and_gradient=part_value_and_gradient,
         data=with_share(linear_regression.sums_of(X, y), share),
         names=names_of(X.shape[1] - 1),
         constrain=constrain,
-        value_and_gradient=part_value_and_gradient,
         name="ar",
         n_rows=len(y),
         part=functools.partial(share_of, X, y, share),
@@ -170,7 +162,7 @@ def AR(y: Any = None, K: int | None = None) -> Model:
     Raises
     ------
     ValueError
-        If `K` is not 5 for the default data, or `y` is not finite.
+        If `K` is not positive, or not 5 for the default data, or `y` is not finite.
     refhmc.errors.ShapeError
         If `y` is not a vector of more than `K` values.
 
@@ -190,26 +182,20 @@ def AR(y: Any = None, K: int | None = None) -> Model:
             raise ValueError(f"K must be 5 for the default data; got {K}. Give y as well.")
         y = posteriordb("arK-arK")["data"]["y"]
         reference = posteriordb_reference("arK-arK", ["alpha", *(f"beta[{k}]" for k in range(1, 6)), "sigma"])
-    y, K = np.array(array_of_numbers("y", y)), 5 if K is None else int(K)
-    if y.ndim != 1 or not 1 <= K < len(y):
-        raise ShapeError(f"y must have shape (T,) with T > K >= 1; got shape {y.shape} and K={K}.")
-    if not np.isfinite(y).all():
-        raise ValueError("y must be finite; got NaN or infinite entries. Remove or replace them.")
+    K = whole_number("K", 5 if K is None else K)
+    y = vector("y", y, K + 1)
     X, after = frozen(design(y, K)), frozen(y[K:])
     return Model(
         K + 2,
         log_density,
-        gradient,
-        hessian,
-        linear_regression.third_derivative,
-        linear_regression.hessian_contraction,
-        fisher,
-        linear_regression.fisher_derivative,
-        linear_regression.fisher_contraction,
+        value_and_gradient=value_and_gradient,
+        hessian=hessian,
+        hessian_contraction=linear_regression.hessian_contraction,
+        fisher=fisher,
+        fisher_contraction=linear_regression.fisher_contraction,
         data=linear_regression.sums_of(X, after),  # the design may be singular: the priors are proper
         names=names_of(K),
         constrain=constrain,
-        value_and_gradient=value_and_gradient,
         name="ar",
         reference=reference,
         n_rows=len(X),

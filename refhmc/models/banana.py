@@ -35,10 +35,11 @@ from typing import Any
 import numpy as np
 
 from refhmc.compile.compiled import jit
-from refhmc.core.arguments import array_of_numbers
+from refhmc.core.arguments import positive
 from refhmc.models.base import Model
 from refhmc.models.densities import log_normal
 from refhmc.models.generated import GeneratedQuantities
+from refhmc.models.inputs import vector
 from refhmc.models.on_arrays import ArrayImplementation, matrix, where_finite
 from refhmc.models.recipe import recreatable
 from refhmc.models.recommended import Recommended
@@ -103,11 +104,6 @@ def log_density(q: np.ndarray, data: np.ndarray) -> float:
     a, ybar, b = data[0]
     r = ybar - t1 - t2 * t2
     return -0.5 * (a * r * r + b * (t1 * t1 + t2 * t2))
-
-
-@jit
-def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    value_and_gradient(q, data, out)
 
 
 @jit
@@ -249,26 +245,22 @@ def Banana(y: Any = None, sigma_y: float = 2.0, sigma_theta: float = 2.0) -> Mod
     >>> model.dim, round(float(model.reference.mean[1]), 3)
     (2, 0.0)
     """
-    y = np.ones(100) if y is None else np.array(array_of_numbers("y", y))
-    if y.ndim != 1 or len(y) == 0 or not np.isfinite(y).all():
-        raise ValueError(f"y must be a vector of at least one finite number; got shape {y.shape}.")
-    if not (0 < sigma_y < math.inf and 0 < sigma_theta < math.inf):
-        raise ValueError(f"sigma_y and sigma_theta must be positive; got {sigma_y} and {sigma_theta}.")
+    y = np.ones(100) if y is None else vector("y", y)
+    sigma_y, sigma_theta = positive("sigma_y", sigma_y), positive("sigma_theta", sigma_theta)
     a, ybar, b = len(y) / sigma_y**2, float(y.mean()), 1 / sigma_theta**2
     mean, variance = moments(a, ybar, b)
     return Model(
         2,
         log_density,
-        gradient,
-        hessian,
-        third_derivative,
-        hessian_contraction,
-        fisher,
-        fisher_derivative,
-        fisher_contraction,
+        value_and_gradient=value_and_gradient,
+        hessian=hessian,
+        third_derivative=third_derivative,
+        hessian_contraction=hessian_contraction,
+        fisher=fisher,
+        fisher_derivative=fisher_derivative,
+        fisher_contraction=fisher_contraction,
         data=np.array([[a, ybar, b]]),
         names=["theta[0]", "theta[1]"],
-        value_and_gradient=value_and_gradient,
         name="banana",
         recommended=Recommended("hmc", "fisher", "its ridge is curved, so that no constant metric fits it"),
         reference=Reference(

@@ -24,8 +24,6 @@ derivatives are zero in these coordinates. :class:`refhmc.DHMC` moves them one a
 from __future__ import annotations
 
 import functools
-import inspect
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -33,36 +31,27 @@ import numpy as np
 
 from refhmc._deprecated import renamed_arguments, renamed_method
 from refhmc.compile.fingerprint import Fingerprint, fingerprint
-from refhmc.compile.user_text import WithoutData
 from refhmc.core.arguments import array_of_numbers, refuse_masked, whole_number
-from refhmc.core.binding import DERIVATIVES, FULL_TENSOR, Core, argument_count, check_arguments, named
 from refhmc.core.data import as_data
-from refhmc.core.named_axes import SAMPLES, check_storable, coords_of, dims_of
+from refhmc.core.named_axes import coords_of, dims_of
 from refhmc.core.split_data import stacked
 from refhmc.errors import MissingArrayImplementationError, MissingDerivativeError, ModelError, ShapeError
-from refhmc.models.generated import CLOSE, COMPARED, GeneratedQuantities, generated_of
+from refhmc.models.binding.core import Core
+from refhmc.models.binding.functions import (
+    DERIVATIVES,
+    SOURCE,
+    Functions,
+    argument_count,
+    check_arguments,
+    without_data,
+)
+from refhmc.models.generated import GeneratedQuantities, generated_of
 from refhmc.models.on_arrays import WITH_TEXT, SumOnArrays, keep_what_is_freed
 from refhmc.models.recommended import Recommended
 from refhmc.models.reference import Reference
-from refhmc.models.split import gradient_from, shares, sum_of_densities, sum_of_gradients
+from refhmc.models.split import shares, sum_of_densities, sum_of_gradients
 from refhmc.models.streamed import Sending, StreamedOnArrays
-
-
-def without_data(functions: Mapping[str, Any], data: Any, first: str = "q") -> dict[str, Any]:
-    """Return the functions of a model without data in the form of those that take data. Raises ModelError."""
-    if data is not None:
-        raise ModelError(
-            f"data is given, but log_density takes {first} only. "
-            f"Write log_density({first}, data); arguments with a default and *args do not count."
-        )
-    for key, function in functions.items():
-        if function is not None and "data" in inspect.signature(getattr(function, "py_func", function)).parameters:
-            raise ModelError(
-                f"{key} must take the same arguments as log_density, which takes {first} only; it takes data. "
-                "Give data to all functions or to none."
-            )
-    kept = ("log_density_change",)  # its number of arguments shows whether it takes data
-    return {key: f if f is None or key in kept else WithoutData(f) for key, f in functions.items()}
+from refhmc.models.variables import check_names, constrained_rows, gather_by_name, indices_of
 
 
 class Required:
@@ -105,18 +94,20 @@ class Model:
         Function of ``(q, data)`` that returns the log density L at ``q``, an array of shape (d,), as a float. L is defined up
         to a constant and is -inf outside the support.
     gradient : callable
-        Function of ``(q, data)`` that returns dL/dq, of shape (d,).
+        Function of ``(q, data)`` that returns dL/dq, of shape (d,). It may be left out if `value_and_gradient` is given.
     hessian : callable, optional
         Function of ``(q, data)`` that returns the second derivatives of L, of shape (d, d).
     third_derivative : callable, optional
-        Function of ``(q, data)`` that returns the third derivatives of L, of shape (d, d, d).
+        Function of ``(q, data)`` that returns the third derivatives of L, of shape (d, d, d). If it is missing,
+        `hessian_contraction` is called d (d + 1) / 2 times.
     hessian_contraction : callable, optional
         Function of ``(q, data, M)`` that returns ``sum_ij M[i, j] d hessian[i, j] / dq``, of shape (d,). If it is missing,
         `third_derivative` is used.
     fisher : callable, optional
         Function of ``(q, data)`` that returns the Fisher information plus the prior precision, of shape (d, d).
     fisher_derivative : callable, optional
-        Function of ``(q, data)`` that returns the derivatives of `fisher`, of shape (d, d, d).
+        Function of ``(q, data)`` that returns the derivatives of `fisher`, of shape (d, d, d). If it is missing,
+        `fisher_contraction` is called d (d + 1) / 2 times.
     fisher_contraction : callable, optional
         Function of ``(q, data, M)`` that returns ``sum_ij M[i, j] d fisher[i, j] / dq``, of shape (d,). If it is missing,
         `fisher_derivative` is used.
@@ -241,7 +232,7 @@ class Model:
         self,
         dim: int = REQUIRED,
         log_density: Callable = REQUIRED,
-        gradient: Callable = REQUIRED,
+        gradient: Callable | None = REQUIRED,
         hessian: Callable | None = None,
         third_derivative: Callable | None = None,
         hessian_contraction: Callable | None = None,
@@ -276,6 +267,8 @@ class Model:
         coords: Mapping[str, Any] | None = None,
         generated: GeneratedQuantities | Mapping[str, Any] | None = None,
     ) -> None:
+        if gradient is REQUIRED and value_and_gradient is not None:
+            gradient = None
         check_given(dim=dim, log_density=log_density, gradient=gradient)
         if hasattr(dim, "supports"):
             raise ShapeError(
@@ -302,36 +295,38 @@ class Model:
         self.in_python, self.noise = in_python, float(noise)
         self._absent = dict(absent or {})
         self.n_rows, self.part, self.outputs, self.likelihood = n_rows, part, outputs, likelihood
-        self._functions: dict[str, Any] = {
-            "log_density": log_density,
-            "value_and_gradient": value_and_gradient,
-            "gradient": gradient,
-            "hessian": hessian,
-            "third_derivative": third_derivative,
-            "hessian_contraction": hessian_contraction,
-            "fisher": fisher,
-            "fisher_derivative": fisher_derivative,
-            "fisher_contraction": fisher_contraction,
-            "hessian_diagonal": hessian_diagonal,
-            "diagonal_contraction": diagonal_contraction,
-            "log_density_change": log_density_change,
-            "fisher_bands": fisher_bands,
-        }
+        self.functions = Functions(
+            log_density=log_density,
+            value_and_gradient=value_and_gradient,
+            gradient=gradient,
+            hessian=hessian,
+            third_derivative=third_derivative,
+            hessian_contraction=hessian_contraction,
+            fisher=fisher,
+            fisher_derivative=fisher_derivative,
+            fisher_contraction=fisher_contraction,
+            hessian_diagonal=hessian_diagonal,
+            diagonal_contraction=diagonal_contraction,
+            log_density_change=log_density_change,
+            fisher_bands=fisher_bands,
+        )
         self.conditionals = tuple(conditionals)
         self.joint: Model | None = None  # for a conditional: the joint model
         # For a conditional at a position: the joint model, the indices of the block, the full position.
         self.held: tuple[Model, np.ndarray, np.ndarray] | None = None
         if log_density is None:
             raise ModelError("log_density must be a function; got None.")
-        for key, function in {**self._functions, "constrain": constrain, "on_arrays": on_arrays}.items():
+        if gradient is None and value_and_gradient is None:
+            raise ModelError("gradient must be a function, unless value_and_gradient is given; got None.")
+        for key, function in {**self.functions._asdict(), "constrain": constrain, "on_arrays": on_arrays}.items():
             if function is not None and not callable(function):
                 raise ModelError(f"{key} must be a function; got {type(function).__name__}.")
         if argument_count(log_density) == 1:
-            self._functions = without_data(self._functions, data)
-        check_arguments(self._functions)
+            self.functions = Functions(**without_data(self.functions._asdict(), data))
+        check_arguments(self.functions._asdict())
         if log_density_change is not None and argument_count(log_density_change) not in (3, 4):
             raise ModelError("log_density_change must take (q, data, j, new_value) or (q, j, new_value).")
-        self.discontinuous = self._indices(discontinuous)
+        self.discontinuous = indices_of(discontinuous, self.names)
         self._constrain: Any = constrain
         self.unconstrain: Callable[[Mapping, str], np.ndarray] | None = None  # the inverse of constrain, if known
         self._on_arrays = on_arrays
@@ -340,15 +335,16 @@ class Model:
         self.generated = generated_of(generated)
 
     def __repr__(self) -> str:
-        has = ", ".join(key for key in DERIVATIVES if self._functions[key] is not None)
+        has = ", ".join(key for key in DERIVATIVES if self.has(key))
         return f"<refhmc model {self.name!r}: {self.dim} coordinates; {has}>"
 
-    def __reduce__(self) -> tuple[Callable, tuple[tuple, dict]]:
-        named = ("value_and_gradient", "hessian_diagonal", "diagonal_contraction", "log_density_change", "fisher_bands")
-        keys = [k for k in self._functions if k not in named]
-        positional = (self.dim, *(self._functions[k] for k in keys), self.data, self.names, self._constrain)
+    def __reduce__(self) -> tuple[Callable, tuple[dict]]:
         keywords = {
-            **{k: self._functions[k] for k in named},
+            **self.functions._asdict(),
+            "dim": self.dim,
+            "data": self.data,
+            "names": self.names,
+            "constrain": self._constrain,
             "scratch_rows": self.scratch_rows,
             "discontinuous": self.discontinuous.tolist(),
             "conditionals": self.conditionals,
@@ -368,29 +364,27 @@ class Model:
             "coords": self.coords,
             "generated": self.generated,
         }
-        return _rebuild, (positional, keywords)
+        return _rebuild, (keywords,)
 
     # -- compiled functions -------------------------------------------------------------------------------------
 
     @functools.cached_property
     def core(self) -> Core:
         """The compiled form of the model: typed pointers and one matrix of data."""
-        return Core(self)
+        return Core(
+            self.functions,
+            self.data,
+            dim=self.dim,
+            name=self.name,
+            to_compile=self.to_compile,
+            in_python=self.in_python,
+            scratch_rows=self.scratch_rows,
+        )
 
-    def to_compile(self, key: str) -> Any:
-        """Return the function that Numba compiles for a derivative.
-
-        Parameters
-        ----------
-        key : str
-            Name of the function, such as "gradient".
-
-        Returns
-        -------
-        callable or None
-            The function as given, unless a subclass composes it from others.
-        """
-        return self._functions[key]
+    @property
+    def to_compile(self) -> Functions:
+        """The functions that Numba compiles: those given, unless a subclass composes them from others."""
+        return self.functions
 
     @property
     def runs_as_python(self) -> str | None:
@@ -410,7 +404,7 @@ class Model:
         str
             A colon and the reason, or an empty string if there is none.
         """
-        return ""
+        return self.core.failures().words_at(q)
 
     def made_of(self) -> Fingerprint:
         """Return the fingerprint of the model, part by part.
@@ -433,7 +427,7 @@ class Model:
             roots |= {label.format(name): each for name, each in zip(names, self.data, strict=True)}
         else:
             roots["data"] = self.data
-        roots |= {key: function for key, function in self._functions.items() if function is not None}
+        roots |= {key: function for key, function in self.functions._asdict().items() if function is not None}
         roots |= {"constrain": self._constrain, "conditionals": self.conditionals, "the class of the model": type(self)}
         roots |= {} if self._on_arrays is None else {"on_arrays": self._on_arrays}
         return fingerprint(roots)
@@ -548,7 +542,8 @@ class Model:
         Parameters
         ----------
         derivative : str
-            Name of a method, such as "hessian" or "fisher_contraction". A contraction also follows from the full derivative.
+            Name of a method, such as "hessian" or "fisher_contraction". It may be computed from another one: a contraction
+            from the full derivative or the reverse, and the gradient from `value_and_gradient`.
 
         Returns
         -------
@@ -561,15 +556,13 @@ class Model:
         >>> refhmc.models.Funnel(2).has("hessian"), refhmc.models.GARCH().has("fisher_derivative")
         (True, False)
         """
-        if self._functions[derivative] is not None:
-            return True
-        full = FULL_TENSOR.get(derivative)
-        return full is not None and self._functions[full] is not None
+        given = getattr(self.functions, derivative) is not None
+        return given or (self.functions.has(derivative) and derivative not in self._absent)
 
     @property
     def has_diagonals(self) -> bool:
         """Whether the model has a compiled function for the diagonal of its Hessian."""
-        return self.core.own and self._functions["hessian_diagonal"] is not None
+        return self.core.has_diagonals
 
     def log_density(self, q: np.ndarray) -> float:
         """Return the log density L(q) up to a constant.
@@ -812,35 +805,8 @@ class Model:
         if len(rows) == 0:
             shapes = {k: np.shape(v) for k, v in self._constrain(np.zeros(self.dim)).items()}
             return {k: np.zeros(q.shape[:-1] + shape) for k, shape in shapes.items()}
-        values = self._constrain_rows(rows)
+        values = constrained_rows(self._constrain, rows)
         return {k: v.reshape(q.shape[:-1] + v.shape[1:]) for k, v in values.items()}
-
-    def _constrain_rows(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the constrained values of each row, by one call if the function broadcasts."""
-        for several in (rows[:2], rows):
-            together = self._constrain_together(several)
-            if together is None:
-                break
-            if len(several) == len(rows):
-                return together
-        singles = [self._constrain(row.copy()) for row in rows]
-        return {key: np.stack([np.asarray(s[key]) for s in singles]) for key in singles[0]}
-
-    def _constrain_together(self, rows: np.ndarray) -> dict[str, np.ndarray] | None:
-        """Return the constrained values from one call, or None if some differ from those of single calls."""
-        some = np.linspace(0, len(rows) - 1, min(len(rows), COMPARED)).astype(int)
-        singles = [self._constrain(rows[k].copy()) for k in some]
-        few = {key: np.stack([np.asarray(s[key]) for s in singles]) for key in singles[0]}
-        try:
-            together = {key: np.asarray(value) for key, value in self._constrain(rows.copy()).items()}
-            alike = together.keys() == few.keys() and all(
-                together[k].shape == (len(rows), *few[k].shape[1:])
-                and np.allclose(together[k][some], few[k], rtol=CLOSE, atol=0.0, equal_nan=True)
-                for k in few
-            )
-        except Exception:  # the function handles one position only
-            return None
-        return together if alike else None
 
     @property
     def reference_names(self) -> list[str]:
@@ -850,24 +816,6 @@ class Model:
             indices = np.ndindex(np.shape(value))
             names += [key + "".join(f"[{i}]" for i in index) for index in indices]
         return names
-
-    def _indices(self, coordinates: Sequence[int | str] | None) -> np.ndarray:
-        """Return the sorted indices of coordinates given by index, name, or name without index. Raises ModelError."""
-        found: list[int] = []
-        for each in coordinates if coordinates is not None else ():
-            if isinstance(each, str):
-                named = [i for i, name in enumerate(self.names) if each in (name, re.sub(r"\[\d+\]$", "", name))]
-                if not named:
-                    raise ModelError(f"discontinuous must name coordinates of {self.names}; got {each!r}.")
-                found += named
-            else:
-                found.append(whole_number("an index of discontinuous", each, 0, self.dim - 1, ModelError))
-        twice = [i for i in found if found.count(i) > 1] if len(set(found)) < len(found) else []
-        if twice:
-            raise ModelError(
-                f"discontinuous must name each coordinate once; got {self.names[twice[0]]!r} (coordinate {twice[0]}) twice."
-            )
-        return np.array(sorted(found), dtype=np.int64)
 
     def _position(self, q: Any, what: str = "position") -> np.ndarray:
         q = np.ascontiguousarray(array_of_numbers(f"{what} of {self.name!r}", q, ShapeError))
@@ -883,13 +831,10 @@ class Model:
         for m in M:
             if m.shape != (self.dim, self.dim):
                 raise ShapeError(f"M must have shape {(self.dim, self.dim)} in {key}; got {m.shape}.")
-        if self._functions[key] is None and self.has(key):  # from the full tensor
-            return np.einsum("ij,ijk->k", M[0], self._derivative(FULL_TENSOR[key], q))
+        if key == "gradient" and self.functions.gradient is None:
+            return self.core.value_and_gradient(q)[1]
         self.require(key, f"model.{key}()")
-        out = np.zeros((self.dim,) * DERIVATIVES[key][1])
-        with named(key, out.shape):
-            self.core.in_place(key)(q.copy(), self.core.data, *(m.copy() for m in M), out)
-        return out
+        return self.core.derivative(key, q, *M)
 
     def why_absent(self, derivative: str) -> str:
         """Return why the model does not have a derivative, if that is known.
@@ -926,8 +871,8 @@ class Model:
             If the model lacks the derivative. The message names it and gives the reason.
         """
         if not self.has(key):
-            full = FULL_TENSOR.get(key)
-            other = f", or {full}=..., from which it is computed" if full is not None else ""
+            source = SOURCE.get(key)
+            other = f", or {source}=..., from which it is computed" if source is not None else ""
             more = self.why_absent(key) or f"give refhmc.Model(..., {key}=...){other}"
             raise MissingDerivativeError(f"Model {self.name!r} has no {key}, which {needed_by} needs: {more}.")
 
@@ -990,23 +935,21 @@ class SplitModel(Model):
         pointers = [part.core.tuple_for_changes for part in self.parts]
         kinds = list(dict.fromkeys((pointer[1], pointer[4]) for pointer in pointers))
         gradients, changes = zip(*kinds, strict=True)
-        value_and_gradient = sum_of_gradients(gradients)
         self.whole = whole
         super().__init__(
             whole.dim,
             sum_of_densities(changes),
-            gradient_from(value_and_gradient),
+            value_and_gradient=sum_of_gradients(gradients),
             data=stacked([pointer[0] for pointer in pointers], [kinds.index((p[1], p[4])) for p in pointers]),
             names=whole.names,
             constrain=whole.constrain,
-            value_and_gradient=value_and_gradient,
             reference=whole.reference,
             initial=whole.initial,
             name=f"{whole.name} in {len(self.parts)} parts",
             noise=max(part.noise for part in self.parts),
             outputs=whole.outputs,
             likelihood=whole.likelihood,
-            absent=dict.fromkeys(DERIVATIVES, ONE_GRADIENT),
+            absent={key: ONE_GRADIENT for key in DERIVATIVES if key != "gradient"},
             # Parts that users give have data of their own.
             dims=whole.dims if self.made_alike else None,
             coords=whole.coords if self.made_alike else None,
@@ -1081,31 +1024,5 @@ class SplitModel(Model):
         return Fingerprint(labelled, packages, unknown)
 
 
-def _rebuild(positional: tuple, keywords: dict[str, Any]) -> Model:
-    return Model(*positional, **keywords)
-
-
-def check_names(names: Sequence[str]) -> None:
-    """Raise ShapeError if a coordinate has the name of a variable with entries, such as ``x`` next to ``x[1]``."""
-    there = set(names)
-    for name in names:
-        check_storable("names", name, ShapeError)
-        if name in SAMPLES:
-            raise ShapeError(f"names must not include {name!r}, which is an axis of every result; choose another name.")
-        base = re.sub(r"\[\d+\]$", "", name)
-        if base != name and base in there:
-            raise ShapeError(
-                f"names must not use {base!r} for a coordinate and for the variable of {name!r}; rename one of them."
-            )
-
-
-def gather_by_name(names: Sequence[str], q: np.ndarray) -> dict[str, np.ndarray]:
-    """Return variables by name from coordinates by name; ``base[0], base[1], ...`` become vectors."""
-    groups: dict[str, list[int]] = {}
-    for i, name in enumerate(names):
-        match = re.fullmatch(r"(.+)\[(\d+)\]", name)
-        base = match[1] if match and int(match[2]) == len(groups.get(match[1], [])) else name
-        groups.setdefault(base, []).append(i)
-    return {
-        base: q[..., indices[0]] if base == names[indices[0]] else q[..., indices] for base, indices in groups.items()
-    }
+def _rebuild(keywords: dict[str, Any]) -> Model:
+    return Model(**keywords)

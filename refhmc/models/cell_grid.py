@@ -53,8 +53,9 @@ def log_density(q: np.ndarray, data: np.ndarray) -> float:
 
 
 @jit
-def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
+def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
     out[:] = 0.0
+    return log_density(q, data)
 
 
 @jit
@@ -136,7 +137,7 @@ def CellGrid(weights: Any = None, a: str = "n") -> Model:
     return Model(
         d,
         log_density,
-        gradient,
+        value_and_gradient=value_and_gradient,
         data=np.concatenate([[float(a == "log n")], w.shape, np.log(probabilities).ravel()]).reshape(1, -1),
         names=[f"x[{i}]" for i in range(d)],
         constrain=functools.partial(constrain, embedding=embedding),

@@ -34,13 +34,13 @@ import numpy as np
 from scipy.special import gammaln, logsumexp
 
 from refhmc.compile.compiled import jit
-from refhmc.core.arguments import array_of_numbers, positive, whole_number
-from refhmc.errors import ShapeError
+from refhmc.core.arguments import positive, whole_number
 from refhmc.models.base import Model
 from refhmc.models.datasets import load_json
 from refhmc.models.densities import log_poisson
 from refhmc.models.embedding import Embedding, linear_integer
 from refhmc.models.generated import GeneratedQuantities
+from refhmc.models.inputs import counts, in_rows
 from refhmc.models.recipe import recreatable
 from refhmc.models.reference import Reference
 
@@ -96,11 +96,6 @@ def log_density(q: np.ndarray, data: np.ndarray) -> float:
 
 
 @jit
-def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    value_and_gradient(q, data, out)
-
-
-@jit
 def curvature(q: np.ndarray, k: int, data: np.ndarray) -> float:
     """Return (b + l_k) lambda_k."""
     return (data[1, 1] + change(q, k + 1, data) - change(q, k, data)) * np.exp(q[k])
@@ -112,14 +107,6 @@ def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     if inside(q, data):
         for k in range(q.shape[0] // 2 + 1):
             out[k, k] = -curvature(q, k, data)
-
-
-@jit
-def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    out[:] = 0.0
-    if inside(q, data):
-        for k in range(q.shape[0] // 2 + 1):
-            out[k, k, k] = -curvature(q, k, data)
 
 
 @jit
@@ -287,32 +274,22 @@ def ChangePoint(
     if y is None:
         known = load_json("coal_mining_disasters")
         y, first_year = known["counts"], known["first_year"]
-    y = array_of_numbers("y", y)
-    first = 0 if first_year is None else int(first_year)
-    if y.ndim != 1:
-        raise ShapeError(f"y must have shape (T,); got shape {y.shape}.")
-    if not np.all((y >= 0) & (y == np.floor(y)) & np.isfinite(y)):
-        raise ValueError("y must be whole numbers of at least 0; it has other entries.")
+    y, first = counts("y", y), 0 if first_year is None else int(first_year)
     T = len(y)
     K = whole_number("changes", changes, 1, T - 1)
     shape, rate = positive("shape", shape), positive("rate", rate)
-    data = np.zeros((2, T + 1))
-    data[0, 1:] = np.cumsum(y)
-    data[1, :2] = shape, rate
     law = ChangeLaw(y, K, shape, rate, first)
     mean, variance = law.moments()
     years = first + np.arange(T)
     return Model(
         2 * K + 1,
         log_density,
-        gradient,
-        hessian,
-        third_derivative,
-        hessian_contraction,
-        data=data,
+        value_and_gradient=value_and_gradient,
+        hessian=hessian,
+        hessian_contraction=hessian_contraction,
+        data=in_rows([0.0, *np.cumsum(y)], [shape, rate]),
         names=[*(f"log_rate[{k}]" for k in range(K + 1)), *(f"change[{k}]" for k in range(K))],
         constrain=functools.partial(constrain, first_year=first),
-        value_and_gradient=value_and_gradient,
         discontinuous=["change"],
         log_density_change=log_density_change,
         name="change-point",

@@ -68,11 +68,6 @@ def log_density(q: np.ndarray, data: np.ndarray) -> float:
 
 
 @jit
-def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    value_and_gradient(q, data, out)
-
-
-@jit
 def curvatures(q: np.ndarray, data: np.ndarray) -> tuple[float, float]:
     """Return the second and third derivative in q_0, 0 outside the support."""
     N = log_integer(q[1].real, 0)
@@ -86,12 +81,6 @@ def curvatures(q: np.ndarray, data: np.ndarray) -> tuple[float, float]:
 def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
     out[0, 0] = curvatures(q, data)[0]
-
-
-@jit
-def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    out[:] = 0.0
-    out[0, 0, 0] = curvatures(q, data)[1]
 
 
 @jit
@@ -218,14 +207,12 @@ def ClosedPopulation(occasions: int = 5, captures: int = 60, distinct: int = 38,
     return Model(
         2,
         log_density,
-        gradient,
-        hessian,
-        third_derivative,
-        hessian_contraction,
+        value_and_gradient=value_and_gradient,
+        hessian=hessian,
+        hessian_contraction=hessian_contraction,
         data=np.array([[occasions, captures, distinct, largest]], dtype=float),
         names=["logit_p", "log_N"],
         constrain=functools.partial(constrain, embedding=embedding),
-        value_and_gradient=value_and_gradient,
         discontinuous=["log_N"],
         log_density_change=log_density_change,
         initial=[scipy.special.logit(captures / (occasions * start)), embedding.embed(start)],

@@ -22,17 +22,19 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.core.errors import NumbaError
 
 from refhmc.compile.compiled import jit, jit_anew
-from refhmc.core.binding import (
-    DERIVATIVES,
+from refhmc.kernels.blocks import block_indices
+from refhmc.models.base import Model
+from refhmc.models.binding.adapters import CANNOT_COMPILE
+from refhmc.models.binding.functions import DERIVATIVES
+from refhmc.models.binding.trampolines import (
+    code_of,
+    data_for_trampolines,
     python_contraction,
     python_metric,
     python_value_and_gradient,
 )
-from refhmc.kernels.blocks import block_indices
-from refhmc.models.base import Model
 
 # Derivatives that a conditional takes from the joint model. Full third derivatives would need a tensor of the joint model.
 DERIVED = ("hessian", "fisher", "hessian_contraction", "fisher_contraction")
@@ -83,8 +85,8 @@ def place(x: np.ndarray, q: np.ndarray, block: np.ndarray) -> None:
         q[int(block[i])] = x[i]
 
 
-def restricted_value_and_gradient(joint: Callable) -> tuple[Callable, Callable, Callable]:
-    """Return log_density, gradient and value_and_gradient of a block, from the pointer of the joint model."""
+def restricted_value_and_gradient(joint: Callable) -> tuple[Callable, Callable]:
+    """Return log_density and value_and_gradient of a block, from the pointer of the joint model."""
 
     def value_and_gradient(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
         q, block, full, joint_data = parts(data)
@@ -96,13 +98,10 @@ def restricted_value_and_gradient(joint: Callable) -> tuple[Callable, Callable, 
 
     both = jit_anew(value_and_gradient)
 
-    def log_density(x: np.ndarray, data: np.ndarray) -> Any:
+    def log_density(x: np.ndarray, data: np.ndarray) -> float:
         return both(x, data, np.empty_like(x))
 
-    def gradient(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-        both(x, data, out)
-
-    return jit_anew(log_density), jit_anew(gradient), both
+    return jit_anew(log_density), both
 
 
 def restricted_matrix(joint: Callable, code: int) -> Callable:
@@ -144,7 +143,7 @@ def restricted_contraction(joint: Callable, code: int) -> Callable:
 def restricted_change(joint: Callable) -> Callable:
     """Return ``log_density_change`` of a block, from the change of the joint model."""
 
-    def change(x: np.ndarray, data: np.ndarray, j: int, new_value: float) -> Any:
+    def change(x: np.ndarray, data: np.ndarray, j: int, new_value: float) -> float:
         q, block, _, joint_data = parts(data)
         place(x, q, block)
         return joint(q, joint_data, int(block[j]), new_value, 0.0)
@@ -169,7 +168,7 @@ def restricted(model: Model) -> Restricted:
         if model not in _made:
             try:
                 _made[model] = _restricted(model, as_python=model.core.why_python is not None)
-            except NumbaError:
+            except CANNOT_COMPILE:
                 _made[model] = _restricted(model, as_python=True)
         return _made[model]
 
@@ -178,12 +177,8 @@ def _restricted(model: Model, as_python: bool) -> Restricted:
     core = model.core
     keys = [key for key in DERIVED if model.has(key)]
     pointer = python_value_and_gradient if as_python else core.tuple[1]
-    log_density, gradient, value_and_gradient = restricted_value_and_gradient(pointer)
-    functions: dict[str, Any] = {
-        "log_density": log_density,
-        "gradient": gradient,
-        "value_and_gradient": value_and_gradient,
-    }
+    log_density, value_and_gradient = restricted_value_and_gradient(pointer)
+    functions: dict[str, Any] = {"log_density": log_density, "value_and_gradient": value_and_gradient}
     for key in keys:
         restrict, trampoline = (
             (restricted_matrix, python_metric)
@@ -191,14 +186,14 @@ def _restricted(model: Model, as_python: bool) -> Restricted:
             else (restricted_contraction, python_contraction)
         )
         if as_python:
-            functions[key] = restrict(trampoline, list(DERIVATIVES).index(key))
+            functions[key] = restrict(trampoline, int(code_of(key)))
         else:
-            functions[key] = restrict(core._pointer(key), -1)
-    if model._functions["log_density_change"] is not None and not as_python:
+            functions[key] = restrict(core.pointer(key), -1)
+    if model.functions.log_density_change is not None and not as_python:
         _, joint, _, _, change = core.tuple_for_changes
         if joint is core.tuple[1]:  # compiled; otherwise a block uses the full density
             functions["log_density_change"] = restricted_change(change)
-    return Restricted(functions, core.data_for_trampolines() if as_python else core.data)
+    return Restricted(functions, data_for_trampolines(core) if as_python else core.data)
 
 
 def general_conditional(model: Model, indices: np.ndarray) -> Conditional:

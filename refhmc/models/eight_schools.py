@@ -47,12 +47,12 @@ from typing import Any
 import numpy as np
 
 from refhmc.compile.compiled import jit, jit_allocating
-from refhmc.core.arguments import array_of_numbers, flag
-from refhmc.errors import ShapeError
+from refhmc.core.arguments import flag
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.densities import log_normal
 from refhmc.models.generated import GeneratedQuantities, frozen
+from refhmc.models.inputs import given_together, vectors
 from refhmc.models.on_arrays import ArrayImplementation, blocks, in_dtype_of, matrix, where_finite
 from refhmc.models.recipe import recreatable
 from refhmc.models.recommended import Recommended
@@ -60,7 +60,7 @@ from refhmc.numerics import batched
 from refhmc.numerics.batched import Array, namespace
 from refhmc.numerics.transforms import expit
 
-CENTRED = "the centred form is a funnel in log_tau, which is hard to sample: EightSchools() has the same posterior"
+FUNNEL = "the centred form is a funnel in log_tau, which is hard to sample: EightSchools() has the same posterior"
 
 SMALLER_STEPS = Recommended("nuts", "", "at 0.8 one draw in 2,000 diverges", (("target_accept", 0.95),))
 
@@ -268,11 +268,6 @@ def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> floa
 
 
 @jit
-def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    value_and_gradient(q, data, out)
-
-
-@jit
 def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     J = data.shape[1]
     tau = np.exp(q[J + 1])
@@ -289,24 +284,6 @@ def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
         out[J, J + 1] -= tau * w * e
         out[J + 1, J + 1] += g * e
     out[J + 1, J] = out[J, J + 1]
-
-
-@jit
-def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    J = data.shape[1]
-    U = J + 1
-    tau, h = np.exp(q[U]), q[U] - LOG_SCALE
-    out[:] = 0.0
-    out[U, U, U] = 2 * sech_squared(h) * np.tanh(h)
-    for j in range(J):
-        e, w = q[j], data[1, j]
-        g = tau * w * (data[0, j] - q[J] - 4 * tau * e)
-        out[j, j, U] = out[j, U, j] = out[U, j, j] = -2 * tau * tau * w
-        out[j, J, U] = out[J, j, U] = out[j, U, J] = out[J, U, j] = out[U, j, J] = out[U, J, j] = -tau * w
-        out[j, U, U] = out[U, j, U] = out[U, U, j] = g
-        out[J, U, U] -= tau * w * e
-        out[U, U, U] += g * e
-    out[U, J, U] = out[U, U, J] = out[J, U, U]
 
 
 @jit
@@ -342,25 +319,6 @@ def fisher(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
         out[J, U] += tau * w * e
         out[U, U] += tau * tau * w * e * e
     out[U, J] = out[J, U]
-
-
-@jit
-def fisher_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    J = data.shape[1]
-    U = J + 1
-    tau = np.exp(q[U])
-    out[:] = 0.0
-    for j in range(J):
-        e, w = q[j], data[1, j]
-        out[j, j, U] = 2 * tau * tau * w
-        out[j, J, U] = out[J, j, U] = tau * w
-        out[j, U, U] = out[U, j, U] = 2 * tau * tau * w * e
-        out[j, U, j] = out[U, j, j] = tau * tau * w
-        out[J, U, j] = out[U, J, j] = tau * w
-        out[J, U, U] += tau * w * e
-        out[U, U, j] = 2 * tau * tau * w * e
-        out[U, U, U] += 2 * tau * tau * w * e * e
-    out[U, J, U] = out[J, U, U]
 
 
 @jit
@@ -414,11 +372,6 @@ def centred_value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray)
 
 
 @jit
-def centred_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    centred_value_and_gradient(q, data, out)
-
-
-@jit
 def centred_hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     J = data.shape[1]
     U = J + 1
@@ -434,24 +387,6 @@ def centred_hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
         out[J, U] -= 2 * p * c
         out[U, U] -= 2 * p * c * c
     out[U, J] = out[J, U]
-
-
-@jit
-def centred_third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    J = data.shape[1]
-    U = J + 1
-    p, h = np.exp(-2 * q[U]), q[U] - LOG_SCALE
-    out[:] = 0.0
-    out[J, J, U] = out[J, U, J] = out[U, J, J] = 2 * J * p
-    out[U, U, U] = 2 * sech_squared(h) * np.tanh(h)
-    for j in range(J):
-        c = q[j] - q[J]
-        out[j, j, U] = out[j, U, j] = out[U, j, j] = 2 * p
-        out[j, J, U] = out[J, j, U] = out[j, U, J] = out[J, U, j] = out[U, j, J] = out[U, J, j] = -2 * p
-        out[j, U, U] = out[U, j, U] = out[U, U, j] = -4 * p * c
-        out[J, U, U] += 4 * p * c
-        out[U, U, U] += 4 * p * c * c
-    out[U, J, U] = out[U, U, J] = out[J, U, U]
 
 
 @jit
@@ -480,17 +415,6 @@ def centred_fisher(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     for j in range(J):
         out[j, j] = data[1, j] + p
         out[j, J] = out[J, j] = -p
-
-
-@jit
-def centred_fisher_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    J = data.shape[1]
-    p = np.exp(-2 * q[J + 1])
-    out[:] = 0.0
-    out[J, J, J + 1] = -2 * J * p
-    for j in range(J):
-        out[j, j, J + 1] = -2 * p
-        out[j, J, J + 1] = out[J, j, J + 1] = 2 * p
 
 
 @jit
@@ -560,11 +484,6 @@ def part_value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) ->
     return total
 
 
-@jit
-def part_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    part_value_and_gradient(q, data, out)
-
-
 @jit_allocating
 def part_log_density(q: np.ndarray, data: np.ndarray) -> float:
     return part_value_and_gradient(q, data, np.empty_like(q))
@@ -578,11 +497,10 @@ def share_of(whole: np.ndarray, centered: bool, at: np.ndarray, before: float, r
     return Model(
         whole.shape[1] + 2,
         part_log_density,
-        part_gradient,
+        value_and_gradient=part_value_and_gradient,
         data=data,
         names=names_of(whole.shape[1], centered),
         constrain=centred_constrain if centered else constrain,
-        value_and_gradient=part_value_and_gradient,
         name="eight schools, centred" if centered else "eight schools",
         n_rows=len(at),
         part=functools.partial(share_of, whole, centered, at, share),
@@ -617,6 +535,24 @@ def posterior_predictive(values: dict, rng: np.random.Generator, sigma: np.ndarr
 def prior(rng: np.random.Generator, J: int) -> dict:
     mu, tau = rng.normal(0.0, 5.0), 5.0 * abs(rng.standard_cauchy())
     return {"theta": rng.normal(mu, tau, J), "mu": mu, "tau": tau}
+
+
+NON_CENTRED: dict[str, Any] = {
+    "log_density": log_density,
+    "value_and_gradient": value_and_gradient,
+    "hessian": hessian,
+    "hessian_contraction": hessian_contraction,
+    "fisher": fisher,
+    "fisher_contraction": fisher_contraction,
+}
+CENTRED: dict[str, Any] = {
+    "log_density": centred_log_density,
+    "value_and_gradient": centred_value_and_gradient,
+    "hessian": centred_hessian,
+    "hessian_contraction": centred_hessian_contraction,
+    "fisher": centred_fisher,
+    "fisher_contraction": centred_fisher_contraction,
+}
 
 
 @recreatable
@@ -666,52 +602,27 @@ def EightSchools(centered: bool = False, *, y: Any = None, sigma: Any = None) ->
     """
     name = "eight_schools-eight_schools_noncentered"
     flag("centered", centered)
-    if (y is None) != (sigma is None):
-        raise ValueError("y and sigma must be given together; give both, or neither for the default data.")
     reference, coords = None, None
-    if y is None:
+    if not given_together(y=y, sigma=sigma):
         coords = {"school": SCHOOLS}
         schools = posteriordb(name)["data"]
         y, sigma = schools["y"], schools["sigma"]
         reference = posteriordb_reference(name, [f"theta[{j}]" for j in range(1, 9)] + ["mu", "tau"])
-    y, sigma = array_of_numbers("y", y), array_of_numbers("sigma", sigma)
-    if y.ndim != 1 or len(y) == 0 or sigma.shape != y.shape:
-        raise ShapeError(f"y and sigma must be vectors of the same length; got shapes {y.shape} and {sigma.shape}.")
-    if not (np.isfinite(y).all() and np.isfinite(sigma).all() and (sigma > 0).all()):
-        raise ValueError("y must be finite, and sigma must be finite and positive.")
-    non_centred = (
-        log_density,
-        gradient,
-        hessian,
-        third_derivative,
-        hessian_contraction,
-        fisher,
-        fisher_derivative,
-        fisher_contraction,
-    )
-    centred = (
-        centred_log_density,
-        centred_gradient,
-        centred_hessian,
-        centred_third_derivative,
-        centred_hessian_contraction,
-        centred_fisher,
-        centred_fisher_derivative,
-        centred_fisher_contraction,
-    )
+    y, sigma = vectors(y=y, sigma=sigma)
+    if not (sigma > 0).all():
+        raise ValueError(f"sigma must be positive; got {sigma.min()}.")
     data = frozen(np.array([y, sigma**-2]))
     return Model(
         len(y) + 2,
-        *(centred if centered else non_centred),
+        **(CENTRED if centered else NON_CENTRED),
         data=data,
         names=names_of(len(y), centered),
         constrain=centred_constrain if centered else constrain,
-        value_and_gradient=centred_value_and_gradient if centered else value_and_gradient,
         name="eight schools, centred" if centered else "eight schools",
         reference=reference,
         n_rows=len(y),
         part=functools.partial(share_of, data, centered, np.arange(len(y)), 1.0),
-        recommended=Recommended(why=CENTRED) if centered else SMALLER_STEPS,
+        recommended=Recommended(why=FUNNEL) if centered else SMALLER_STEPS,
         on_arrays=functools.partial(CentredOnArrays if centered else NonCentredOnArrays, y, sigma**-2),
         dims={"theta": "school", "y": "school", "sigma": "school"},
         coords=coords,

@@ -113,18 +113,15 @@ def posterior(y: np.ndarray, times: np.ndarray, sigma: float = SIGMA, tolerance:
     """Return the problem behind the model."""
     return ode.make_problem(
         (rhs, jacobian, hessian, third),
-        equations,
+        (y, sigma),
+        (np.zeros(3), 1.0),
         START,
         times,
         0.0,
-        y,
-        sigma,
-        np.zeros(3),
-        1.0,
-        tolerance,
-        5000,
-        "auto",
-        "fitzhugh-nagumo",
+        tolerance=tolerance,
+        solver="auto",
+        name="fitzhugh-nagumo",
+        equations=equations,
     )
 
 
@@ -200,4 +197,5 @@ def FitzHughNagumo(y: Any = None, times: Any = None, sigma: float = SIGMA, toler
         raise ShapeError(f"y must have shape (T, 2); got {y.shape}.")
     problem = posterior(y, observation_times(len(y)) if times is None else times, sigma, tolerance)
     smaller = Recommended("nuts", "", "at 0.8 one draw in 1,000 diverges", (("target_accept", 0.95),))
-    return ode.make_model(problem, ["a", "b", "c"], None, TRUTH, "fitzhugh-nagumo", reference, smaller)
+    labels = {"names": ["a", "b", "c"], "initial": TRUTH, "name": "fitzhugh-nagumo"}
+    return ode.make_model(problem, labels, reference=reference, recommended=smaller)

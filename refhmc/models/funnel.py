@@ -103,11 +103,6 @@ def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> floa
 
 
 @jit
-def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    value_and_gradient(q, data, out)
-
-
-@jit
 def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     v, x = q[0], q[1:]
     e = np.exp(v)
@@ -226,15 +221,14 @@ def Funnel(n: int = 10) -> Model:
     return Model(
         1 + n,
         log_density,
-        gradient,
-        hessian,
-        third_derivative,
-        hessian_contraction,
-        fisher,
-        fisher_derivative,
-        fisher_contraction,
-        names=["v"] + [f"x[{i}]" for i in range(n)],
         value_and_gradient=value_and_gradient,
+        hessian=hessian,
+        third_derivative=third_derivative,
+        hessian_contraction=hessian_contraction,
+        fisher=fisher,
+        fisher_derivative=fisher_derivative,
+        fisher_contraction=fisher_contraction,
+        names=["v"] + [f"x[{i}]" for i in range(n)],
         hessian_diagonal=hessian_diagonal,
         diagonal_contraction=diagonal_contraction,
         name="funnel",

@@ -45,19 +45,18 @@ from typing import Any
 import numpy as np
 
 from refhmc.compile.compiled import jit, jit_allocating
-from refhmc.core.arguments import array_of_numbers
-from refhmc.errors import ShapeError
+from refhmc.core.arguments import positive
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.densities import log_normal
 from refhmc.models.generated import GeneratedQuantities
+from refhmc.models.inputs import given_together, in_rows, vector
 from refhmc.models.recipe import recreatable
 from refhmc.models.recommended import Recommended
 from refhmc.models.split import with_share
 from refhmc.numerics.transforms import (
     chain_contraction,
     chain_hessian,
-    chain_third_derivative,
     expit,
     half_line,
     half_line_forward,
@@ -131,11 +130,6 @@ def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> floa
 
 
 @jit
-def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    value_and_gradient(q, data, out)
-
-
-@jit
 def map_derivatives(
     q: np.ndarray,
 ) -> tuple[tuple[float, float, float, float], tuple[float, float, float, float], tuple[float, float, float, float]]:
@@ -206,47 +200,8 @@ def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit_allocating
-def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    g, H, T = np.zeros(4, q.dtype), np.zeros((4, 4), q.dtype), np.zeros((4, 4, 4), q.dtype)
-    hessian_x, p, C, m = np.zeros((4, 4), q.dtype), np.empty(4, q.dtype), np.zeros((4, 4)), np.zeros(4)
-    C[2, 3] = C[3, 2] = -1.0
-    m[0] = 1.0
-    x = coefficients(q)
-    _, _, coefficient, B = x
-    h = data[1, 0] ** 2 + 0.0 * q[0]
-    out[:] = 0.0
-    for t in range(data.shape[1]):
-        e = data[0, t] - q[0]
-        i_h = 1 / h
-        z = e * e * i_h
-        l_h, l_hh, l_hhh = 0.5 * (z - 1) * i_h, (0.5 - z) * i_h**2, (3 * z - 1) * i_h**3
-        l_eh, l_ehh, l_eeh = e * i_h**2, -2 * e * i_h**3, i_h**2
-        for i in range(4):
-            p[i] = l_hh * g[i] - l_eh * m[i]
-        for i in range(4):
-            for j in range(4):
-                for k in range(4):
-                    mmg = m[i] * m[j] * g[k] + m[i] * g[j] * m[k] + g[i] * m[j] * m[k]
-                    mgg = m[i] * g[j] * g[k] + g[i] * m[j] * g[k] + g[i] * g[j] * m[k]
-                    pH = p[i] * H[j, k] + p[j] * H[i, k] + p[k] * H[i, j]
-                    out[i, j, k] += l_hhh * g[i] * g[j] * g[k] + l_h * T[i, j, k] + l_eeh * mmg - l_ehh * mgg + pH
-                    BH = B[i] * H[j, k] + B[j] * H[i, k] + B[k] * H[i, j]
-                    Cg = C[i, j] * g[k] + C[i, k] * g[j] + C[j, k] * g[i]
-                    T[i, j, k] = coefficient * T[i, j, k] + BH + Cg
-        T[0, 0, 2] += 2
-        T[0, 2, 0] += 2
-        T[2, 0, 0] += 2
-        add_hessian(hessian_x, e, h, g, H)
-        h = advance(x, e, h, g, H)
-    a, b, c = map_derivatives(q)
-    chain_third_derivative(out, hessian_x, likelihood(q, data)[1:], a, b, c)
-    out[2, 2, 2] += 1.5 * interval_log_jacobian(q[2])[3]
-    out[3, 3, 3] += interval_log_jacobian(q[3])[3]
-
-
-@jit_allocating
 def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
-    # The third derivative above, contracted with the symmetric S before the loop over time.
+    # The third derivatives of the module's docstring, contracted with the symmetric S before the loop over time.
     g, H, T = np.zeros(4, q.dtype), np.zeros((4, 4), q.dtype), np.zeros(4, q.dtype)
     hessian_x = np.zeros((4, 4), q.dtype)
     S, C, m = np.empty((4, 4), q.dtype), np.zeros((4, 4)), np.zeros(4)
@@ -352,11 +307,6 @@ def part_value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) ->
     return L + share * log_jacobian(q)
 
 
-@jit
-def part_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    part_value_and_gradient(q, data, out)
-
-
 @jit_allocating
 def part_log_density(q: np.ndarray, data: np.ndarray) -> float:
     return part_value_and_gradient(q, data, np.empty_like(q))
@@ -370,11 +320,10 @@ def share_of(y: np.ndarray, sigma1: float, at: np.ndarray, before: float, rows: 
     return Model(
         4,
         part_log_density,
-        part_gradient,
+        value_and_gradient=part_value_and_gradient,
         data=with_share(data, share),
         names=NAMES,
         constrain=constrain,
-        value_and_gradient=part_value_and_gradient,
         name="garch",
         n_rows=len(at),
         part=functools.partial(share_of, y, sigma1, at, share),
@@ -423,30 +372,20 @@ def GARCH(y: Any = None, sigma1: float | None = None) -> Model:
     (['mu', 'alpha0', 'alpha1', 'beta1'], False)
     """
     reference = None
-    if (y is None) != (sigma1 is None):
-        raise ValueError("y and sigma1 must be given together; give both, or neither for the default data.")
-    if y is None:
+    if not given_together(y=y, sigma1=sigma1):
         known = posteriordb("garch-garch11")["data"]
         y, sigma1 = known["y"], known["sigma1"]
         reference = posteriordb_reference("garch-garch11", ["mu", "alpha0", "alpha1", "beta1"])
-    y, sigma1 = np.array(array_of_numbers("y", y)), np.nan if sigma1 is None else float(sigma1)
-    if y.ndim != 1 or len(y) < 1:
-        raise ShapeError(f"y must have shape (T,); got shape {y.shape}.")
-    if not (np.isfinite(y).all() and 0 < sigma1 < np.inf):
-        raise ValueError("y must be finite, and sigma1 must be positive.")
-    data = np.zeros((2, len(y)))
-    data[0], data[1, 0] = y, sigma1
+    y, sigma1 = vector("y", y), positive("sigma1", sigma1)
     return Model(
         4,
         log_density,
-        gradient,
-        hessian,
-        third_derivative,
-        hessian_contraction,
-        data=data,
+        value_and_gradient=value_and_gradient,
+        hessian=hessian,
+        hessian_contraction=hessian_contraction,
+        data=in_rows(y, [sigma1]),
         names=NAMES,
         constrain=constrain,
-        value_and_gradient=value_and_gradient,
         name="garch",
         recommended=Recommended("nuts", "", "at 0.8 one draw in 30,000 diverges", (("target_accept", 0.9),)),
         reference=reference,

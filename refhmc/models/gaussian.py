@@ -97,11 +97,6 @@ def log_density(q: np.ndarray, data: np.ndarray) -> float:
 
 
 @jit
-def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    value_and_gradient(q, data, out)
-
-
-@jit
 def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     for i in range(q.shape[0]):
         for j in range(q.shape[0]):
@@ -139,11 +134,6 @@ def diagonal_value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray
 
 
 @jit
-def diagonal_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    diagonal_value_and_gradient(q, data, out)
-
-
-@jit
 def diagonal_hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
     for i in range(q.shape[0]):
@@ -161,11 +151,6 @@ def diagonal_fisher(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit
-def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    out[:] = 0.0
-
-
-@jit
 def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
 
@@ -174,6 +159,20 @@ def draw(rng: np.random.Generator, n_draws: int, mean: np.ndarray, factor: np.nd
     """Return (n_draws, d) independent draws. ``factor`` is the lower Cholesky factor of S, or the roots of its diagonal."""
     z = rng.standard_normal((n_draws, len(mean)))
     return mean + (z * factor if factor.ndim == 1 else z @ factor.T)
+
+
+DENSE: dict[str, Any] = {
+    "log_density": log_density,
+    "value_and_gradient": value_and_gradient,
+    "hessian": hessian,
+    "fisher": fisher,
+}
+DIAGONAL: dict[str, Any] = {
+    "log_density": diagonal_log_density,
+    "value_and_gradient": diagonal_value_and_gradient,
+    "hessian": diagonal_hessian,
+    "fisher": diagonal_fisher,
+}
 
 
 @recreatable
@@ -234,25 +233,18 @@ def Gaussian(mean: npt.ArrayLike, covariance: npt.ArrayLike, *, name: str = "gau
     if not least > 0:
         raise MetricError(f"covariance must be positive definite; got one whose least eigenvalue is {least:.6g}.")
     if diagonal:
-        factor = np.sqrt(variance)
-        precision = 1 / variance
-        functions = (diagonal_log_density, diagonal_gradient, diagonal_hessian)
+        factor, precision = np.sqrt(variance), 1 / variance
     else:
         factor = np.linalg.cholesky(S)
         precision = scipy.linalg.cho_solve((factor, True), np.eye(d))
         precision = (precision + precision.T) / 2
-        functions = (log_density, gradient, hessian)
     return Model(
         d,
-        *functions,
-        third_derivative,
-        hessian_contraction,
-        diagonal_fisher if diagonal else fisher,
-        third_derivative,  # of the Fisher metric: zero as well
-        hessian_contraction,
+        **(DIAGONAL if diagonal else DENSE),
+        hessian_contraction=hessian_contraction,
+        fisher_contraction=hessian_contraction,  # zero as well
         data=np.vstack([mean, precision]),
         names=[f"x[{i}]" for i in range(d)],
-        value_and_gradient=diagonal_value_and_gradient if diagonal else value_and_gradient,
         name=name,
         reference=Reference(
             source="closed form",

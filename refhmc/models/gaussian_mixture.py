@@ -45,19 +45,17 @@ from typing import Any
 import numpy as np
 
 from refhmc.compile.compiled import jit, jit_allocating, jit_sum
-from refhmc.core.arguments import array_of_numbers
-from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.densities import log_normal
 from refhmc.models.generated import GeneratedQuantities
+from refhmc.models.inputs import in_rows, vector
 from refhmc.models.logistic_regression import exponentials, log_product
 from refhmc.models.recipe import recreatable
 from refhmc.models.split import functions_of_a_part, with_share
 from refhmc.numerics.transforms import (
     chain_contraction,
     chain_hessian,
-    chain_third_derivative,
     expit,
     half_line,
     half_line_forward,
@@ -277,11 +275,6 @@ def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> floa
 
 
 @jit_allocating
-def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    value_and_gradient(q, data, out)
-
-
-@jit_allocating
 def second_order_sums(q: np.ndarray, y: np.ndarray) -> tuple:
     """Return w, the rows z and d, and r r' and r r' (r' - r) of each observation."""
     n = y.shape[0]
@@ -301,23 +294,6 @@ def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     a, b, _ = map_derivatives(q)
     hessian_x(q, w, d, weight, out)
     chain_hessian(out, gradient_x(q, w), a, b)
-
-
-@jit_allocating
-def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    w, z, d, weight, cubic = second_order_sums(q, data[0])
-    a, b, c = map_derivatives(q)
-    D, weight_k = np.empty((5, 5), q.dtype), np.empty(data.shape[1], q.dtype)
-    third_derivative_x(q, w, z, d, weight, out)
-    for k in range(5):
-        for n in range(data.shape[1]):
-            weight_k[n] = cubic[n] * d[k, n]
-        products(d, d, weight_k, D)
-        for i in range(5):
-            for j in range(5):
-                out[i, j, k] += D[i, j]
-    hessian_x(q, w, d, weight, D)
-    chain_third_derivative(out, D, gradient_x(q, w), a, b, c)
 
 
 @jit_allocating
@@ -351,9 +327,7 @@ def log_prior(q: np.ndarray, out: np.ndarray) -> float:
     return log_prior_and_jacobian(q)
 
 
-part_log_density, part_gradient, part_value_and_gradient = functions_of_a_part(
-    log_density, value_and_gradient, log_prior
-)
+part_log_density, part_value_and_gradient = functions_of_a_part(log_density, value_and_gradient, log_prior)
 
 
 def share_of(y: np.ndarray, before: float, rows: np.ndarray, share: float) -> Model:
@@ -362,11 +336,10 @@ def share_of(y: np.ndarray, before: float, rows: np.ndarray, share: float) -> Mo
     return Model(
         5,
         part_log_density,
-        part_gradient,
+        value_and_gradient=part_value_and_gradient,
         data=with_share(y.reshape(1, -1), share),
         names=NAMES,
         constrain=constrain,
-        value_and_gradient=part_value_and_gradient,
         name="gaussian_mixture",
         n_rows=len(y),
         part=functools.partial(share_of, y, share),
@@ -442,22 +415,16 @@ def GaussianMixture(y: Any = None) -> Model:
         y = posteriordb("low_dim_gauss_mix-low_dim_gauss_mix")["data"]["y"]
         variables = ["mu[1]", "mu[2]", "sigma[1]", "sigma[2]", "theta"]
         reference = posteriordb_reference("low_dim_gauss_mix-low_dim_gauss_mix", variables)
-    y = np.array(array_of_numbers("y", y))
-    if y.ndim != 1 or len(y) < 1:
-        raise ShapeError(f"y must have shape (N,) with N >= 1; got shape {y.shape}.")
-    if not np.isfinite(y).all():
-        raise ValueError("y must be finite; got NaN or infinite entries. Remove or replace them.")
+    y = vector("y", y)
     return Model(
         5,
         log_density,
-        gradient,
-        hessian,
-        third_derivative,
-        hessian_contraction,
-        data=y.reshape(1, -1).copy(),
+        value_and_gradient=value_and_gradient,
+        hessian=hessian,
+        hessian_contraction=hessian_contraction,
+        data=in_rows(y),
         names=NAMES,
         constrain=constrain,
-        value_and_gradient=value_and_gradient,
         name="gaussian_mixture",
         reference=reference,
         n_rows=len(y),

@@ -48,13 +48,12 @@ from typing import Any
 import numpy as np
 
 from refhmc.compile.compiled import jit, jit_allocating
-from refhmc.core.arguments import array_of_numbers
 from refhmc.core.point import copy_row
-from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.densities import log_normal
 from refhmc.models.generated import GeneratedQuantities
+from refhmc.models.inputs import given_together, vectors
 from refhmc.models.recipe import recreatable
 from refhmc.numerics.linalg import cholesky, dot, solve_lower, solve_lower_transposed
 
@@ -149,11 +148,6 @@ def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> floa
     out[1] = 2 * below + variance * diagonal + 1 - 0.25 * variance
     out[2] = 0.5 * sigma * diagonal + 1 - sigma * sigma
     return value
-
-
-@jit_allocating
-def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    value_and_gradient(q, data, out)
 
 
 @jit_allocating
@@ -281,24 +275,6 @@ def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     out[2, 2, 2] -= 4 * np.exp(2 * q[2])
 
 
-@jit
-def contract(M: np.ndarray, T: np.ndarray, out: np.ndarray) -> None:
-    """Write out_k = sum_ij M_ij T_ijk."""
-    out[:] = 0.0
-    for i in range(3):
-        for j in range(3):
-            for k in range(3):
-                out[k] += M[i, j] * T[i, j, k]
-
-
-@jit_allocating
-def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
-    # With three coordinates the tensor costs as much as its contraction: the products of n x n matrices dominate.
-    T = np.empty((3, 3, 3), q.dtype)
-    third_derivative(q, data, T)
-    contract(M, T, out)
-
-
 @jit_allocating
 def fisher(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
@@ -331,13 +307,6 @@ def fisher_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     out[0, 0, 0] += 4 * np.exp(q[0])
     out[1, 1, 1] += np.exp(2 * q[1])
     out[2, 2, 2] += 4 * np.exp(2 * q[2])
-
-
-@jit_allocating
-def fisher_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
-    T = np.empty((3, 3, 3), q.dtype)
-    fisher_derivative(q, data, T)
-    contract(M, T, out)
 
 
 def constrain(q: np.ndarray) -> dict:
@@ -407,31 +376,22 @@ def GaussianProcessRegression(x: Any = None, y: Any = None) -> Model:
     ['rho', 'alpha', 'sigma']
     """
     reference = None
-    if (x is None) != (y is None):
-        raise ValueError("x and y must be given together; give both, or neither for the default data.")
-    if x is None:
+    if not given_together(x=x, y=y):
         known = posteriordb("gp_pois_regr-gp_regr")["data"]
         x, y = known["x"], known["y"]
         reference = posteriordb_reference("gp_pois_regr-gp_regr", ["rho", "alpha", "sigma"])
-    x, y = np.array(array_of_numbers("x", x)), np.array(array_of_numbers("y", y))
-    if x.ndim != 1 or x.shape != y.shape or len(x) < 1:
-        raise ShapeError(f"x and y must have the same shape (n,); got {x.shape} and {y.shape}.")
-    if not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise ValueError("x and y must be finite; one has NaN or infinite entries.")
+    x, y = vectors(x=x, y=y)
     return Model(
         3,
         log_density,
-        gradient,
-        hessian,
-        third_derivative,
-        hessian_contraction,
-        fisher,
-        fisher_derivative,
-        fisher_contraction,
+        value_and_gradient=value_and_gradient,
+        hessian=hessian,
+        third_derivative=third_derivative,
+        fisher=fisher,
+        fisher_derivative=fisher_derivative,
         data=np.array([x, y]),
         names=["log_rho", "log_alpha", "log_sigma"],
         constrain=constrain,
-        value_and_gradient=value_and_gradient,
         name="gaussian_process_regression",
         reference=reference,
         dims={"x": "observation", "y": "observation"},

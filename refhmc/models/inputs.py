@@ -28,6 +28,54 @@ def finite(what: str, x: Any) -> np.ndarray:
     return x
 
 
+def given_together(**arguments: Any) -> bool:
+    """Return whether the arguments are given. Raises ValueError if only some of them are."""
+    given = [value is not None for value in arguments.values()]
+    if any(given) and not all(given):
+        *first, last = arguments
+        every, none = ("both", "neither") if len(arguments) == 2 else ("all", "none")
+        raise ValueError(
+            f"{', '.join(first)} and {last} must be given together; give {every}, or {none} for the default data."
+        )
+    return all(given)
+
+
+def vector(what: str, x: Any, least: int = 1) -> np.ndarray:
+    """Return a copy of a vector of at least ``least`` finite numbers. Raises ShapeError or ValueError."""
+    x = np.array(array_of_numbers(what, x))
+    if x.ndim != 1 or len(x) < least:
+        raise ShapeError(f"{what} must be a vector of {least} or more finite numbers; got shape {x.shape}.")
+    return finite(what, x)
+
+
+def vectors(**arguments: Any) -> list[np.ndarray]:
+    """Return copies of vectors of finite numbers that have the same length. Raises ShapeError or ValueError."""
+    found = [np.array(array_of_numbers(what, x)) for what, x in arguments.items()]
+    if found[0].ndim != 1 or any(x.shape != found[0].shape for x in found):
+        shapes = " and ".join(str(x.shape) for x in found)
+        raise ShapeError(f"{' and '.join(arguments)} must be vectors of the same length; got shapes {shapes}.")
+    return [vector(what, x) for what, x in zip(arguments, found, strict=True)]
+
+
+def counts(what: str, x: Any, length: int | None = None) -> np.ndarray:
+    """Return a vector of whole numbers of at least 0, as floats. Raises ShapeError or ValueError."""
+    x = array_of_numbers(what, x)
+    if x.ndim != 1 or (length is not None and len(x) != length):
+        of = "" if length is None else f" of length {length}"
+        raise ShapeError(f"{what} must be a vector{of}; got shape {x.shape}.")
+    if not np.all((x >= 0) & (x == np.floor(x)) & np.isfinite(x)):
+        raise ValueError(f"{what} must be whole numbers of at least 0; it has other entries.")
+    return x
+
+
+def in_rows(*rows: Any) -> np.ndarray:
+    """Return one matrix of the rows, the data of a model; zeros follow the entries of shorter rows."""
+    data = np.zeros((len(rows), max(map(len, rows))))
+    for row, entries in zip(data, rows, strict=True):
+        row[: len(entries)] = entries
+    return data
+
+
 def rows_of(X: Any, width: int) -> np.ndarray:
     """Return ``X`` of shape (n, width) with n at least 1. Raises ShapeError or ValueError."""
     X = finite("X", X)

@@ -70,13 +70,14 @@ from typing import Any
 import numpy as np
 
 from refhmc.compile.compiled import jit, jit_allocating
-from refhmc.core.arguments import array_of_numbers
+from refhmc.core.arguments import positive
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.datasets import jolly_seber_reference, load_json
 from refhmc.models.densities import log_binomial
 from refhmc.models.embedding import Embedding, log_integer, log_log_width
 from refhmc.models.generated import GeneratedQuantities
+from refhmc.models.inputs import counts, given_together, in_rows
 from refhmc.models.recipe import recreatable
 from refhmc.models.recommended import Recommended
 from refhmc.numerics.transforms import expit, interval_forward, interval_inverse, softplus
@@ -158,11 +159,6 @@ def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> floa
             out[T + i] += phi * not_phi * weight(size(q[2 * T + i]), U, i, phi, data)[1]
             owed = A * phi * unseen_next / chi
     return L
-
-
-@jit
-def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    value_and_gradient(q, data, out)
 
 
 # ------------------------------------------------------------------------------------- second and third derivatives
@@ -276,31 +272,6 @@ def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit_allocating
-def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    T = data.shape[1]
-    m = 2 * T - 1
-    out[:] = 0.0
-    if not all_inside(q, data):
-        return
-    y, A = shares(q, data)
-    Y, Q = np.zeros(m, q.dtype), np.zeros((m, m), q.dtype)
-    for i in range(T - 1, -1, -1):
-        _, third_p, _, third_phi = diagonal_terms(q, i, data)
-        out[i, i, i] += third_p
-        if i == T - 1:
-            continue
-        one_earlier(q, y, i, Y, Q)
-        w, w1, w2 = logistic_slopes(y[i])
-        for a in range(m):
-            for b in range(m):
-                for c in range(m):
-                    crossed = Y[a] * Q[b, c] + Y[b] * Q[a, c] + Y[c] * Q[a, b]
-                    out[a, b, c] += A[i] * (w2 * Y[a] * Y[b] * Y[c] + w1 * crossed)
-        out[T + i, T + i, T + i] += third_phi - A[i] * logistic_slopes(q[T + i])[2]
-        out[i + 1, i + 1, i + 1] -= A[i] * w * logistic_slopes(q[i + 1])[2]
-
-
-@jit_allocating
 def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     """Contract each term by itself, which costs O(T^3); the tensor costs O(T^4)."""
     T = data.shape[1]
@@ -358,18 +329,6 @@ def constrain(q: np.ndarray) -> dict:
     T = (q.shape[-1] + 1) // 3
     U = EMBEDDING.integers(q[..., 2 * T - 1 :])
     return {"p": interval_forward(q[..., :T]), "phi": interval_forward(q[..., T : 2 * T - 1]), "U": U}
-
-
-def whole_numbers(values: list[int], name: str, length: int | None = None) -> np.ndarray:
-    """Return a vector of whole numbers >= 0 as floats."""
-    x = array_of_numbers(name, values)
-    if x.ndim != 1 or (length is not None and len(x) != length):
-        raise ShapeError(
-            f"{name} must be a vector{'' if length is None else f' of length {length}'}; got shape {x.shape}."
-        )
-    if not np.all((x >= 0) & (x == np.floor(x)) & np.isfinite(x)):
-        raise ValueError(f"{name} must be whole numbers of at least 0; it has other entries.")
-    return x
 
 
 def chances(values: dict) -> tuple[np.ndarray, np.ndarray]:
@@ -467,44 +426,36 @@ def JollySeber(
     >>> model.dim, len(model.discontinuous)
     (38, 13)
     """
-    given = [value is not None for value in (n, R, r, m)]
-    if any(given) != all(given):
-        raise ValueError("n, R, r and m must be given together; give all four, or none for the default data.")
-    known = load_json("black_kneed_capsid")
-    if not any(given):
+    given, known = given_together(n=n, R=R, r=r, m=m), load_json("black_kneed_capsid")
+    if not given:
         n, R, r, m = known["n"], known["R"], known["r"], [0, *known["m_from_2"]]
-    n = whole_numbers(n, "n")
+    n = counts("n", n)
     T = len(n)
     if T < 2:
         raise ShapeError(f"n must have at least two occasions; got {T}.")
-    R, r, m = whole_numbers(R, "R", T - 1), whole_numbers(r, "r", T - 1), whole_numbers(m, "m", T)
+    R, r, m = counts("R", R, T - 1), counts("r", r, T - 1), counts("m", m, T)
     u = n - m
     z = np.concatenate([[0.0], np.cumsum(r - m[1:])])  # z_{i+1} = z_i + r_i - m_{i+1}
     if m[0] != 0 or np.any(u < 1) or np.any(r > R) or np.any(n[:-1] < R) or np.any(z < 0) or z[-1] != 0:
         raise ValueError(
             "n, R, r and m must be counts of one experiment: 0 = m_1, m_i < n_i, r_i <= R_i <= n_i, 0 <= z_i and z_T = 0."
         )
-    if not (0 < sigma_B < np.inf and np.max(u) <= U_max < np.inf):
-        raise ValueError("sigma_B must be positive, and U_max must be at least the largest n_i - m_i.")
-    data = np.zeros((6, T))
-    data[:3] = u, n + 1, z - u + 1
-    data[3, :-1], data[4, :-1] = R - r, z[1:] + m[1:] + 1
-    data[5, :2] = sigma_B**2, U_max
+    sigma_B = positive("sigma_B", sigma_B)
+    if not np.max(u) <= U_max < np.inf:
+        raise ValueError(f"U_max must be at least {np.max(u):g}, the largest n_i - m_i; got {U_max}.")
     likely = np.minimum(np.round(u / 0.3), U_max)
     start = [np.full(T, interval_inverse(0.3)), np.full(T - 1, interval_inverse(0.8)), EMBEDDING.embed(likely)]
     names = [f"logit_p[{i}]" for i in range(T)] + [f"logit_phi[{i}]" for i in range(T - 1)]
-    published = not any(given) and sigma_B == known["sigma_B"] and U_max == known["U_max"]
+    published = not given and sigma_B == known["sigma_B"] and U_max == known["U_max"]
     return Model(
         3 * T - 1,
         log_density,
-        gradient,
-        hessian,
-        third_derivative,
-        hessian_contraction,
-        data=data,
+        value_and_gradient=value_and_gradient,
+        hessian=hessian,
+        hessian_contraction=hessian_contraction,
+        data=in_rows(u, n + 1, z - u + 1, R - r, z[1:] + m[1:] + 1, [sigma_B**2, U_max]),
         names=[*names, *(f"log_U[{i}]" for i in range(T))],
         constrain=constrain,
-        value_and_gradient=value_and_gradient,
         discontinuous=["log_U"],
         log_density_change=log_density_change,
         name="jolly-seber",

@@ -24,14 +24,13 @@ from typing import Any
 import numpy as np
 
 from refhmc.compile.compiled import jit
-from refhmc.core.arguments import array_of_numbers
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.densities import log_normal
 from refhmc.models.eight_schools import half_cauchy, sech_squared
 from refhmc.models.generated import GeneratedQuantities, frozen
-from refhmc.models.inputs import rows_of
+from refhmc.models.inputs import finite, given_together, rows_of
 from refhmc.models.networks.likelihoods import Gaussian
 from refhmc.models.recipe import recreatable
 from refhmc.models.split import functions_of_a_part, with_share
@@ -87,11 +86,6 @@ def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> floa
 
 
 @jit
-def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    value_and_gradient(q, data, out)
-
-
-@jit
 def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     d = q.shape[0] - 1
     precision = np.exp(-2 * q[d])
@@ -102,20 +96,6 @@ def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
         for j in range(d):
             out[i, j] = -precision * data[d + i, j]
     out[d, d] = -2 * s - sech_squared(q[d] - LOG_SCALE)
-
-
-@jit
-def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    d = q.shape[0] - 1
-    precision, h = np.exp(-2 * q[d]), q[d] - LOG_SCALE
-    out[:] = 0.0
-    s = misfit(q, data, precision, out[d, d])
-    for i in range(d):
-        out[d, d, i] *= 4
-        out[d, i, d] = out[i, d, d] = out[d, d, i]
-        for j in range(d):
-            out[i, j, d] = out[i, d, j] = out[d, i, j] = 2 * precision * data[d + i, j]
-    out[d, d, d] = 4 * s + 2 * sech_squared(h) * np.tanh(h)
 
 
 @jit
@@ -145,17 +125,6 @@ def fisher(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit
-def fisher_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    d = q.shape[0] - 1
-    precision, h = np.exp(-2 * q[d]), q[d] - LOG_SCALE
-    out[:] = 0.0
-    for i in range(d):
-        for j in range(d):
-            out[i, j, d] = -2 * precision * data[d + i, j]
-    out[d, d, d] = -2 * sech_squared(h) * np.tanh(h)
-
-
-@jit
 def fisher_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     d = q.shape[0] - 1
     precision, h = np.exp(-2 * q[d]), q[d] - LOG_SCALE
@@ -175,9 +144,7 @@ def log_prior(q: np.ndarray, out: np.ndarray) -> float:
     return value
 
 
-part_log_density, part_gradient, part_value_and_gradient = functions_of_a_part(
-    log_density, value_and_gradient, log_prior
-)
+part_log_density, part_value_and_gradient = functions_of_a_part(log_density, value_and_gradient, log_prior)
 
 
 def share_of(X: np.ndarray, y: np.ndarray, before: float, rows: np.ndarray, share: float) -> Model:
@@ -186,11 +153,10 @@ def share_of(X: np.ndarray, y: np.ndarray, before: float, rows: np.ndarray, shar
     return Model(
         X.shape[1] + 1,
         part_log_density,
-        part_gradient,
+        value_and_gradient=part_value_and_gradient,
         data=with_share(sums_of(X, y), share),
         names=names_of(X),
         constrain=constrain,
-        value_and_gradient=part_value_and_gradient,
         name="linear regression",
         n_rows=len(y),
         part=functools.partial(share_of, X, y, share),
@@ -282,21 +248,17 @@ def LinearRegression(X: Any = None, y: Any = None) -> Model:
     >>> model.reference_names
     ['beta[0]', 'beta[1]', 'sigma']
     """
-    if (X is None) != (y is None):
-        raise ValueError("X and y must be given together; give both, or neither for the default data.")
     reference, coords = None, None
-    if X is None:
+    if not given_together(X=X, y=y):
         coords = {"coefficient": ["intercept", "mom_hs", "mom_iq", "mom_hs:mom_iq"]}
         name = "kidiq-kidscore_interaction"
         kids = posteriordb(name)["data"]
         y, school, iq = (np.array(kids[key], dtype=float) for key in ("kid_score", "mom_hs", "mom_iq"))
         X = np.column_stack([np.ones(len(y)), school, iq, school * iq])
         reference = posteriordb_reference(name, [f"beta[{j}]" for j in range(1, 5)] + ["sigma"])
-    X, y = frozen(array_of_numbers("X", X)), frozen(array_of_numbers("y", y))
+    X, y = frozen(finite("X", X)), frozen(finite("y", y))
     if X.ndim != 2 or X.shape[1] == 0 or y.shape != X.shape[:1]:
         raise ShapeError(f"X must have shape (n, d) and y (n,); got {X.shape} and {y.shape}.")
-    if not (np.isfinite(X).all() and np.isfinite(y).all()):
-        raise ValueError("X and y must be finite; one has NaN or infinite entries.")
     n, d = X.shape
     if n <= d or np.linalg.matrix_rank(X) < d:
         raise ValueError("X must have more rows than columns, and independent columns, because beta has a flat prior.")
@@ -307,17 +269,14 @@ def LinearRegression(X: Any = None, y: Any = None) -> Model:
     return Model(
         d + 1,
         log_density,
-        gradient,
-        hessian,
-        third_derivative,
-        hessian_contraction,
-        fisher,
-        fisher_derivative,
-        fisher_contraction,
+        value_and_gradient=value_and_gradient,
+        hessian=hessian,
+        hessian_contraction=hessian_contraction,
+        fisher=fisher,
+        fisher_contraction=fisher_contraction,
         data=data,
         names=names_of(X),
         constrain=constrain,
-        value_and_gradient=value_and_gradient,
         name="linear regression",
         reference=reference,
         initial=np.append(b, 0.5 * math.log(S0 / n)),

@@ -38,7 +38,7 @@ from refhmc.errors import ShapeError
 from refhmc.models import datasets
 from refhmc.models.base import Model
 from refhmc.models.generated import GeneratedQuantities, frozen
-from refhmc.models.inputs import rows_of
+from refhmc.models.inputs import finite, in_rows, rows_of
 from refhmc.models.networks.likelihoods import Bernoulli
 from refhmc.models.on_arrays import ArrayImplementation, in_dtype_of, where_finite
 from refhmc.models.recipe import recreatable
@@ -331,11 +331,6 @@ def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> floa
     return likelihood - 0.5 * precision * dot(q, q)
 
 
-@jit_allocating
-def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    value_and_gradient(q, data, out)
-
-
 @jit_products
 def sixteen_products(x: np.ndarray, z: np.ndarray, j: int, k: int, out: np.ndarray) -> None:
     """Write out[j + g, k + h] = x[g] . z[k + h] for g, h = 0 ... 3, so that each loaded number is used four times."""
@@ -485,13 +480,11 @@ def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.
 
 def signed_rows(X: npt.ArrayLike, y: npt.ArrayLike) -> np.ndarray:
     """Return the rows of X (n, d), with the opposite sign for labels y (n,) of zero. Raises ShapeError or ValueError."""
-    X, y = array_of_numbers("X", X), array_of_numbers("y", y)
+    X, y = finite("X", X), array_of_numbers("y", y)
     if X.ndim != 2 or 0 in X.shape:
         raise ShapeError(f"X must have shape (n, d) with n and d at least 1; got {X.shape}.")
     if y.shape != X.shape[:1]:
         raise ShapeError(f"y must have shape ({X.shape[0]},), one entry per row of X; got {y.shape}.")
-    if not np.isfinite(X).all():
-        raise ValueError("X must be finite; got NaN or infinite entries. Remove or replace them.")
     if not np.isin(y, (0, 1)).all():
         raise ValueError(f"y must be zeros and ones; got {np.unique(y)[:5]}.")
     return (2 * y - 1)[:, None] * X
@@ -558,22 +551,18 @@ def LogisticRegression(
     X, y = frozen(np.asarray(X, dtype=float)), frozen(np.asarray(y))
     prior_scale = positive("prior_scale", prior_scale)
     n, d = rows.shape
-    data = np.zeros((d + 1, n))
-    data[:d] = rows.T
-    data[d, 0] = prior_scale**-2.0
     return Model(
         d,
         log_density,
-        gradient,
-        hessian,
-        third_derivative,
-        hessian_contraction,
-        fisher,
-        fisher_derivative,
-        fisher_contraction,
-        data=data,
-        names=[f"beta[{j}]" for j in range(d)],
         value_and_gradient=value_and_gradient,
+        hessian=hessian,
+        third_derivative=third_derivative,
+        hessian_contraction=hessian_contraction,
+        fisher=fisher,
+        fisher_derivative=fisher_derivative,
+        fisher_contraction=fisher_contraction,
+        data=in_rows(*rows.T, [prior_scale**-2.0]),
+        names=[f"beta[{j}]" for j in range(d)],
         scratch_rows=N_TERMS if n >= d + 2 else 0,
         name=name,
         reference=reference,

@@ -32,7 +32,6 @@ from refhmc.errors import EvaluationError, GradientError, ModelError, ShapeError
 from refhmc.models.base import Model
 from refhmc.models.error_laws import ErrorLaw
 from refhmc.models.ode_solution import NO_THIRD, ODESolution, Solution, in_place, times_of
-from refhmc.models.recommended import Recommended
 from refhmc.models.reference import Reference
 
 IN_PYTHON = "its ODE may need SciPy's solver"
@@ -168,10 +167,6 @@ def third_derivative(q: np.ndarray, problem: Problem) -> np.ndarray:
     return problem.evaluate(q, 3).third_derivative
 
 
-def hessian_contraction(q: np.ndarray, problem: Problem, M: np.ndarray) -> np.ndarray:
-    return np.einsum("ab,abc->c", M, problem.evaluate(q, 3).third_derivative)
-
-
 # The Fisher metric and its derivative are nearly always needed together, so one solution serves both.
 def fisher(q: np.ndarray, problem: Problem) -> np.ndarray:
     return problem.evaluate(q, 2).fisher
@@ -179,10 +174,6 @@ def fisher(q: np.ndarray, problem: Problem) -> np.ndarray:
 
 def fisher_derivative(q: np.ndarray, problem: Problem) -> np.ndarray:
     return problem.evaluate(q, 2).fisher_derivative
-
-
-def fisher_contraction(q: np.ndarray, problem: Problem, M: np.ndarray) -> np.ndarray:
-    return np.einsum("ab,abc->c", M, problem.evaluate(q, 2).fisher_derivative)
 
 
 def ODE(
@@ -370,73 +361,50 @@ def ODE(
             "ODE needs parameters, errors and prior, or else hessian, sigma and prior_mean (without events)."
         )
     problem = make_problem(
-        (rhs, jacobian, hessian) if third is None else (rhs, jacobian, hessian, third),
-        None,
+        (rhs, jacobian, hessian, third),
+        (y, sigma),
+        (prior_mean, prior_scale),
         initial_state,
         times,
         start_time,
-        y,
-        sigma,
-        prior_mean,
-        prior_scale,
-        1e-10 if tolerance is None else tolerance,
-        max_steps,
-        solver or "auto",
-        name,
+        tolerance=1e-10 if tolerance is None else tolerance,
+        max_steps=max_steps,
+        solver=solver or "auto",
+        name=name,
     )
     check_derivatives(problem.solution, problem.prior_mean if initial is None else np.asarray(initial, dtype=float))
-    return make_model(problem, names, constrain, initial, name, reference)
+    labels = {"names": names, "constrain": constrain, "initial": initial, "name": name}
+    return make_model(problem, labels, reference=reference)
 
 
-def make_model(
-    problem: Problem,
-    names: Any,
-    constrain: Callable | None,
-    initial: Any,
-    name: str,
-    reference: Reference | None,
-    recommended: Recommended | None = None,
-    at: np.ndarray | None = None,
-) -> Model:
-    """Return the model of a problem, with observations at the times ``at``, by default all."""
+def make_model(problem: Problem, labels: dict[str, Any], at: np.ndarray | None = None, **options: Any) -> Model:
+    """Return the model of a problem, with observations at the times ``at``, by default all.
+
+    ``labels`` are the options of :class:`refhmc.Model` that the parts of a split model share.
+    """
     whole = problem.solution.highest == 3
     at = np.arange(len(problem.times)) if at is None else at
     return Model(
         problem.p,
         log_density,
         gradient,
-        hessian,
-        third_derivative if whole else None,
-        hessian_contraction if whole else None,
-        fisher,
-        fisher_derivative,
-        fisher_contraction,
+        hessian=hessian,
+        third_derivative=third_derivative if whole else None,
+        fisher=fisher,
+        fisher_derivative=fisher_derivative,
         data=problem,
-        names=names,
-        constrain=constrain,
-        initial=initial,
-        name=name,
-        reference=reference,
         in_python=IN_PYTHON,
         # for residuals of one sigma, with a hundred times the tolerance as an upper limit of the error of a state
         noise=100 * problem.solution.tolerance * float(np.sum(np.sqrt(problem.weights))),
-        absent={"third_derivative": NO_THIRD, "hessian_contraction": NO_THIRD},
-        recommended=recommended,
+        absent={} if whole else {"third_derivative": NO_THIRD, "hessian_contraction": NO_THIRD},
         n_rows=len(at),
-        part=functools.partial(share_of, problem, names, constrain, initial, name, at),
+        part=functools.partial(share_of, problem, labels, at),
+        **labels,
+        **options,
     )
 
 
-def share_of(
-    problem: Problem,
-    names: Any,
-    constrain: Callable | None,
-    initial: Any,
-    name: str,
-    at: np.ndarray,
-    rows: np.ndarray,
-    share: float,
-) -> Model:
+def share_of(problem: Problem, labels: dict[str, Any], at: np.ndarray, rows: np.ndarray, share: float) -> Model:
     """Return the model of the observations at some of the times ``at``, with a ``share`` of the log prior of the problem.
 
     The solution is that at all times, so a part costs as much as the whole.
@@ -446,28 +414,23 @@ def share_of(
     with np.errstate(divide="ignore"):  # a flat prior
         scale = 1 / np.sqrt(share * problem.precision)
     own = Problem(problem.solution, y, problem.sigma, problem.prior_mean, scale)
-    return make_model(own, names, constrain, initial, name, None, at=at[rows])
+    return make_model(own, labels, at[rows])
 
 
 def make_problem(
-    functions: tuple[Callable, ...],
-    equations: Callable | None,
+    functions: tuple[Any, ...],
+    observed: tuple[Any, Any],
+    prior: tuple[Any, Any],
     initial_state: Any,
     times: Any,
     start_time: float | None,
-    y: Any,
-    sigma: Any,
-    prior_mean: Any,
-    prior_scale: Any,
-    tolerance: float,
-    max_steps: int,
-    solver: str,
-    name: str,
+    **solver: Any,
 ) -> Problem:
     """Return a :class:`Problem` from arguments that fit each other. Raises ShapeError or ValueError.
 
-    ``equations`` are compiled, cached equations of refhmc; None compiles them from the functions.
+    ``observed`` holds y and sigma, ``prior`` the means and scales. ``solver`` holds further arguments of :class:`ODESolution`.
     """
+    (y, sigma), (prior_mean, prior_scale) = observed, prior
     times, y = times_of(times, start_time)[0], np.array(array_of_numbers("y", y))
     if y.ndim != 2 or len(y) != len(times):
         raise ShapeError(f"y must have shape ({len(times)}, number of states); got {y.shape}.")
@@ -500,11 +463,7 @@ def make_problem(
         initial_state=initial_state,
         times=times,
         start_time=start_time,
-        tolerance=tolerance,
-        max_steps=max_steps,
-        solver=solver,
-        name=name,
-        equations=equations,
+        **solver,
     )
     return Problem(solution, y, sigma, prior_mean, np.broadcast_to(prior_scale, prior_mean.shape))
 

@@ -47,9 +47,11 @@ from refhmc.compile.pointers import by_address
 from refhmc.compile.user_text import compilable
 from refhmc.core import types
 from refhmc.core.arguments import array_of_numbers
-from refhmc.core.binding import CANNOT_COMPILE, argument_count, copy_array, first_words
 from refhmc.core.point import copy_row
 from refhmc.errors import EvaluationError, PythonModelWarning, ShapeError, _see
+from refhmc.models.binding.adapters import CANNOT_COMPILE
+from refhmc.models.binding.functions import argument_count
+from refhmc.models.binding.returned import copy_array, first_words
 from refhmc.models.sensitivities import along_path, n_unknowns, work_for, work_length
 from refhmc.numerics.runge_kutta import NOT_FINITE, SCRATCH_ROWS, SOLVED, in_words, integrate
 

@@ -25,9 +25,11 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.compile.compiled import jit, jit_allocating, jit_sum
+from refhmc.compile.compiled import jit_allocating, jit_sum
+from refhmc.core.arguments import positive
 from refhmc.models import datasets
 from refhmc.models.base import Model
+from refhmc.models.inputs import given_together, in_rows
 from refhmc.models.logistic_regression import signed_rows
 from refhmc.models.recipe import recreatable
 from refhmc.models.recommended import Recommended
@@ -70,11 +72,6 @@ def log_density(q: np.ndarray, data: np.ndarray) -> float:
 def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
     out[:] = 0.0
     return log_density(q, data)
-
-
-@jit
-def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    out[:] = 0.0
 
 
 @jit_allocating
@@ -164,25 +161,18 @@ def PACBayesClassifier(
     >>> model.dim, model.discontinuous.tolist()
     (2, [0, 1])
     """
-    if (X is None) != (y is None):
-        raise ValueError("X and y must be given together; give both, or neither for the default data.")
-    if X is None:
+    if not given_together(X=X, y=y):
         X, y, *_ = datasets.heart()
     rows = signed_rows(X, y)
-    if not (0 < inverse_temperature < np.inf and 0 < prior_scale < np.inf):
-        raise ValueError("inverse_temperature and prior_scale must be positive numbers.")
-    n, d = rows.shape
-    data = np.zeros((d + 2, n))
-    data[:d] = rows.T
-    data[d, 0], data[d + 1, 0] = inverse_temperature, prior_scale**-2.0
-    reference = Arcs(rows, inverse_temperature, prior_scale).reference() if d == 2 else None
+    cost, prior_scale = positive("inverse_temperature", inverse_temperature), positive("prior_scale", prior_scale)
+    d = rows.shape[1]
+    reference = Arcs(rows, cost, prior_scale).reference() if d == 2 else None
     return Model(
         d,
         log_density,
-        gradient,
-        data=data,
-        names=[f"beta[{j}]" for j in range(d)],
         value_and_gradient=value_and_gradient,
+        data=in_rows(*rows.T, [cost], [prior_scale**-2.0]),
+        names=[f"beta[{j}]" for j in range(d)],
         discontinuous=["beta"],
         log_density_change=log_density_change,
         name="pac-bayes classifier",

@@ -89,18 +89,8 @@ def sum_of_densities(changes: tuple) -> Callable:
     return jit_anew(log_density)
 
 
-@functools.lru_cache(maxsize=64)
-def gradient_from(value_and_gradient: Callable) -> Callable:
-    """Return ``gradient`` from ``value_and_gradient``."""
-
-    def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-        value_and_gradient(q, data, out)
-
-    return jit_anew(gradient)
-
-
 def functions_of_a_part(log_density: Callable, value_and_gradient: Callable, prior: Callable) -> tuple[Callable, ...]:
-    """Return ``log_density``, ``gradient`` and ``value_and_gradient`` of the model with a share s of its log prior.
+    """Return ``log_density`` and ``value_and_gradient`` of the model with a share s of its log prior.
 
     The log density is ::
 
@@ -108,7 +98,7 @@ def functions_of_a_part(log_density: Callable, value_and_gradient: Callable, pri
 
     ``prior(q, out)`` returns log p(q) and writes its gradient. The last row of the data of a part begins with s; the others are
     those of the whole model on the rows of the part. In the module of the model the functions must have the names
-    ``part_log_density``, ``part_gradient`` and ``part_value_and_gradient``, by which they are pickled.
+    ``part_log_density`` and ``part_value_and_gradient``, by which they are pickled.
     """
 
     def part_value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
@@ -124,14 +114,10 @@ def functions_of_a_part(log_density: Callable, value_and_gradient: Callable, pri
         L, log_prior = log_density(q, data[:-1]), prior(q, np.zeros_like(q))
         return L - (1 - data[-1, 0]) * log_prior if np.isfinite(log_prior) else L
 
-    def part_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-        both(q, data, out)
-
-    functions = (part_log_density, part_gradient, part_value_and_gradient)
+    functions = (part_log_density, part_value_and_gradient)
     for each in functions:
         each.__module__, each.__qualname__ = prior.__module__, each.__name__
-    both = jit_anew(part_value_and_gradient)
-    return jit_anew(part_log_density), jit_anew(part_gradient), both
+    return jit_anew(part_log_density), jit_anew(part_value_and_gradient)
 
 
 def with_share(data: np.ndarray, share: float) -> np.ndarray:

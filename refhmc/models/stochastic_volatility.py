@@ -53,12 +53,11 @@ from typing import Any
 import numpy as np
 
 from refhmc.compile.compiled import jit, jit_allocating, jit_sum
-from refhmc.core.arguments import array_of_numbers
-from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.conditionals import Conditional
 from refhmc.models.densities import log_normal
 from refhmc.models.generated import GeneratedQuantities, frozen
+from refhmc.models.inputs import vector
 from refhmc.models.on_arrays import ArrayImplementation, blocks, in_dtype_of, matrix, where_finite
 from refhmc.models.recipe import recreatable
 from refhmc.models.recommended import Recommended
@@ -276,11 +275,6 @@ def x_value_and_gradient(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> An
     return latent_value_and_gradient(x, data[1], data[2, 0], data[2, 1], out)[0]
 
 
-@jit
-def x_gradient(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    x_value_and_gradient(x, data, out)
-
-
 @jit_allocating
 def x_log_density(x: np.ndarray, data: np.ndarray) -> Any:
     return x_value_and_gradient(x, data, np.empty_like(x))
@@ -298,13 +292,6 @@ def x_hessian(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit
-def x_third_derivative(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    out[:] = 0.0
-    for t in range(x.shape[0]):
-        out[t, t, t] = 0.5 * data[1, t] * np.exp(-x[t])
-
-
-@jit
 def x_contraction(x: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     for t in range(x.shape[0]):
         out[t] = 0.5 * M[t, t] * data[1, t] * np.exp(-x[t])
@@ -319,11 +306,6 @@ def x_fisher(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
         out[t, t] = 0.5 + e * (1.0 if t == 0 or t == T - 1 else 1 + phi * phi)
         if t > 0:
             out[t, t - 1] = out[t - 1, t] = -e * phi
-
-
-@jit
-def x_fisher_derivative(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    out[:] = 0.0
 
 
 @jit
@@ -368,11 +350,6 @@ def parameter_value_and_gradient(p: np.ndarray, data: np.ndarray, out: np.ndarra
     return prior - T * p[0] - 0.5 * w - (T + NU) * p[1] - 0.5 * e * R
 
 
-@jit
-def parameter_gradient(p: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    parameter_value_and_gradient(p, data, out)
-
-
 @jit_allocating
 def parameter_log_density(p: np.ndarray, data: np.ndarray) -> Any:
     return parameter_value_and_gradient(p, data, np.empty_like(p))
@@ -409,14 +386,6 @@ def parameter_hessian(p: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit
-def parameter_third_derivative(p: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    out[:] = 0.0
-    out[0, 0, 0], out[1, 1, 1], gga, gaa, out[2, 2, 2] = parameter_third(p, data)
-    out[1, 1, 2] = out[1, 2, 1] = out[2, 1, 1] = gga
-    out[1, 2, 2] = out[2, 1, 2] = out[2, 2, 1] = gaa
-
-
-@jit
 def parameter_contraction(p: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     uuu, ggg, gga, gaa, aaa = parameter_third(p, data)
     out[0] = M[0, 0] * uuu
@@ -441,13 +410,6 @@ def fisher_slopes(p: np.ndarray, data: np.ndarray) -> Any:
     phi, s, _ = map_of_phi(p[2])
     aa = 2 * phi * s * (4 - data[0, 4] - PRIOR_UP - PRIOR_DOWN)
     return -4 * NU * SCALE * np.exp(-2 * p[1]), 2 * s, aa
-
-
-@jit
-def parameter_fisher_derivative(p: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    out[:] = 0.0
-    out[1, 1, 1], ga, out[2, 2, 2] = fisher_slopes(p, data)
-    out[1, 2, 2] = out[2, 1, 2] = ga
 
 
 @jit
@@ -503,11 +465,6 @@ def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> floa
     return prior - T * u - 0.5 * (levels + W) - (T + NU) * g - 0.5 * e * R
 
 
-@jit
-def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    value_and_gradient(q, data, out)
-
-
 @jit_allocating
 def log_density(q: np.ndarray, data: np.ndarray) -> float:
     return value_and_gradient(q, data, np.empty_like(q))
@@ -542,11 +499,6 @@ def part_value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) ->
             out[t] += 0.5 * (w - 1)
             out[T] += w - 1
     return total
-
-
-@jit
-def part_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    part_value_and_gradient(q, data, out)
 
 
 @jit_allocating
@@ -585,41 +537,9 @@ def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
         out[t, T + 2] = out[T + 2, t] = -e * s * slope_times(x, t, phi)
 
 
-@jit
-def put(out: np.ndarray, i: int, j: int, k: Any, value: Any) -> None:
-    """Write the same value at all orders of three indices."""
-    out[i, j, k] = out[i, k, j] = out[j, i, k] = out[j, k, i] = out[k, i, j] = out[k, j, i] = value
-
-
-@jit_allocating
-def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-    T = q.shape[0] - 3
-    x, u, g, a = q[:T], T, T + 1, T + 2
-    p, row = summary(q, data)
-    phi, s, _ = map_of_phi(p[2])
-    e, precision = np.exp(-2 * p[1]), np.exp(-2 * p[0])
-    out[:] = 0.0
-    parameter_third_derivative(p, row, out[T:, T:, T:])
-    for t in range(T):
-        w = data[0, t] * precision * np.exp(-x[t])
-        end = t == 0 or t == T - 1
-        slope = slope_times(x, t, phi)
-        put(out, t, t, t, 0.5 * w)
-        put(out, t, t, u, w)
-        put(out, t, u, u, 2 * w)
-        put(out, t, t, g, 2 * e * (1.0 if end else 1 + phi * phi))
-        put(out, t, t, a, -e * s * (0.0 if end else 2 * phi))
-        put(out, t, g, g, -4 * e * precision_times(x, t, phi))
-        put(out, t, g, a, 2 * e * s * slope)
-        put(out, t, a, a, e * (2 * phi * s * slope - s * s * curvature_times(x, t)))
-        if t > 0:
-            put(out, t, t - 1, g, -2 * e * phi)
-            put(out, t, t - 1, a, e * s)
-
-
 @jit_allocating
 def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
-    # The tensor above is contracted entry by entry, without arrays as large as M.
+    # The third derivatives of the module's docstring are contracted entry by entry, without arrays as large as M.
     T = q.shape[0] - 3
     x, u, g, a = q[:T], T, T + 1, T + 2
     p, row = summary(q, data)
@@ -692,11 +612,10 @@ def share_of(y_squared: np.ndarray, at: np.ndarray, before: float, rows: np.ndar
     return Model(
         len(y_squared) + 3,
         part_log_density,
-        part_gradient,
+        value_and_gradient=part_value_and_gradient,
         data=with_share(data, share),
         names=names_of(len(y_squared)),
         constrain=constrain,
-        value_and_gradient=part_value_and_gradient,
         name="stochastic-volatility",
         n_rows=len(at),
         part=functools.partial(share_of, y_squared, at, share),
@@ -751,56 +670,46 @@ def StochasticVolatility(y: Any = None, T: int = 1000) -> Model:
     >>> model.dim, model.names[-3:]
     (53, ['log_beta', 'log_sigma', 'atanh_phi'])
     """
-    y = simulate(T)[1] if y is None else np.array(array_of_numbers("y", y))
-    if y.ndim != 1 or len(y) < 2:
-        raise ShapeError(f"y must have shape (T,) with at least two values; got shape {y.shape}.")
-    if not np.isfinite(y).all() or not y.any():
-        raise ValueError("y must be finite and not all zero; otherwise the scale beta has no proper posterior.")
+    y = simulate(T)[1] if y is None else vector("y", y, 2)
+    if not y.any():
+        raise ValueError("y must not be all zero; otherwise the scale beta has no proper posterior.")
     T, names, y_squared = len(y), names_of(len(y)), frozen(y**2)
     x_data, parameter_data = np.zeros((3, T)), np.zeros((2, max(T, 5)))
     x_data[0] = parameter_data[1, :T] = y_squared
     x_model = Model(
         T,
         x_log_density,
-        x_gradient,
-        x_hessian,
-        x_third_derivative,
-        x_contraction,
-        x_fisher,
-        x_fisher_derivative,
-        x_fisher_contraction,
+        value_and_gradient=x_value_and_gradient,
+        hessian=x_hessian,
+        hessian_contraction=x_contraction,
+        fisher=x_fisher,
+        fisher_contraction=x_fisher_contraction,
         data=x_data,
         names=names[:T],
-        value_and_gradient=x_value_and_gradient,
         fisher_bands=x_fisher_bands,
         name="stochastic-volatility, x",
     )
     parameter_model = Model(
         3,
         parameter_log_density,
-        parameter_gradient,
-        parameter_hessian,
-        parameter_third_derivative,
-        parameter_contraction,
-        parameter_fisher,
-        parameter_fisher_derivative,
-        parameter_fisher_contraction,
+        value_and_gradient=parameter_value_and_gradient,
+        hessian=parameter_hessian,
+        hessian_contraction=parameter_contraction,
+        fisher=parameter_fisher,
+        fisher_contraction=parameter_fisher_contraction,
         data=parameter_data,
         names=names[T:],
-        value_and_gradient=parameter_value_and_gradient,
         name="stochastic-volatility, parameters",
     )
     return Model(
         T + 3,
         log_density,
-        gradient,
-        hessian,
-        third_derivative,
-        hessian_contraction,
+        value_and_gradient=value_and_gradient,
+        hessian=hessian,
+        hessian_contraction=hessian_contraction,
         data=y_squared[None, :],
         names=names,
         constrain=constrain,
-        value_and_gradient=value_and_gradient,
         recommended=Recommended(why=PATH) if T > 50 else None,
         conditionals=(
             Conditional(np.arange(T), x_model, condition_x),

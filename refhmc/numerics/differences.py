@@ -3,12 +3,14 @@
     complex step    f'(x) = Im f(x + ih) / h,   h = 1e-30: to rounding, if f is analytic and accepts complex numbers
     Ridders         central differences of widths w, w/2, w/4, ... extrapolated to width zero, at the width at which the
                     extrapolates differ least; that difference estimates the error
+    noise           of a function, from its differences of high order, to which a smooth function contributes little
 
-Squire and Trapp (1998); Ridders (1982).
+Squire and Trapp (1998); Ridders (1982); Hamming (1973); More and Wild (2011).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -30,22 +32,52 @@ def ridders(f: Callable[[float], np.ndarray], width: float = 0.2, levels: int = 
 
     Errors are compared in units of ``scale``, (m,) or a number.
     """
-    best, least = None, np.inf
+
+    def quotient(w: float) -> np.ndarray:
+        return (np.asarray(f(0.5 * w), dtype=float) - np.asarray(f(-0.5 * w), dtype=float)) / w
+
+    def error_of(value: np.ndarray, apart: np.ndarray, w: float) -> float:
+        return float((apart / scale).max(initial=0.0))
+
+    def enough(value: np.ndarray, error: Any) -> bool:
+        return bool(error <= 1e-12 * np.abs(value / scale).max(initial=0.0))
+
+    value, error = extrapolated(quotient, width * 0.5 ** np.arange(levels), error_of, enough)
+    return Derivative(value, float(error), "Ridders")
+
+
+def extrapolated(
+    quotient: Callable, widths: np.ndarray, error_of: Callable, enough: Callable = lambda value, error: False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the best extrapolate of ``quotient(w)`` to w = 0 in Ridders' table, for ``widths`` that halve, and its error.
+
+    ``error_of(value, apart, w)`` is the error of an extrapolate, an array or one number, from its distance ``apart`` from its
+    two parents. The search ends when ``enough(value, error)``. Both are NaN and infinite if the quotient is never finite.
+    """
+    best, least = np.asarray(np.nan), np.asarray(np.inf)
     previous: list[np.ndarray] = []
-    for w in width * 0.5 ** np.arange(levels):
-        row = [(np.asarray(f(0.5 * w), dtype=float) - np.asarray(f(-0.5 * w), dtype=float)) / w]
+    for w in widths:
+        row = [quotient(w)]
         if not np.isfinite(row[0]).all():  # too wide: outside f's domain
             previous = []
             continue
         for n, older in enumerate(previous):
             row.append(row[n] + (row[n] - older) / (4 ** (n + 1) - 1))
-            error = float(max(np.abs((row[-1] - x) / scale).max(initial=0.0) for x in (row[n], older)))
-            if error < least or best is None:
-                best, least = row[-1], error
-        if best is not None and least <= 1e-12 * np.abs(best / scale).max(initial=0.0):
+            error = error_of(row[-1], np.maximum(np.abs(row[-1] - row[n]), np.abs(row[-1] - older)), w)
+            best, least = np.where(error < least, row[-1], best), np.where(error < least, error, least)
+        if enough(best, least):
             break
         previous = row
-    return Derivative(np.asarray(np.nan) if best is None else best, least, "Ridders")
+    return best, least
+
+
+def noise_of(values: np.ndarray, *orders: int) -> np.ndarray:
+    """Return the standard deviation of the errors of a smooth function from its ``values`` on an even grid (axis 0).
+
+    That is the least of the estimates from differences of these ``orders``.
+    """
+    squares = [np.mean(np.diff(values, n, axis=0) ** 2, axis=0) / math.comb(2 * n, n) for n in orders]
+    return np.sqrt(np.min(squares, axis=0))
 
 
 def complex_step(f: Callable[[np.ndarray], Any], x: np.ndarray, u: np.ndarray, here: np.ndarray) -> np.ndarray | None:

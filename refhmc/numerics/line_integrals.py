@@ -21,8 +21,13 @@ itself corrects the length of each direction.
     |Lobatto - Simpson| + rounding + 1e-6 (sum_j (D_j u_j)^2)^1/2
 
 Then the segment is shortened about a point in it, by factors of four. The noise of F and of D . u is measured on it, by their
-differences of orders 4 to 6 (Hamming; More and Wild, 2011). D is wrong if the two sides differ on two segments, and agree on
+differences of orders 4 to 6 (``differences.noise_of``). D is wrong if the two sides differ on two segments, and agree on
 no other that would show an error of that size. A kink or a jump of F near them is therefore not reported as a wrong derivative.
+
+**Two budgets.** This check runs before sampling and takes few evaluations. It cannot find a derivative that is wrong at single
+points only, such as a divided difference at equal eigenvalues, because (1) averages over a segment. The conformance kit
+(``refhmc/check/derivatives``) therefore compares at points, with hundreds of times as many evaluations. Both use
+:mod:`refhmc.numerics.differences`.
 """
 
 from __future__ import annotations
@@ -32,6 +37,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+
+from refhmc.numerics.differences import noise_of
 
 # Nodes and weights on (0, 1): Lobatto's of five nodes, and Simpson's weights on the first, third and fifth.
 NODES = np.array([0.0, 0.5 - math.sqrt(3 / 28), 0.5, 0.5 + math.sqrt(3 / 28), 1.0])
@@ -251,6 +258,5 @@ def _noise(claim: Claim, x: np.ndarray, u: np.ndarray) -> tuple[float, float]:
     for spacing in (1 / 16, 1 / 23):
         grid = [x + k * spacing * u for k in range(-4, 5)]
         values = np.array([[claim.value(y)[0], float(claim.derivative(y) @ u)] for y in grid])
-        of_orders = [np.sqrt(np.mean(np.diff(values, n, axis=0) ** 2, axis=0) / math.comb(2 * n, n)) for n in (4, 5, 6)]
-        largest = np.fmax(largest, np.min(of_orders, axis=0))
+        largest = np.fmax(largest, noise_of(values, 4, 5, 6))
     return float(largest[0]), float(largest[1])

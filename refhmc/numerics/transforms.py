@@ -141,25 +141,6 @@ def chain_hessian(H: np.ndarray, g: tuple[float, ...], a: tuple[float, ...], b: 
 
 
 @jit
-def chain_third_derivative(
-    T: np.ndarray, H: np.ndarray, g: tuple[float, ...], a: tuple[float, ...], b: tuple[float, ...], c: tuple[float, ...]
-) -> None:
-    """Set T to the third derivative in u, from those of order three, two and one in x."""
-    d = T.shape[0]
-    for i in range(d):
-        for j in range(d):
-            for k in range(d):
-                T[i, j, k] *= a[i] * a[j] * a[k]
-    for i in range(d):
-        for j in range(d):
-            term = b[i] * a[j] * H[i, j]
-            T[i, i, j] += term
-            T[i, j, i] += term
-            T[j, i, i] += term
-        T[i, i, i] += c[i] * g[i]
-
-
-@jit
 def chain_contraction(
     out: np.ndarray,
     M: np.ndarray,

@@ -9,26 +9,19 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from refhmc.compile.compiled import jit_anew
-from refhmc.core.binding import (
-    argument_count,
-    as_array,
-    as_float,
-    as_named,
-    check_arguments,
-    compiled_alone,
-    copy_array,
-    gather,
-    taker,
-)
 from refhmc.core.named_axes import dims_of
 from refhmc.core.point import copy_row
 from refhmc.errors import ModelError
-from refhmc.models.base import Model, without_data
+from refhmc.models.base import Model
+from refhmc.models.binding.adapters import compiled_alone, contract
+from refhmc.models.binding.functions import Functions, argument_count, check_arguments, without_data
+from refhmc.models.binding.packing import as_named, gather, taker
+from refhmc.models.binding.returned import as_array, as_float, copy_array
 from refhmc.numerics.constraining import (
     ROWS,
     contraction_in_u,
@@ -39,9 +32,7 @@ from refhmc.numerics.constraining import (
     tensor_contraction_in_u,
     tensor_in_u,
 )
-
-if TYPE_CHECKING:
-    from refhmc.parameters.parameters import Parameters
+from refhmc.parameters.coordinates import Coordinates
 
 # Options of refhmc.Model that are rejected: those that follow from the parameters, and those of models of coordinates.
 FOLLOW = ("dim", "names", "constrain")
@@ -54,7 +45,7 @@ NOT_USED = (
 ARRAYS = ("hessian", "third_derivative", "fisher")  # these return arrays; the others return entries by name
 
 
-class Functions(NamedTuple):
+class FunctionsOfValues(NamedTuple):
     """The user's functions of the values, None if one is not given."""
 
     log_density: Callable
@@ -70,7 +61,9 @@ class Functions(NamedTuple):
 class ParametersModel(Model):
     """A model created by :meth:`refhmc.Parameters.model`; its attribute ``parameters`` has the parameters."""
 
-    def __init__(self, parameters: Parameters, functions: Functions, data: Any, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, parameters: Coordinates, functions: FunctionsOfValues, data: object, options: Mapping[str, Any]
+    ) -> None:
         for key, function in functions._asdict().items():
             if not callable(function) and (function is not None or key in ("log_density", "gradient")):
                 raise ModelError(f"{key} must be a function of (values, data); got {type(function).__name__}.")
@@ -91,13 +84,13 @@ class ParametersModel(Model):
                 raise ModelError(f"{key} is not an option of Parameters.model, because {why}. Remove {key}.")
         self.parameters, self._given, self._options = parameters, functions, dict(options)
         if argument_count(functions.log_density) == 1:
-            functions = Functions(**without_data(functions._asdict(), data, "values"))
+            functions = FunctionsOfValues(**without_data(functions._asdict(), data, "values"))
         check_arguments(functions._asdict(), "values")
-        self.functions = functions
+        self.functions_of_values = functions
         initial = options.get("initial")
         if isinstance(initial, Mapping):
             options = {**options, "initial": parameters.unconstrain(initial, "initial")}
-        texts: dict[str, Any] = in_coordinates(as_python(parameters, functions), parameters)
+        texts = in_coordinates(as_python(parameters, functions), parameters)
         given = {**options, "dims": {**dims_of(options.get("dims")), **parameters.dims}}
         for name in dims_of(options.get("dims")):
             if name in parameters.supports:
@@ -111,12 +104,9 @@ class ParametersModel(Model):
     def __reduce__(self) -> tuple[Callable, tuple]:
         return ParametersModel, (self.parameters, self._given, self.data, self._options)
 
-    def to_compile(self, key: str) -> Any:
-        return self._texts_to_compile[key]
-
-    @functools.cached_property
-    def _texts_to_compile(self) -> dict[str, Callable]:
-        return in_coordinates(to_compile(self.parameters, self.functions), self.parameters)
+    @property
+    def to_compile(self) -> Functions:
+        return Functions(**in_coordinates(for_numba(self.parameters, self.functions_of_values), self.parameters))
 
 
 class OfValues(NamedTuple):
@@ -132,17 +122,17 @@ class OfValues(NamedTuple):
     fisher_contraction: Any  # as hessian_contraction
 
 
-def in_coordinates(of_values: OfValues, parameters: Parameters) -> dict[str, Callable]:
+def in_coordinates(of_values: OfValues, parameters: Coordinates) -> dict[str, Callable]:
     """Return the functions of ``(q, data)``, ``(q, data, out)`` and ``(q, data, M, out)`` for :class:`refhmc.Model`."""
     read, density, both, slope, curvature, contraction, metric, metric_contraction = of_values
     segments, n, d = parameters.segments, parameters.count, parameters.dim
 
-    def log_density(q: np.ndarray, data: Any) -> float:
+    def log_density(q: np.ndarray, data: object) -> float:
         x, rows = np.zeros((1, n)), np.zeros((ROWS, d))
         log_jacobian = forward(q, segments, x[0], rows)
         return density(read(x), data) + log_jacobian
 
-    def value_and_gradient(q: np.ndarray, data: Any, out: np.ndarray) -> float:
+    def value_and_gradient(q: np.ndarray, data: object, out: np.ndarray) -> float:
         room, rows = np.zeros((4, n)), np.zeros((ROWS, d))  # room: the values, two copies, g
         log_jacobian = forward(q, segments, room[0], rows)
         copy_row(room[1], room[0])
@@ -151,20 +141,20 @@ def in_coordinates(of_values: OfValues, parameters: Parameters) -> dict[str, Cal
         gradient_in_u(room[3], segments, room[0], rows, out)
         return value + log_jacobian
 
-    def gradient(q: np.ndarray, data: Any, out: np.ndarray) -> None:
+    def gradient(q: np.ndarray, data: object, out: np.ndarray) -> None:
         x, g, rows = np.zeros((1, n)), np.zeros(n), np.zeros((ROWS, d))
         forward(q, segments, x[0], rows)
         slope(read(x.copy()), data, g)
         gradient_in_u(g, segments, x[0], rows, out)
 
-    def hessian(q: np.ndarray, data: Any, out: np.ndarray) -> None:
+    def hessian(q: np.ndarray, data: object, out: np.ndarray) -> None:
         x, g, H, rows = np.zeros((1, n)), np.zeros(n), np.zeros((n, n)), np.zeros((ROWS, d))
         forward(q, segments, x[0], rows)
         slope(read(x.copy()), data, g)
         curvature(read(x.copy()), data, H)
         hessian_in_u(H, g, segments, x[0], rows, out)
 
-    def hessian_contraction(q: np.ndarray, data: Any, M: np.ndarray, out: np.ndarray) -> None:
+    def hessian_contraction(q: np.ndarray, data: object, M: np.ndarray, out: np.ndarray) -> None:
         x, g, H, rows = np.zeros((1, n)), np.zeros(n), np.zeros((n, n)), np.zeros((ROWS, d))
         forward(q, segments, x[0], rows)
         slope(read(x.copy()), data, g)
@@ -174,13 +164,13 @@ def in_coordinates(of_values: OfValues, parameters: Parameters) -> dict[str, Cal
         contraction(read(x.copy()), data, N, T)
         contraction_in_u(T, H, g, symmetric, MX, segments, x[0], rows, out)
 
-    def fisher(q: np.ndarray, data: Any, out: np.ndarray) -> None:
+    def fisher(q: np.ndarray, data: object, out: np.ndarray) -> None:
         x, G, rows = np.zeros((1, n)), np.zeros((n, n)), np.zeros((ROWS, d))
         forward(q, segments, x[0], rows)
         metric(read(x.copy()), data, G)
         tensor_in_u(G, segments, x[0], rows, out)
 
-    def fisher_contraction(q: np.ndarray, data: Any, M: np.ndarray, out: np.ndarray) -> None:
+    def fisher_contraction(q: np.ndarray, data: object, M: np.ndarray, out: np.ndarray) -> None:
         x, G, T, rows = np.zeros((1, n)), np.zeros((n, n)), np.zeros(n), np.zeros((ROWS, d))
         forward(q, segments, x[0], rows)
         metric(read(x.copy()), data, G)
@@ -206,17 +196,17 @@ def in_coordinates(of_values: OfValues, parameters: Parameters) -> dict[str, Cal
 # ------------------------------------------------------------------------------------------------- functions as Python
 
 
-def as_python(parameters: Parameters, given: Functions) -> OfValues:
+def as_python(parameters: Coordinates, given: FunctionsOfValues) -> OfValues:
     """Return the user's functions as Python, with checks of what they return."""
     Values, n = parameters.Values, parameters.count
     names, shapes = parameters.Values._fields, parameters.shapes
     places = [slice(first, first + math.prod(shape)) for first, shape in zip(parameters.at, shapes, strict=True)]
     layout = list(zip(places, shapes, strict=True))
 
-    def read(x: np.ndarray) -> Any:
+    def read(x: np.ndarray) -> tuple:
         return Values(*(x[0, at].reshape(shape) if shape else float(x[0, at.start]) for at, shape in layout))
 
-    def log_density(values: Any, data: Any) -> float:
+    def log_density(values: tuple, data: object) -> float:
         return as_float(given.log_density(values, data), "log_density")
 
     def derivative(key: str, before_out: int) -> Any:
@@ -227,7 +217,7 @@ def as_python(parameters: Parameters, given: Functions) -> OfValues:
             return lambda *arguments: function(*arguments)
         if key in ARRAYS:
 
-            def write_array(values: Any, data: Any, out: np.ndarray) -> None:
+            def write_array(values: tuple, data: object, out: np.ndarray) -> None:
                 out[:] = as_array(function(values, data), out.shape, key)
 
             return write_array
@@ -251,7 +241,7 @@ def as_python(parameters: Parameters, given: Functions) -> OfValues:
 
     gradient = derivative("gradient", 2)
 
-    def value_and_gradient(x: np.ndarray, again: np.ndarray, data: Any, out: np.ndarray) -> float:
+    def value_and_gradient(x: np.ndarray, again: np.ndarray, data: object, out: np.ndarray) -> float:
         if given.value_and_gradient is not None:
             return as_float(given.value_and_gradient(read(x), data, out), "value_and_gradient")
         gradient(read(x), data, out)
@@ -260,7 +250,7 @@ def as_python(parameters: Parameters, given: Functions) -> OfValues:
     tensor, contraction = derivative("third_derivative", 2), derivative("hessian_contraction", 3)
     if contraction is None and tensor is not None:
 
-        def contraction(values: Any, data: Any, M: np.ndarray, out: np.ndarray) -> None:
+        def contraction(values: tuple, data: object, M: np.ndarray, out: np.ndarray) -> None:
             T = np.zeros((n, n, n))
             tensor(values, data, T)
             out[:] = np.einsum("ab,abc->c", M, T)
@@ -272,7 +262,7 @@ def as_python(parameters: Parameters, given: Functions) -> OfValues:
 # ------------------------------------------------------------------------------------------------- compiled functions
 
 
-def to_compile(parameters: Parameters, given: Functions) -> OfValues:
+def for_numba(parameters: Coordinates, given: FunctionsOfValues) -> OfValues:
     """Return the user's functions for Numba, not compiled yet."""
     n, names, shapes = parameters.count, parameters.Values._fields, parameters.shapes
     takers = tuple(taker(first, shape, np.float64) for first, shape in zip(parameters.at, shapes, strict=True))
@@ -301,7 +291,7 @@ def to_compile(parameters: Parameters, given: Functions) -> OfValues:
     else:
 
         @jit_anew
-        def value_and_gradient(x: np.ndarray, again: np.ndarray, data: Any, out: np.ndarray) -> Any:
+        def value_and_gradient(x: np.ndarray, again: np.ndarray, data: object, out: np.ndarray) -> float:
             gradient(read(x), data, out)
             return density(read(again), data)
 
@@ -309,20 +299,17 @@ def to_compile(parameters: Parameters, given: Functions) -> OfValues:
     if contraction is None and tensor is not None:
 
         @jit_anew
-        def contraction(values: Any, data: Any, M: np.ndarray, out: np.ndarray) -> None:
+        def contraction(values: tuple, data: object, M: np.ndarray, out: np.ndarray) -> None:
             T = np.zeros((n, n, n))
             tensor(values, data, T)
-            for a in range(n):
-                for b in range(n):
-                    for c in range(n):
-                        out[c] += M[a, b] * T[a, b, c]
+            contract(M, T, out)
 
     fisher = derivative("fisher", 2), derivative("fisher_contraction", 3)
     return OfValues(read, density, value_and_gradient, gradient, derivative("hessian", 2), contraction, *fisher)
 
 
 @functools.lru_cache(maxsize=256)
-def write_entries(key: str, names: tuple[str, ...], firsts: tuple[int, ...], shapes: tuple[tuple, ...]) -> Any:
+def write_entries(key: str, names: tuple[str, ...], firsts: tuple[int, ...], shapes: tuple[tuple, ...]) -> Callable:
     """Return ``(entries, out)``, which writes the entries of a tuple to their places in one row."""
     first, shape = firsts[0], shapes[0]
     size = math.prod(shape)
@@ -353,7 +340,7 @@ def write_entries(key: str, names: tuple[str, ...], firsts: tuple[int, ...], sha
 
 
 @functools.lru_cache(maxsize=256)
-def write_none(key: str) -> Any:
+def write_none(key: str) -> Callable:
     """Return the end of the recursion of :func:`write_entries`, after the last entry."""
     message = f"{key} must return a tuple with one entry for each parameter; it returned more."
 

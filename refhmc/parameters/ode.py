@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.optimize
@@ -36,16 +36,16 @@ from refhmc.core.arguments import array_of_numbers
 from refhmc.core.point import copy_row
 from refhmc.errors import EvaluationError, ModelError, ShapeError
 from refhmc.models.base import Model
+from refhmc.models.binding.adapters import contract
+from refhmc.models.binding.functions import Functions
 from refhmc.models.error_laws import ErrorLaw
 from refhmc.models.generated import GeneratedQuantities
 from refhmc.models.ode import KEYS, check_function
 from refhmc.models.ode_solution import NO_THIRD, ODESolution, in_use, make_along, times_of
 from refhmc.models.priors import FLAT, Own, Prior, log_prior
 from refhmc.models.sensitivities import pair_of, work_for, work_length
+from refhmc.parameters.coordinates import Coordinates
 from refhmc.parameters.model import OfValues, in_coordinates
-
-if TYPE_CHECKING:
-    from refhmc.parameters.parameters import Parameters
 
 LAW = nb.void(nb.float64, nb.float64, nb.float64, nb.float64, types.VECTOR)
 INFORMATION = nb.void(nb.float64, nb.float64, nb.float64, types.VECTOR)
@@ -261,7 +261,7 @@ class Posterior(NamedTuple):
     law: ErrorLaw
     roles: Roles
     own: Own | None
-    parameters: Parameters
+    parameters: Coordinates
 
     @property
     def highest(self) -> int:
@@ -270,13 +270,13 @@ class Posterior(NamedTuple):
         return min(self.solution.highest, own)
 
 
-def compiled(function: Callable) -> Any:
+def compiled(function: Callable) -> Callable:
     """Return a user's function, compiled."""
     f = compilable(function)
     return f if hasattr(f, "py_func") else jit_anew(f)
 
 
-def as_it_is(thing: Any) -> Any:
+def as_it_is(thing: Callable) -> Callable:
     return thing
 
 
@@ -299,20 +299,11 @@ def way_of(solution: ODESolution) -> Way:
     return Way(jit_anew, borrowed, solution._path, by_address(add_terms), by_address(add_information), by_address)
 
 
-@jit_anew
-def contract(M: np.ndarray, T: np.ndarray, out: np.ndarray) -> None:
-    """Add sum_ab M_ab T_abc to out_c."""
-    for a in range(T.shape[0]):
-        for b in range(T.shape[0]):
-            for c in range(T.shape[0]):
-                out[c] += M[a, b] * T[a, b, c]
-
-
 def no_array(x: np.ndarray) -> None:
     """Stand in for a derivative that is not given; it is never called."""
 
 
-def own_terms(own: Own | None) -> Any:
+def own_terms(own: Own | None) -> Callable:
     """Return the compiled ``(order, x, g, H, T)``: the user's log prior, which adds its derivatives."""
     if own is None:
         return jit_anew(lambda order, x, g, H, T: 0.0)
@@ -341,7 +332,7 @@ def own_terms(own: Own | None) -> Any:
     return (first, second, jit_anew(to_third))[n - 2]
 
 
-def make_means(of: Posterior, way: Way) -> Any:
+def make_means(of: Posterior, way: Way) -> Callable:
     """Return ``(x, times, order)``: the means of the observations and their derivatives, a row per time."""
     k, n, p, path = of.columns, of.solution.n, of.solution.p, way.path
     at = of.roles.theta
@@ -383,7 +374,7 @@ def functions_of(of: Posterior) -> OfValues:
     means_at = make_means(of, way)
 
     @way.wrap
-    def to_order(order: int, x: np.ndarray, data: Any, g: np.ndarray, H: np.ndarray, T: np.ndarray) -> float:
+    def to_order(order: int, x: np.ndarray, data: Observations, g: np.ndarray, H: np.ndarray, T: np.ndarray) -> float:
         times, y, s = data
         means, room = means_at(x, times, order), np.empty(SCRATCH)
         # Copies, since arrays in the closure of a compiled function are read-only.
@@ -395,19 +386,19 @@ def functions_of(of: Posterior) -> OfValues:
         in_use(means, room, i, j, laws)
         return value + own(order, x, g, H, T)
 
-    def log_density(x: np.ndarray, data: Any) -> float:
+    def log_density(x: np.ndarray, data: Observations) -> float:
         return to_order(0, x, data, np.empty(0), np.empty((0, 0)), np.empty((0, 0, 0)))
 
-    def value_and_gradient(rows: np.ndarray, again: np.ndarray, data: Any, out: np.ndarray) -> float:
+    def value_and_gradient(rows: np.ndarray, again: np.ndarray, data: Observations, out: np.ndarray) -> float:
         return to_order(1, rows[0], data, out, np.empty((0, 0)), np.empty((0, 0, 0)))
 
-    def gradient(x: np.ndarray, data: Any, out: np.ndarray) -> None:
+    def gradient(x: np.ndarray, data: Observations, out: np.ndarray) -> None:
         to_order(1, x, data, out, np.empty((0, 0)), np.empty((0, 0, 0)))
 
-    def hessian(x: np.ndarray, data: Any, out: np.ndarray) -> None:
+    def hessian(x: np.ndarray, data: Observations, out: np.ndarray) -> None:
         to_order(2, x, data, np.zeros(count), out, np.empty((0, 0, 0)))
 
-    def hessian_contraction(x: np.ndarray, data: Any, M: np.ndarray, out: np.ndarray) -> None:
+    def hessian_contraction(x: np.ndarray, data: Observations, M: np.ndarray, out: np.ndarray) -> None:
         T = np.zeros((count, count, count))
         to_order(3, x, data, np.zeros(count), np.zeros((count, count)), T)
         contract(M, T, out)
@@ -418,7 +409,9 @@ def functions_of(of: Posterior) -> OfValues:
     return OfValues(way.wrap(lambda rows: rows[0]), *made)
 
 
-def information_functions(of: Posterior, way: Way, means_at: Any, own: Any) -> tuple[Any, Any]:
+def information_functions(
+    of: Posterior, way: Way, means_at: Callable, own: Callable
+) -> tuple[Callable | None, Callable | None]:
     """Return ``fisher`` and ``fisher_contraction`` of the values, both or neither."""
     if of.law.information is None or of.highest < (2 if of.own is None else 3):
         return None, None
@@ -426,7 +419,7 @@ def information_functions(of: Posterior, way: Way, means_at: Any, own: Any) -> t
     law, add = way.pointer(compiled(of.law.information), INFORMATION), way.information
 
     @way.wrap
-    def to_order(order: int, x: np.ndarray, data: Any, G: np.ndarray, D: np.ndarray) -> None:
+    def to_order(order: int, x: np.ndarray, data: Observations, G: np.ndarray, D: np.ndarray) -> None:
         times, y, s = data
         means, room = means_at(x, times, order), np.empty(SCRATCH)
         i, j, laws = at.copy(), at_s.copy(), priors.copy()
@@ -441,10 +434,10 @@ def information_functions(of: Posterior, way: Way, means_at: Any, own: Any) -> t
         if order > 1:
             D -= T
 
-    def fisher(x: np.ndarray, data: Any, out: np.ndarray) -> None:
+    def fisher(x: np.ndarray, data: Observations, out: np.ndarray) -> None:
         to_order(1, x, data, out, np.empty((0, 0, 0)))
 
-    def fisher_contraction(x: np.ndarray, data: Any, M: np.ndarray, out: np.ndarray) -> None:
+    def fisher_contraction(x: np.ndarray, data: Observations, M: np.ndarray, out: np.ndarray) -> None:
         D = np.zeros((count, count, count))
         to_order(2, x, data, np.zeros((count, count)), D)
         contract(M, D, out)
@@ -462,8 +455,8 @@ class ODEModel(Model):
         self.of, self.solution, self.parameters = of, of.solution, of.parameters
         self._given = (of, observations, priors, options)
         functions = functions_of(of)
-        texts: dict[str, Any] = in_coordinates(functions, of.parameters)  # Python around compiled functions
-        self._texts_to_compile = in_coordinates(functions, of.parameters)
+        texts = in_coordinates(functions, of.parameters)  # Python around compiled functions
+        self._to_compile = Functions(**in_coordinates(functions, of.parameters))
         given: dict[str, Any] = dict(options)
         if isinstance(given.get("initial"), Mapping):
             given["initial"] = of.parameters.unconstrain(given["initial"], "initial")
@@ -487,8 +480,9 @@ class ODEModel(Model):
     def __reduce__(self) -> tuple[Callable, tuple]:
         return ODEModel, self._given
 
-    def to_compile(self, key: str) -> Any:
-        return self._texts_to_compile[key]
+    @property
+    def to_compile(self) -> Functions:
+        return self._to_compile
 
     def draw_start(self, rng: np.random.Generator) -> np.ndarray:
         """Return the best end of several L-BFGS ascents from draws of the prior.
@@ -502,13 +496,16 @@ class ODEModel(Model):
             value, gradient = self.core.value_and_gradient(q)
             return (-value if np.isfinite(value) else 1e300), -np.nan_to_num(gradient)
 
-        def ascent() -> Any:
+        def ascent() -> scipy.optimize.OptimizeResult:
             q = self.parameters.unconstrain(draw_prior(rng, priors, self.parameters), "prior")
             return scipy.optimize.minimize(downhill, q, jac=True, method="L-BFGS-B", options={"maxiter": ITERATIONS})
 
         return min((ascent() for _ in range(STARTS)), key=lambda found: found.fun).x
 
     def words_at(self, q: np.ndarray) -> str:
+        words = super().words_at(q)
+        if words:
+            return words
         x = np.concatenate([np.ravel(value) for value in self.constrain(q).values()])
         try:
             self.solution.solve(x[self.of.roles.theta], 1)
@@ -517,7 +514,7 @@ class ODEModel(Model):
         return ""
 
 
-def draw_prior(rng: np.random.Generator, priors: Mapping[str, Prior], parameters: Parameters) -> dict[str, Any]:
+def draw_prior(rng: np.random.Generator, priors: Mapping[str, Prior], parameters: Coordinates) -> dict[str, np.ndarray]:
     """Return values by name, drawn from the prior and truncated to the supports."""
     values = {}
     for name, support in parameters.supports.items():
@@ -532,7 +529,7 @@ def draw_prior(rng: np.random.Generator, priors: Mapping[str, Prior], parameters
     return values
 
 
-def means_and_s(values: Mapping[str, Any], of: Posterior, data: Observations) -> tuple[np.ndarray, np.ndarray]:
+def means_and_s(values: Mapping[str, np.ndarray], of: Posterior, data: Observations) -> tuple[np.ndarray, np.ndarray]:
     """Return m and s of all observations (T, K) at values by name, NaN if the ODE has no solution."""
     x = np.concatenate([np.ravel(values[name]) for name in of.parameters.supports]).astype(float)
     shape = data.y.shape
@@ -558,7 +555,7 @@ def seen(values: np.ndarray, data: Observations) -> np.ndarray:
     return values if there.all() else values[there]
 
 
-def log_likelihood(values: Mapping[str, Any], of: Posterior, data: Observations) -> dict[str, np.ndarray]:
+def log_likelihood(values: Mapping[str, np.ndarray], of: Posterior, data: Observations) -> dict[str, np.ndarray]:
     law, room = compiled(of.law.derivatives), np.empty(SCRATCH)
     found = np.full(data.y.shape, np.nan)
     means, s = means_and_s(values, of, data)
@@ -569,7 +566,7 @@ def log_likelihood(values: Mapping[str, Any], of: Posterior, data: Observations)
 
 
 def posterior_predictive(
-    values: Mapping[str, Any], rng: np.random.Generator, of: Posterior, data: Observations
+    values: Mapping[str, np.ndarray], rng: np.random.Generator, of: Posterior, data: Observations
 ) -> dict[str, np.ndarray]:
     means, s = means_and_s(values, of, data)
     if np.isnan(means).any() or of.law.draw is None:
@@ -593,9 +590,9 @@ def generated_by(of: Posterior, data: Observations, priors: Mapping[str, Prior])
 
 
 def model_of(
-    functions: tuple[Any, ...],
+    functions: tuple[Callable, ...],
     *,
-    parameters: Parameters,
+    parameters: Coordinates,
     initial_state: Any,
     times: Any,
     y: Any,
@@ -707,7 +704,7 @@ def observations_of(
     return Observations(times, y, s), np.full(k, -1, dtype=np.int64)
 
 
-def priors_of(prior: Any, parameters: Parameters, places: Mapping[str, np.ndarray]) -> tuple[np.ndarray, Own | None]:
+def priors_of(prior: Any, parameters: Coordinates, places: Mapping[str, np.ndarray]) -> tuple[np.ndarray, Own | None]:
     """Return the table of priors, a row per value, and the user's own prior. Raises ModelError."""
     laws = np.zeros((parameters.count, 4))
     laws[:, 0] = FLAT

@@ -12,26 +12,30 @@ or a netCDF file. The functions do not use pyplot: they need no display, and no 
 Figure that is the last value of a cell (``ax.figure``). Without Matplotlib, every function raises ImportError.
 """
 
+from typing import Any
+
+from refhmc._deprecated import removed
 from refhmc.plot.ellipses import metric_ellipses
-from refhmc.plot.energies import energy_transitions
 from refhmc.plot.overviews import overview
 from refhmc.plot.reports import report
 from refhmc.plot.scatter import pairs
 from refhmc.plot.shadows import shadow_energy
 from refhmc.plot.solves import solver_iterations
 from refhmc.plot.step_sizes import energy_error
-from refhmc.plot.traces import trace
 from refhmc.plot.trajectories import energy, trajectory
 from refhmc.plot.trees import Tree, nuts_tree, tree
 from refhmc.plot.violations import violations
 from refhmc.plot.warmups import adaptation
 
+_IN_ARVIZ = {
+    "trace": "arviz.plot_trace(result), or arviz.plot_trace_dist(result) in ArviZ 1.x",
+    "energy_transitions": "arviz.plot_energy(result)",
+}
 __all__ = [
     "Tree",
     "adaptation",
     "energy",
     "energy_error",
-    "energy_transitions",
     "metric_ellipses",
     "nuts_tree",
     "overview",
@@ -39,8 +43,13 @@ __all__ = [
     "report",
     "shadow_energy",
     "solver_iterations",
-    "trace",
     "trajectory",
     "tree",
     "violations",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _IN_ARVIZ:
+        raise removed(f"refhmc.plot.{name}", _IN_ARVIZ[name])
+    raise AttributeError(f"module 'refhmc.plot' has no attribute {name!r}")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from refhmc.core.matplotlib import import_matplotlib
-from refhmc.models.on_arrays import ModelOnArrays
+from refhmc.models.model_on_arrays import ModelOnArrays
 
 BLUE, ORANGE, GREEN, RED, SKY, PURPLE, YELLOW, BLACK, GREY = (
     *("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#f0e442", "#000000", "#7f7f7f"),

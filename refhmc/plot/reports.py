@@ -19,7 +19,6 @@ import numpy as np
 
 from refhmc.core.matplotlib import import_matplotlib
 from refhmc.numerics.convergence import rhat_and_ess
-from refhmc.plot.energies import energy_transitions
 from refhmc.plot.overviews import overview, truth_of
 from refhmc.plot.repeated import known_model, repeated
 from refhmc.plot.runs import Run, before, run_of, scalars
@@ -287,16 +286,10 @@ def pictures(run: Run, model: Model | None) -> Iterator[Drawn]:
     yield Drawn(
         "Trace plots and histograms of the draws, with the energies below",
         "Trace plots and histograms of the draws, with one colour per chain; the bottom row shows the energy. Black lines "
-        "are the true means, if they are known. The histograms of chains that agree coincide.",
+        "are the true means, if they are known. The histograms of chains that agree coincide. If the E-BFMI is below 0.3, "
+        "the tails are explored slowly. Reparametrise the model, or use a position-dependent metric.",
         lambda: overview(run, model),
     )
-    if run.statistic("energy") is not None:
-        yield Drawn(
-            "Histograms of the energy and of its changes between draws",
-            "Histograms of the energy and of its changes between draws. If the changes are much narrower (E-BFMI below 0.3), "
-            "the tails are explored slowly. Reparametrise the model, or use a position-dependent metric.",
-            lambda: energy_transitions(run).figure,
-        )
     diverging = run.statistic("diverging")
     if diverging is not None and diverging.any():
         yield Drawn(

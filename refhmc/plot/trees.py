@@ -16,7 +16,7 @@ import numpy as np
 from refhmc.integrators import ExplicitTao
 from refhmc.integrators.defaults import resolve
 from refhmc.kernels import nuts
-from refhmc.models.on_arrays import ModelOnArrays
+from refhmc.models.model_on_arrays import ModelOnArrays
 from refhmc.plot.canvas import (
     BLACK,
     BLUE,

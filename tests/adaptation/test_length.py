@@ -10,14 +10,17 @@ import pytest
 
 import refhmc
 from refhmc.adaptation.length import (
+    AN_OCTAVE,
     DEFAULT_JITTER,
     FEWEST,
     LEAST_TAU,
     LENGTH,
     LOOK_AHEAD,
     MOMENTS,
+    N_LENGTHS,
     N_SUMS,
     SHORTEST_TUNE,
+    WATCHED_ROWS,
     begin_window,
     best_length,
     length_windows,
@@ -26,7 +29,7 @@ from refhmc.adaptation.length import (
 from refhmc.adaptation.windows import warmup_schedule
 from refhmc.core.records import SETTINGS, one
 from refhmc.core.sample_stats import N_STATS, STATS
-from refhmc.kernels.watched import AN_OCTAVE, MAX_STEPS, N_LENGTHS, WATCHED_ROWS
+from refhmc.kernels.hmc import MAX_STEPS
 from refhmc.metrics import Dense, Fisher, Identity, SoftAbs
 from refhmc.sampling.chains.chain import Chain, make_plan
 from tests.helpers.sweeps import swept

@@ -85,8 +85,8 @@ def test_a_chain_is_the_same_alone(name):
 
 def without_change(model):
     """The same density, without the change of it."""
-    functions = (model._functions[key] for key in ("log_density", "gradient"))
-    return refhmc.Model(model.dim, *functions, data=model.data, discontinuous=model.discontinuous)
+    functions = {key: getattr(model.functions, key) for key in ("log_density", "gradient", "value_and_gradient")}
+    return refhmc.Model(model.dim, **functions, data=model.data, discontinuous=model.discontinuous)
 
 
 @pytest.mark.sweep

@@ -14,7 +14,7 @@ from refhmc.batch.steps import Mover
 from refhmc.check.orbits.shapes import tape_transition
 from refhmc.integrators import ImplicitMidpoint, RandomizedSplit
 from refhmc.metrics import Diagonal, Identity, SoftAbs
-from refhmc.models.on_arrays import ModelOnArrays
+from refhmc.models.model_on_arrays import ModelOnArrays
 from refhmc.numerics import batched
 from tests.helpers.discontinuous_cases import draw_switch, switch
 from tests.helpers.sweeps import representatives, swept

@@ -17,7 +17,7 @@ from refhmc.integrators import (
     Yoshida,
 )
 from refhmc.metrics import Dense, DiagonalSoftAbs, Fisher, SoftAbs
-from refhmc.models.on_arrays import ModelOnArrays
+from refhmc.models.model_on_arrays import ModelOnArrays
 from tests.helpers.batches import chains_at, made
 from tests.helpers.sweeps import representatives
 

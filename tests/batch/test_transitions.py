@@ -22,7 +22,7 @@ from refhmc.integrators import (
     Yoshida,
 )
 from refhmc.metrics import Dense, Diagonal, Fisher, Identity, SoftAbs
-from refhmc.models.on_arrays import ModelOnArrays
+from refhmc.models.model_on_arrays import ModelOnArrays
 from refhmc.numerics import batched
 from tests.helpers.batches import chains_at, made, normals_of_numpy, numbers_of_numpy
 from tests.helpers.sweeps import representatives, swept

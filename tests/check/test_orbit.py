@@ -17,7 +17,7 @@ from refhmc.check.orbits.states import PhaseMap, at_the_limit
 from refhmc.check.subject.enumeration import Answers, Enumerator, law_of
 from refhmc.compile import compiled
 from refhmc.core.point import POINT_ROWS, VELOCITY, P, Q
-from refhmc.core.records import SETTINGS, TRAJECTORY, one
+from refhmc.core.records import SETTINGS, one
 from refhmc.core.types import N_POINTS, Points
 from refhmc.kernels import nuts as module
 from tests.helpers.core_records import control_row, stats_row, work_of
@@ -321,7 +321,7 @@ def text_of_nuts(draws, q, p, step_size, max_depth):
         z[Q], z[P], z[VELOCITY] = q, p, p
         return 0.5 * p @ p - cases.log_gaussian(q)
 
-    def step(dynamics, model, z, eps, work, own):
+    def step(dynamics, model, z, eps, work, own, needs_energy):
         return put(z, *leap(z[Q].copy(), z[P].copy(), eps))
 
     def bernoulli(randomness, probability):
@@ -331,7 +331,7 @@ def text_of_nuts(draws, q, p, step_size, max_depth):
     text = compiled.plain(module.nuts, **replaced, begin=lambda *arguments: energy)
     points, tree = np.zeros((N_POINTS, POINT_ROWS, len(q))), np.zeros((max_depth + 1, module.INTERVAL_ROWS, len(q)))
     work = work_of(np.ones((2, len(q))), np.zeros((0, len(q), len(q))))
-    workspace = (points, tree, np.zeros(len(q)), None, one(TRAJECTORY)[0], work)
+    workspace = (points, tree, np.zeros(len(q)), None, work)
     settings = one(SETTINGS)[0]
     settings.step_size, settings.max_depth = step_size, max_depth
     state = Points(*points).state

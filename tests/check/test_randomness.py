@@ -138,7 +138,7 @@ RIGHT = {
     "multinomial": (transitions.multinomial(True), 2),
     "Langevin": (transitions.mala(True), 2),
     "a gradient that is kept": (transitions.CachedGradient(True), 2),
-    "a momentum that is kept": (transitions.persistent(True), 2),
+    "a momentum that is kept": (transitions.refreshed(), 2),
 }
 
 

@@ -197,7 +197,7 @@ def test_persistent_momentum_with_the_right_flip_passes_in_every_shape_of_state(
 
     objects = [types.SimpleNamespace(init=init, step=s) for s in (stepped, stepped_state_first)]
     reports = [rc.sampler(o, t, batched=True, draws=1100) for o in objects]
-    reports.append(rc.sampler(step, t, batched=True, draws=1100, **planted.with_momentum(t)))
+    reports.append(rc.sampler(step, t, batched=True, draws=1100, **planted.WITH_MOMENTUM))
     for report in reports:
         assert report.ok, str(report)
     assert len({report.row("moves").number for report in reports}) == 1

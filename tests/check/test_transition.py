@@ -324,6 +324,13 @@ def test_discontinuous_hmc_of_refhmc_does_not_fail(model, step_size):
     assert report.status == INCONCLUSIVE  # its decisions are not seen, and statistics alone are no PASS
 
 
+def test_kernel_whose_copy_cannot_be_called_is_not_called_stateful():
+    """``copy.deepcopy`` of a ``numpy.errstate`` returns an object that cannot be entered."""
+    kernel = np.errstate(all="ignore")(mutants.gibbs)
+    report = mutants.report(kernel, 1, H=mutants.normal_logp, seconds=5.0)
+    assert report.row("stateless").status == PASS, report
+
+
 @pytest.mark.sweep
 def test_a_kernel_that_rejects_everything_is_not_called_stationary():
     kernel = refhmc.DHMC(step_size=0.3, n_steps=3)  # far too long for the change point's rates

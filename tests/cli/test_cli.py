@@ -278,7 +278,7 @@ def test_plot_of_a_kernel_without_an_energy(tmp_path, capsys):
             ["sample", "gaussian", "--n-steps", "3"],
             "--n-steps belongs to --kernel dhmc and hmc and sgd and sghmc and sgld",
         ),
-        (["sample", "funnel", "--kernel", "sgld"], "--kernel sgld needs --step-size"),
+        (["sample", "funnel", "--kernel", "sgld"], "--kernel sgld needs the option step_size"),
         (["sample", "funnel", "--kernel", "sgld", "--friction", "0.1"], "--friction belongs to --kernel sghmc"),
         (["sample", "funnel", "--decay", "1,0.5"], "--decay belongs to --kernel sgd and sghmc and sgld"),
         (["sample", "funnel", "--kernel", "sgd", "--target-accept", "0.9"], "--target-accept belongs to --kernel dhmc"),
@@ -292,8 +292,14 @@ def test_plot_of_a_kernel_without_an_energy(tmp_path, capsys):
         ),
         (["sample", "funnel", "--kernel", "sgd", "--step-size", "1", "--momentum", "1"], r"momentum.*\[0, 1\)"),
         (["sample", "funnel", "--metric", "fisher", "--integrator", "leapfrog"], "metric must be constant.*Fisher"),
-        (["sample", "funnel", "--metric", "fisher", "--alpha", "2"], "--alpha belongs to the SoftAbs metrics"),
-        (["sample", "gaussian", "--tolerance", "1e-3"], "--tolerance belongs to the implicit integrators"),
+        (
+            ["sample", "funnel", "--metric", "fisher", "--alpha", "2"],
+            "--alpha belongs to --metric .*softabs and .*; got --metric fisher",
+        ),
+        (
+            ["sample", "gaussian", "--tolerance", "1e-3"],
+            "--tolerance belongs to .*midpoint.*; got --integrator leapfrog",
+        ),
         (["sample", "funnel", "--metric", "softabs", "--tolerance", "1e-20"], "tolerance.*1e-20"),
         (["sample", "funnel", "--metric", "softabs", "--alpha", "-1"], "alpha.*positive.*-1"),
         (["sample", "funnel", "--out", "no/such/place/r.nc"], "no/such/place does not exist"),
@@ -340,7 +346,8 @@ print(json.dumps(result.draws.tolist()))
 
 @pytest.mark.sweep  # in the default run tests/compile/test_linking.py has a second process that compiles nothing
 def test_second_process_hits_the_compile_cache(tmp_path):
-    first, second = (run("-W", "ignore", "-c", SECOND_PROCESS, REFHMC_CACHE_DIR=str(tmp_path)) for _ in range(2))
+    environment = {"REFHMC_CACHE_DIR": str(tmp_path), "REFHMC_COMPILE_PROCESSES": "1"}
+    first, second = (run("-W", "ignore", "-c", SECOND_PROCESS, **environment) for _ in range(2))
     assert first.returncode == second.returncode == 0, first.stderr + second.stderr
     (log_1, draws_1), (log_2, draws_2) = ([json.loads(line) for line in p.stdout.splitlines()] for p in (first, second))
     assert [title for title, _ in log_1] == [title for title, _ in log_2]
@@ -524,6 +531,17 @@ def test_every_argument_of_sample_has_an_option(monkeypatch):
     assert {key: taken[key] for key in wanted} == wanted
 
 
+def test_help_has_the_first_sentences_of_the_docstrings(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit, match="0"):
+        main(["sample", "--help"])
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "Number of warm-up iterations per chain (default: 1000)." in " ".join(shown.split())
+    assert "Maximum number of doublings, from 1 to 30 (nuts: 10)." in " ".join(shown.split())
+    assert "`" not in shown.replace("`refhmc models`", "")
+
+
 @pytest.mark.parametrize(
     ("words", "kernel"),
     [
@@ -541,6 +559,13 @@ def test_every_argument_of_sample_has_an_option(monkeypatch):
         (
             "--kernel hmc --metric fisher --integrator explicit-tao:omega=20",
             refhmc.HMC(metric=refhmc.metrics.Fisher(), integrator=refhmc.integrators.ExplicitTao(omega=20)),
+        ),
+        (
+            "--kernel hmc --metric fisher --integrator projected-tao --omega 20 --no-reversibility-check",
+            refhmc.HMC(
+                metric=refhmc.metrics.Fisher(),
+                integrator=refhmc.integrators.ProjectedTao(omega=20.0, reversibility_check=False),
+            ),
         ),
         (
             "--kernel hmc --metric fisher --integrator yoshida:base=generalized-leapfrog:variant=naive",
@@ -576,10 +601,14 @@ def test_kernels_metrics_and_integrators_take_any_of_their_options(monkeypatch, 
         ("--metric fisher --integrator explicit-tao", "explicit-tao:omega="),
         ("--integrator yoshida", "yoshida:base="),
         ("--integrator yoshida:base=verlet", "--integrator yoshida: base .*'verlet'"),
-        ("--integrator yoshida:base=leapfrog --tolerance 1e-3", "--tolerance belongs to the implicit integrators"),
+        (
+            "--integrator yoshida:base=leapfrog --tolerance 1e-3",
+            "--tolerance belongs to .*midpoint.*; got --integrator leapfrog",
+        ),
         ("--store there --out r.nc --generate all", "--generate.*--store.*--checkpoint"),
         ("--kernel nuts:n_steps=3", "--n-steps belongs to --kernel dhmc and hmc"),
-        ("--kernel nuts:foo=3", "--foo .*option of any kernel"),
+        ("--fuse --backend arrays", "--fuse belongs to --backend numba; got --backend arrays"),
+        ("--kernel nuts:foo=3", "--kernel nuts has no option 'foo'"),
         ("--warmup no-such-file.nc", "--warmup.*'no-such-file.nc'"),
     ],
 )
@@ -671,7 +700,7 @@ def test_plot_has_the_format_of_its_file_name(tmp_path, capsys, monkeypatch):
 
 
 def test_groups_to_generate_may_have_spaces_after_commas():
-    from refhmc.cli.main import groups_to_generate
+    from refhmc.cli.signatures import groups_to_generate
 
     assert groups_to_generate("log_likelihood, prior") == ["log_likelihood", "prior"]
     assert groups_to_generate(" all") is True

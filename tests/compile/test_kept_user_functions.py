@@ -14,8 +14,8 @@ import pytest
 import refhmc
 from refhmc.compile import compile_cache, compiled
 from refhmc.compile.compile_cache import OF_MODELS, cache_directory, remove_oldest
-from refhmc.core import binding
 from refhmc.errors import ModelError
+from refhmc.models.binding import adapters, packing
 from tests.helpers.sweeps import representatives, swept
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
@@ -47,7 +47,7 @@ def folder(tmp_path, monkeypatch):
 
 def forget_process():
     """Forget all compiled code, as in a new process."""
-    for each in vars(binding).values():
+    for each in (*vars(adapters).values(), *vars(packing).values()):
         if hasattr(each, "cache_clear"):
             each.cache_clear()
 
@@ -64,7 +64,7 @@ def from_cache(model, q=0.3):
     before = len(compiled.log)
     value, slope = model.log_density([q]), model.gradient([q])
     assert model.runs_as_python is None
-    f, g = (model._functions[key] for key in ("log_density", "gradient"))
+    f, g = (getattr(model.functions, key) for key in ("log_density", "gradient"))
     assert value == pytest.approx(f(np.array([q]), model.data), rel=1e-15)
     np.testing.assert_allclose(slope, g(np.array([q]), model.data), rtol=1e-15)
     loaded = {each.from_cache for each in compiled.log[before:]}
@@ -117,7 +117,7 @@ def test_python_within_compiled_code_is_not_cached():
 def test_wrong_return_shape_is_rejected_each_time():
     for _ in range(2):
         forget_process()
-        model = refhmc.Model(1, model_of()._functions["log_density"], lambda q, y: np.ones((1, 1)), data=Y)
+        model = refhmc.Model(1, model_of().functions.log_density, lambda q, y: np.ones((1, 1)), data=Y)
         with pytest.raises(ModelError, match="gradient must return an array of 1 axes"):
             model.gradient([0.3])
 

@@ -88,10 +88,10 @@ from refhmc.compile.compile_cache import cache_directory, read_sealed
 from refhmc.compile.compiled import compile_pointer
 from refhmc.models import gaussian
 
-arguments = types.VALUE_AND_GRADIENT.signature.args
+signatures = {"callee": nb.float64(*[types.VECTOR] * 3), "caller": types.VALUE_AND_GRADIENT.signature}
+functions = {"callee": gaussian.form, "caller": gaussian.value_and_gradient}
 for word in sys.argv[1:]:
-    returned, function = {"callee": (nb.float64, gaussian.value_and_gradient), "caller": (nb.void, gaussian.gradient)}[word]
-    compile_pointer(function, returned(*arguments), word)
+    compile_pointer(functions[word], signatures[word], word)
 for path in sorted(cache_directory().glob("gaussian.*.nbc")):
     if not path.name.endswith(".part.nbc"):
         (_, _, (code, _)), *_ = read_sealed(path)

@@ -23,7 +23,8 @@ import json
 import refhmc
 from refhmc.check.protocol import names
 from refhmc.check.protocol.oracle import Oracle
-from refhmc.cli.main import build_parser, make_kernel
+from refhmc.cli.main import build_parser
+from refhmc.cli.parts import make_kernel
 from refhmc.cli.precompile import variants
 
 asked = ["--metric", "newest-parabolic", "--integrator", "newest-midpointtwice", "--kernel", "newest-langevin"]

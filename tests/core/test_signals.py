@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -46,6 +47,19 @@ def test_a_third_signal_interrupts_the_block():
         sent(3, signal.SIGINT, done := [])
     assert len(done) == 2
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.filterwarnings("ignore:This process")
+def test_a_child_that_is_forked_in_the_block_is_ended_by_sigterm():
+    """Another thread may fork meanwhile. A process pool waits for its workers after it has terminated them."""
+    with held_back():
+        child = os.fork()
+        if child == 0:
+            with contextlib.suppress(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGTERM)
+                os._exit(0)
+            os._exit(15)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 15
 
 
 def test_an_error_in_the_block_does_not_lose_the_signal():

@@ -250,7 +250,7 @@ def test_fingerprint_depends_on_the_density_and_its_data(eight_schools):
 
 def identity(model):
     """Return the name under which the compiled value and gradient are cached."""
-    return model._functions["value_and_gradient"].identity
+    return model.functions.value_and_gradient.identity
 
 
 def small(y=1.0, scale=2.0, law=pm.Normal, shift=None, n=5):
@@ -279,7 +279,7 @@ def test_cached_code_has_a_name_per_model():
     assert None not in known
     assert len(set(known)) == len(known)
     assert identity(small()) == known[0]
-    assert len({identity_of((small(y=y)._functions["value_and_gradient"],)) for y in (1.0, 2.0)}) == 2  # fused
+    assert len({identity_of((small(y=y).functions.value_and_gradient,)) for y in (1.0, 2.0)}) == 2  # fused
 
 
 def test_cached_code_is_loaded(tmp_path, monkeypatch):
@@ -348,7 +348,7 @@ def test_operation_that_runs_as_python_is_not_cached():
             return [2.0 * cotangents[0]]
 
     model = small(shift=Doubled())
-    assert not hasattr(model._functions["value_and_gradient"], "identity")
+    assert not hasattr(model.functions.value_and_gradient, "identity")
 
 
 def test_user_defined_operation_is_compiled_in_each_process():
@@ -360,7 +360,7 @@ def test_user_defined_operation_is_compiled_in_each_process():
         """The same operation, defined in this file."""
 
     model = small(shift=lambda mu: Elemwise(Own(pytensor.scalar.upgrade_to_float))(mu))
-    assert not hasattr(model._functions["value_and_gradient"], "identity")
+    assert not hasattr(model.functions.value_and_gradient, "identity")
     assert np.isfinite(model.log_density(np.array([0.3])))
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import pytest
 
+import refhmc
 from tests.helpers.places import ROOT
 from tests.helpers.public import examples, faults, public, run_example
 
@@ -30,6 +32,13 @@ def test_every_public_name_has_one_page():
     top = {name: value for name, value in PUBLIC.items() if not name.rsplit(".", 2)[-2][:1].isupper()}
     assert [name for name, value in top.items() if id(value) not in whole] == []
     assert [name for name in names if name not in PUBLIC] == []
+
+
+def test_array_api_has_the_step_of_every_integrator():
+    for kind in refhmc.integrators.INTEGRATORS.values():
+        step = getattr(sys.modules[kind.__module__], "step", None)
+        if step is not None and step.__module__ == kind.__module__:
+            assert getattr(refhmc.array_api, kind.name.replace("-", "_")) is step
 
 
 def test_docstrings_follow_numpydoc():

@@ -16,8 +16,7 @@ from refhmc.core.point import as_point, copy_point
 from refhmc.core.records import Layout
 from refhmc.core.types import as_dynamics, as_model, as_points, as_work, as_workspace
 from refhmc.integrators import ImplicitMidpoint
-from refhmc.kernels.hmc import metropolis_accept
-from refhmc.kernels.start import begin, not_begun
+from refhmc.kernels.hmc import begin, metropolis_accept, not_begun
 from refhmc.metrics.base import EUCLIDEAN, SHARED, Riemannian, log_density_at_metric
 from tests.helpers.many_starts import from_each
 
@@ -118,7 +117,7 @@ class DriftKickDrift:
 
 @own
 def langevin(dynamics, model, workspace, randomness, settings, stats, control):
-    points, _, _, rows, _, work = as_workspace(workspace)
+    points, _, _, rows, work = as_workspace(workspace)
     at, dyn, status = as_points(points), as_dynamics(dynamics), as_work(work).status
     H0 = begin(dynamics, model, workspace, randomness, settings)
     if not math.isfinite(H0):

@@ -9,7 +9,7 @@ from refhmc.batch.draw import TRANSITIONS, mover_for
 from refhmc.batch.memory import Remembering
 from refhmc.batch.streams import Streams, keys_of, normals_of
 from refhmc.integrators.defaults import resolve
-from refhmc.models.on_arrays import ModelOnArrays
+from refhmc.models.model_on_arrays import ModelOnArrays
 
 
 def chains_at(model, kernel, q, entropy, numbers=None, text=None):

@@ -28,7 +28,7 @@ def assert_close(q, actual, expected, tolerance=1e-9, what="", by_direction=Fals
 
 def call_plain(model, key, q, *M):
     """The text of that function as Python, at a real or complex position."""
-    f = plain(model._functions[key])
+    f = plain(getattr(model.functions, "value_and_gradient" if key == "gradient" else key))
     if key == "log_density":
         return f(q, model.core.data)
     out = np.zeros((model.dim,) * (1 if M else SIZES[key]), q.dtype)

@@ -30,7 +30,7 @@ from refhmc.sampling.chains.chain import BlockState, control_record, make_plan, 
 )
 def run_from_each(transition, dynamics, model, workspace, randomness, settings, starts, stats, control, n):
     """Replace each row of ``starts`` by where ``n`` transitions take it; the last one's statistics."""
-    points, _, _, _, _, work = as_workspace(workspace)
+    points, _, _, _, work = as_workspace(workspace)
     _, _, _, _, counters, status = as_work(work)
     f, state = as_model(model), as_point(as_points(points).state)
     for k in range(starts.shape[0]):

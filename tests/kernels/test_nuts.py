@@ -28,7 +28,7 @@ import refhmc
 from refhmc.compile import compiled
 from refhmc.core import sample_stats as S
 from refhmc.core.point import POINT_ROWS, VELOCITY, P, Q
-from refhmc.core.records import SETTINGS, TRAJECTORY, one
+from refhmc.core.records import SETTINGS, one
 from refhmc.core.types import N_POINTS
 from refhmc.kernels import nuts as module
 from refhmc.metrics import Diagonal
@@ -93,13 +93,13 @@ class TextOnOrbit:
         tree = np.zeros((max_depth + 1, module.INTERVAL_ROWS, d))
         points = np.zeros((N_POINTS, POINT_ROWS, d))
         work = work_of(np.ones((2, d)), np.zeros((0, d, d)))
-        self.workspace = (points, tree, np.zeros(d), None, one(TRAJECTORY)[0], work)
+        self.workspace = (points, tree, np.zeros(d), None, work)
 
     def visit(self, z, i: int) -> float:
         z[Q, 0], z[P], z[VELOCITY] = i, self.orbit.p[i], self.orbit.v[i]
         return self.orbit.energy[i]
 
-    def step(self, dynamics, model, z, eps, work, own):
+    def step(self, dynamics, model, z, eps, work, own, needs_energy):
         return self.visit(z, int(z[Q, 0]) + (1 if eps > 0 else -1))
 
     def run(self, start: int) -> tuple[int, np.record]:
@@ -366,8 +366,8 @@ def defects_of(mutation, spread: float = S.MAX_ENERGY_SPREAD):
 def one_sided(text):
     """Stan's rule: an energy too far above the start's ends the trajectory."""
 
-    def step(dynamics, model, z, eps, work, own):
-        H = TextOnOrbit.step(text, dynamics, model, z, eps, work, own)
+    def step(*arguments):
+        H = TextOnOrbit.step(text, *arguments)
         return H if H - text.orbit.energy[text.start] < 2.0 else math.nan
 
     return {"integrator_step": step}
@@ -381,9 +381,9 @@ def keeps_the_invalid(text):
         def run(*arguments):
             nonlocal thrown
             thrown = False
-            outcome, *rest = original(*arguments)
-            thrown = outcome == S.REJECTED
-            return (S.ACCEPTED if thrown else outcome, *rest)
+            subtree = original(*arguments)
+            thrown = subtree.extension == module.Extension.TURNING
+            return subtree._replace(extension=module.Extension.VALID) if thrown else subtree
 
         return run
 

@@ -13,7 +13,7 @@ import scipy.stats
 
 import refhmc
 from refhmc.errors import ModelError, PythonModelWarning
-from refhmc.models.base import gather_by_name
+from refhmc.models.variables import gather_by_name
 from tests.helpers.sweeps import swept
 
 Data = collections.namedtuple("Data", "y X scale group")
@@ -184,6 +184,42 @@ def test_constrain_for_one_position_or_for_many(constrain):
     assert model.constrain(np.zeros((0, 3)))["ab"].shape == (0, 2)
 
 
+def normal_together(q, data, out):
+    out[:] = -data * q
+    return -0.5 * data * np.sum(q * q)
+
+
+def normal_together_without_data(q, out):
+    return normal_together(q, 1.0, out)
+
+
+@pytest.mark.parametrize("in_python", ["", "for this test"])
+def test_gradient_is_computed_from_value_and_gradient(in_python, sample):
+    def log_density(q, data):
+        return -0.5 * data * np.sum(q * q)
+
+    model = refhmc.Model(2, log_density, value_and_gradient=normal_together, data=3.0, in_python=in_python)
+    assert model.has("gradient")
+    assert repr(model) == "<refhmc model 'model': 2 coordinates; gradient>"
+    assert model.gradient([1.0, -2.0]).tolist() == [-3.0, 6.0]
+    assert pickle.loads(pickle.dumps(refhmc.models.Banana())).has("gradient")
+    few = {"draws": 20, "tune": 20, "chains": 1, "random_seed": 1}
+    apart = refhmc.Model(2, log_density, lambda q, data: -data * q, data=3.0, in_python=in_python)
+    assert np.array_equal(sample(model, **few).draws, sample(apart, **few).draws)
+
+
+def test_gradient_is_computed_from_value_and_gradient_without_data():
+    model = refhmc.Model(2, lambda q: -0.5 * np.sum(q * q), value_and_gradient=normal_together_without_data)
+    assert model.gradient([1.0, -2.0]).tolist() == [-1.0, 2.0]
+
+
+def test_gradient_or_value_and_gradient_must_be_given():
+    with pytest.raises(
+        ModelError, match=r"^gradient must be a function, unless value_and_gradient is given; got None\.$"
+    ):
+        refhmc.Model(2, log_density, None)
+
+
 @pytest.mark.sweep
 def test_models_can_be_pickled():
     for model in (refhmc.models.Funnel(4), refhmc.Model(3, log_density, gradient, data=DATA, names=["a", "b", "c"])):
@@ -216,7 +252,7 @@ def test_equal_functions_share_compiled_code(monkeypatch):
     """Other functions, or a changed global, are compiled again: values and gradients are those of the model."""
     q = np.array([0.5, -2.0])
     first, again, other = scaled(2.0), scaled(2.0), scaled(3.0)
-    assert first._functions["log_density"] is not again._functions["log_density"]
+    assert first.functions.log_density is not again.functions.log_density
     assert first.core.tuple[1] is again.core.tuple[1]
     monkeypatch.setitem(globals(), "OFFSET", np.array([7.0]))
     later = scaled(2.0)

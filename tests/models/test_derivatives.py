@@ -234,17 +234,16 @@ def test_compiled_functions_agree_with_python_and_with_each_other(model, q, rng)
     assert_close(q, L, call_plain(model, "log_density", q), 1e-12, what="log_density")
     scales = {}
     for key in SIZES:
-        if model._functions[key] is not None:
-            tensor = compiled(model, key, q)
-            scale = scales[key] = max(np.abs(tensor).max(), scales.get(ORDERS.get(key), 0.0))
+        if not model.has(key):
+            continue
+        tensor = compiled(model, key, q)
+        scale = scales[key] = max(np.abs(tensor).max(), scales.get(ORDERS.get(key), 0.0))
+        if key == "gradient" or getattr(model.functions, key) is not None:
             assert_close(q, np.append(tensor, scale), np.append(call_plain(model, key, q), scale), 1e-12, what=key)
-        hessian_contraction = {
-            "third_derivative": "hessian_contraction",
-            "fisher_derivative": "fisher_contraction",
-        }.get(key)
-        if hessian_contraction is not None and model._functions[hessian_contraction] is not None:
-            actual, expected = compiled(model, hessian_contraction, q, M), call_plain(model, hessian_contraction, q, M)
-            assert_close(q, np.append(actual, scale), np.append(expected, scale), 1e-12, what=hessian_contraction)
+        contraction = {"third_derivative": "hessian_contraction", "fisher_derivative": "fisher_contraction"}.get(key)
+        if contraction is not None and getattr(model.functions, contraction) is not None:
+            actual, expected = compiled(model, contraction, q, M), call_plain(model, contraction, q, M)
+            assert_close(q, np.append(actual, scale), np.append(expected, scale), 1e-12, what=contraction)
 
 
 CONSTRUCTORS = [name for name in models.__all__ if name[0].isupper() and name != "ODESolution"]  # not a model
@@ -298,7 +297,6 @@ def test_every_model_has_every_order_or_a_reason(constructor):
         arguments = (q, np.eye(model.dim)) if key == "hessian_contraction" else (q,)
         if model.has(key):
             assert model.why_absent(key) == ""
-            assert model._functions[key] is not None
             assert np.isfinite(getattr(model, key)(*arguments)).all()
         else:
             lacking.append(key)
@@ -315,7 +313,7 @@ def test_every_model_is_in_the_table_above():
 @pytest.mark.parametrize("name", MODELS)
 def test_the_fisher_metric_comes_with_its_derivatives(name):
     model = model_of(name)
-    fisher = [model._functions[key] is not None for key in ("fisher", "fisher_derivative", "fisher_contraction")]
+    fisher = [model.has(key) for key in ("fisher", "fisher_derivative", "fisher_contraction")]
     assert all(fisher) or not any(fisher)
     # No closed form, or a Fisher metric of the conditionals only (test_stochastic_volatility.py), or a density that jumps.
     without = {"garch", "gaussian-mixture", "stochastic-volatility"}

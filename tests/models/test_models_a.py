@@ -15,6 +15,7 @@ import refhmc
 from refhmc import HMC
 from refhmc.compile.compiled import plain
 from refhmc.core.sample_stats import N_STATS
+from refhmc.dynamics.assemble import functions_for
 from refhmc.errors import MetricError, ShapeError
 from refhmc.metrics import Fisher
 from refhmc.models import datasets, logistic_regression
@@ -203,7 +204,7 @@ def evaluate_in_order(pointers, order, q, M):
 def test_logistic_terms_are_stored_in_the_copy_of_a_chain():
     rng = np.random.default_rng(8)
     model = LogisticRegression(rng.standard_normal((40, 5)), rng.uniform(size=40) < 0.4)
-    M, shared = dense(5), model.core.tuple_for(Fisher())
+    M, shared = dense(5), functions_for(model, Fisher())
     own = model.core.with_room(shared)
     assert [len(shared[0]), len(own[0])] == [6, 6 + model.scratch_rows]
     first, second = rng.standard_normal((2, 5))

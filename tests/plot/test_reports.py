@@ -67,7 +67,7 @@ def test_page_is_self_contained(tmp_path):
     assert page.all("html") == [{"lang": "en"}]
     assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in page.all("meta")
     assert len(page.all("title")) == len(page.all("h1")) == len(page.all("main")) == 1
-    assert len(page.all("img")) == len(page.all("figcaption")) == 5
+    assert len(page.all("img")) == len(page.all("figcaption")) == 4
     for image in page.all("img"):
         assert len(image["alt"]) > 20
         kind, data = image["src"].split(",")

@@ -186,7 +186,7 @@ def test_ctrl_c_in_warm_up(sample):
 def test_max_seconds(tune, sample):
     run = sample(FUNNEL, HMC(n_steps=3), **{**SHORT, "draws": 100_000, "tune": tune}, max_seconds=0.3)
     assert run.attributes["stopped_by"] == "time"
-    assert (run.draws.shape[1] > 0) == (tune == 0)
+    assert run.draws.shape[1] < (100_000 if tune == 0 else 1)
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGTERM"), reason="no SIGTERM here")

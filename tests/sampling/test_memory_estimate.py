@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import refhmc
-from refhmc.metrics import Dense, Fisher, LowRank, SoftAbs
-from refhmc.sampling.chains.chain import BlockState, make_plan
+from refhmc.metrics import Dense, SoftAbs
 from refhmc.sampling.checks import memory_estimate
 from tests.helpers.specs import spec
 from tests.helpers.sweeps import swept
@@ -108,41 +107,13 @@ def test_groups_that_are_generated_count(there):
     assert draws + groups < numbers(str(caught.value))[0] < draws + 1.5 * groups
 
 
-CASES = {
-    "nuts, dense": (refhmc.NUTS(metric=Dense()), 300),
-    "nuts, stan's": (refhmc.NUTS(metric=Dense(learn_from="draws")), 300),
-    "hmc, low rank": (refhmc.HMC(metric=LowRank()), 1000),
-    "hmc, steps": (refhmc.HMC(n_steps=3, step_size=0.1), 0),
-    "softabs": (refhmc.HMC(n_steps=3, metric=SoftAbs()), 100),
-    "fisher": (refhmc.NUTS(metric=Fisher()), 100),
-    "gibbs": (refhmc.Gibbs({"v": refhmc.NUTS(), "x": refhmc.HMC(n_steps=3, metric=Dense())}), 100),
-}
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_a_chain_has_the_arrays_that_are_counted(name):
-    """The arrays of the blocks take as many bytes as estimated. (Unused directions of a low-rank metric are rows of zeros.)"""
-    kernel, tune = CASES[name]
-    model = refhmc.models.Funnel(90)
-    plan = make_plan(model, kernel, tune)
-
-    def size(block):
-        arrays = {id(x): x for x in vars(block).values() if isinstance(x, np.ndarray)}
-        return sum(x.nbytes for x in arrays.values())
-
-    own = sum(size(BlockState(block)) for block in plan.blocks)
-    counts = [memory_estimate.room_for(spec(model, kernel, draws=0, tune=tune, cores=cores)) for cores in (1, 2)]
-    counted = counts[1].chains - counts[0].chains
-    assert own <= counted + 2**16
-    assert counted <= 1.3 * own + 2**17
-
-
 @pytest.mark.parametrize(
     ("d", "kernel", "draws"),
     [
         (3, refhmc.HMC(n_steps=1, step_size=0.2), 30_000),
         swept(100, refhmc.HMC(n_steps=1, step_size=0.1), 3_000),
         swept(300, refhmc.HMC(n_steps=1, step_size=0.1, metric=Dense()), 500),
+        swept(300, refhmc.HMC(n_steps=1, step_size=0.1, metric=SoftAbs()), 10),
     ],
 )
 def test_the_peak_memory_is_as_estimated(d, kernel, draws):

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import refhmc
+from refhmc.dynamics.assemble import functions_for
 from refhmc.errors import GradientError, MetricError, MissingDerivativeError, ModelError, PrecisionWarning, ShapeError
 from refhmc.sampling.chains.chain import make_plan
 from refhmc.sampling.checks.preflight import check_derivatives, check_gradient
@@ -638,7 +639,7 @@ def test_a_matrix_written_in_place_is_initialized_with_zeros():
             out[i, i] = -1.0
 
     model = refhmc.Model(2, normal, normal_gradient, diagonal, third_derivative=lambda q, data, out: None)
-    metric = model.core.tuple_for(refhmc.metrics.SoftAbs())[2]
+    metric = functions_for(model, refhmc.metrics.SoftAbs())[2]
     out = np.full((2, 2), np.nan)
     metric(np.ones(2), model.core.data, out)
     np.testing.assert_array_equal(out, -np.eye(2))

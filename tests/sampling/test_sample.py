@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import re
 import warnings
 
 import numpy as np
@@ -115,15 +116,20 @@ def test_the_largest_rectangle_of_unequal_chains():
 
 
 def test_an_exception_of_the_model_carries_the_draws(sample):
+    """Chain 1 begins four standard deviations below a position that it reaches later: false alarms below 1e-10."""
+
     def log_density(q, data):
-        if q[0] > 3.0:
+        if q[0] > 50.1:
             raise RuntimeError("my own bug")
-        return -0.5 * float(q @ q)
+        return -0.5 * float((abs(q[0]) - 50.0) ** 2 + q[1] ** 2)
+
+    def gradient(q, data):
+        return -np.array([q[0] - np.copysign(50.0, q[0]), q[1]])
 
     with pytest.warns(refhmc.errors.PythonModelWarning):
-        model = refhmc.Model(2, log_density, lambda q, data: -q, data={"python": True})
-        kernel = refhmc.HMC(step_size=0.1, n_steps=1)
-        starts = [[-3.0, 0.2], [2.9, 0.2]]  # chain 0 would have to climb to six standard deviations
+        model = refhmc.Model(2, log_density, gradient, data={"python": True})
+        kernel = refhmc.HMC(step_size=0.5, n_steps=1)
+        starts = [[-50.0, 0.2], [46.0, 0.2]]  # chain 0 would have to climb to 50 standard deviations
         with pytest.raises(
             SamplingError, match=r"[Cc]hain 1 stopped at iteration \d+.* RuntimeError: my own bug"
         ) as caught:
@@ -146,7 +152,8 @@ def test_a_healthy_run_warns_of_nothing(normal, sample):
 def test_warnings_report_counts_place_and_advice(sample):
     model = refhmc.models.Funnel(10)
     with pytest.warns(SamplingWarning) as caught:
-        result = sample(model, refhmc.NUTS(), warmup="stan", random_seed=3)
+        # The large steps make 78 to 305 divergences with 12 seeds, an E-BFMI below 0.23 and an R-hat above 1.07.
+        result = sample(model, refhmc.NUTS(target_accept=0.5), warmup="stan", random_seed=3)
     texts = [str(w.message) for w in caught]
     assert texts == result.warnings
     diverged = int(result.sample_stats["diverging"].sum())
@@ -154,7 +161,7 @@ def test_warnings_report_counts_place_and_advice(sample):
     assert first.startswith(
         f"{diverged} of 4000 transitions ({100 * diverged / 4000:.2g} %) diverged after warm-up (chain"
     )
-    assert "near v = " in first
+    assert re.search(r"near (v|x\[\d\]) = ", first)  # the coordinate that differs most from all draws
     assert "target_accept" in first
     assert any("E-BFMI" in t for t in texts)
     assert any("R-hat" in t and "1.01" in t for t in texts)

@@ -81,7 +81,7 @@ def ready(way: str):
     import numpy as np
 
     model = model_of(way)
-    pointers = model.core.tuple_reading(("hessian", "hessian_contraction"), "five_ways")
+    pointers = model.core.tuple_reading(("hessian", "hessian_contraction"))
     d = model.dim
     q, M = np.linspace(-0.5, 0.5, d), np.eye(d)
     model.core.value_and_gradient(q)

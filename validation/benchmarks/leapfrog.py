@@ -144,7 +144,7 @@ def sampler_loop():
     def loop(dynamics, model, z, eps, n, work, own):
         total = 0.0
         for _ in range(n):
-            total += integrator_step(dynamics, model, z, eps, work, own)
+            total += integrator_step(dynamics, model, z, eps, work, own, True)
         return total
 
     return loop

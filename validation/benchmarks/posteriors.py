@@ -21,7 +21,6 @@ import refhmc
 from refhmc import models
 from refhmc.compile.compiled import jit_allocating
 from refhmc.models.datasets import posteriordb
-from refhmc.models.split import gradient_from
 from refhmc.numerics.linalg import cholesky, dot, solve_lower
 from validation.benchmarks import problems
 
@@ -73,7 +72,11 @@ def model_of(dim: int, value_and_gradient: Callable, data: np.ndarray) -> refhmc
     def log_density(q, data):
         return value_and_gradient(q, data, np.empty(q.shape[0]))
 
-    return refhmc.Model(dim, log_density, gradient_from(value_and_gradient), data=data)
+    @jit_allocating
+    def gradient(q, data, out):
+        value_and_gradient(q, data, out)
+
+    return refhmc.Model(dim, log_density, gradient, data=data)
 
 
 @jit_allocating

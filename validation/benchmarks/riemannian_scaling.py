@@ -37,12 +37,8 @@ def fisher_floor(model):
 
     from refhmc.numerics.linalg import factorise_ldl, invert_ldl, solve_ldl
 
-    functions = model._functions
-    both, fisher, hessian_contraction = (
-        functions["value_and_gradient"],
-        functions["fisher"],
-        functions["fisher_contraction"],
-    )
+    functions = model.functions
+    both, fisher, hessian_contraction = functions.value_and_gradient, functions.fisher, functions.fisher_contraction
 
     @numba.njit(nogil=True, error_model="numpy")
     def loop(points, data, v, r, g, out, G, L, inverse, n):
@@ -71,12 +67,8 @@ def softabs_floor(model):
     from refhmc.metrics.softabs_function import divided_difference_of, soft
     from refhmc.numerics.eigen import eigen_with
 
-    functions = model._functions
-    both, hessian, hessian_contraction = (
-        functions["value_and_gradient"],
-        functions["hessian"],
-        functions["hessian_contraction"],
-    )
+    functions = model.functions
+    both, hessian, hessian_contraction = functions.value_and_gradient, functions.hessian, functions.hessian_contraction
 
     @numba.njit(nogil=True, error_model="numpy")
     def loop(points, data, v, f, g, out, H, Q, work, n):

@@ -41,6 +41,7 @@ from refhmc.check.adaptations.windows import (
 )
 from refhmc.check.arguments import require_counts
 from refhmc.check.examination import Rows
+from refhmc.check.judging import causes
 from refhmc.check.report import FAIL, INEFFICIENT, Report, Row
 from refhmc.check.subject.foreign import Foreign
 
@@ -178,18 +179,20 @@ def adaptation(
     )
 
 
+RECURSION = "the recursion has another counter, sign, mu = log(10 eps_0) or constant"
+TYPICAL = {
+    "frozen after warm-up": "the update of the step or metric continues after warm-up: the chain is not Markov",
+    "final step is the averaged one": "eps is returned instead of eps_bar",
+    "dual averaging": RECURSION,
+    "dual averaging function": RECURSION,
+    "metric used as inverse mass": "the mass and its inverse are exchanged: right distribution, slow mixing",
+}
+
+
 def _diagnose(test: AdaptationExamination, rows: dict[str, Row]) -> list[str]:
     """Return the causes that the failures are typical of."""
     failed = {name for name, row in rows.items() if row.status == FAIL}
-    said = []
-    if "frozen after warm-up" in failed:
-        said.append("the update of the step or metric continues after warm-up: the chain is not Markov")
-    if "final step is the averaged one" in failed:
-        said.append("eps is returned instead of eps_bar")
-    if "dual averaging" in failed or "dual averaging function" in failed:
-        said.append("the recursion has another counter, sign, mu = log(10 eps_0) or constant")
+    said = causes(failed, TYPICAL)
     if "variance estimate" in failed and NOT_RESTARTED in rows["variance estimate"].basis:
         said.append("Welford's sums are not reset at the end of a window: early draws stay in every later metric")
-    if "metric used as inverse mass" in failed:
-        said.append("the mass and its inverse are exchanged: right distribution, slow mixing")
     return said

@@ -4,7 +4,7 @@ At x along u, with unit(f) a significant change of f:
 
     width    w such that the second differences over w are between 0.1 and 1 unit: the scale on which f bends
     noise    of f itself: sixth differences on grids of spacing h = 2^-12, 2^-20, 2^-30 w. A smooth f leaves (h/w)^6,
-             rounding its standard deviation times 12!^(1/2) / 6!. The largest counts (Hamming; More and Wild, 2011).
+             rounding its standard deviation times 12!^(1/2) / 6!. The largest counts (``numerics/differences.py``).
              It shows float32 inside float64 answers, and cancellation, which the rounding unit does not.
     slope    Ridders' extrapolated central differences from w down. The error of each extrapolate is its distance from its
              two parents, plus noise / h; the least one is used, and multiplied by MARGIN. Far smaller widths
@@ -25,7 +25,7 @@ import numpy as np
 
 from refhmc.check.own import differences
 
-LEVELS = 9  # halvings of the width
+HALVED = 0.5 ** np.arange(9)
 FIRST = 0.83  # of the width: not a multiple of a likely period
 MARGIN = 8.0  # on the estimated error, which is the least of some fifty
 NOISE_MARGIN = 64.0  # allowed error in standard deviations of the measured noise
@@ -97,8 +97,7 @@ def noise_along(f: Callable, x: np.ndarray, u: np.ndarray, epsilon: float, least
         values = on_grid(h)
         if not np.isfinite(values).all():
             continue
-        sixth = np.diff(values, n=6, axis=0)
-        found = np.maximum(found, np.sqrt((sixth**2).mean(axis=0)) * 0.032898)  # 6! / sqrt(12!)
+        found = np.maximum(found, differences.noise_of(values, 6))
         still = (values == values[0]).all(axis=0) if h == FINE_GRID else still
     found = np.where(found < 0, np.inf, found)
     if still.any():
@@ -158,31 +157,14 @@ def _slope_from(
     def central(h: float) -> np.ndarray:
         return (np.asarray(f(x + h * u), dtype=float) - np.asarray(f(x - h * u), dtype=float)) / (2 * h)
 
-    best, error = _extrapolated(central, width, here, lambda value, h: 2 * (noise + lost * np.abs(value)) / h)
+    def error_of(value: np.ndarray, apart: np.ndarray, h: float) -> np.ndarray:
+        return apart + 2 * (noise + lost * np.abs(value)) / h
+
+    best, error = differences.extrapolated(central, FIRST * width * HALVED, error_of)
     if not np.isfinite(best).all():
         nothing = np.full(here.shape, np.nan)
         return Slope(nothing, np.full(here.shape, np.inf), False, nothing, nothing), True
     return _at_fine_widths(f, x, u, width, noise, lost, here, best, MARGIN * error, start)
-
-
-def _extrapolated(
-    quotient: Callable[[float], np.ndarray], width: Any, here: np.ndarray, blur: Callable[[np.ndarray, float], Any]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the best extrapolate of ``quotient(h)`` to h = 0, and its error; ``blur(value, h)`` is the effect of noise."""
-    best, error = np.full(here.shape, np.nan), np.full(here.shape, np.inf)
-    previous: list[np.ndarray] = []
-    for h in FIRST * width * 0.5 ** np.arange(LEVELS):
-        row = [quotient(h)]
-        if not np.isfinite(row[0]).all():
-            previous = []
-            continue
-        for n, older in enumerate(previous):
-            row.append(row[n] + (row[n] - older) / (4 ** (n + 1) - 1))
-            new = np.maximum(np.abs(row[-1] - row[n]), np.abs(row[-1] - older)) + blur(row[-1], h)
-            better = new < error
-            best, error = np.where(better, row[-1], best), np.where(better, new, error)
-        previous = row
-    return best, error
 
 
 def _at_fine_widths(
@@ -229,5 +211,7 @@ def second_along(f: Callable, x: np.ndarray, u: np.ndarray, width: float, noise:
     def bend(h: float) -> np.ndarray:
         return (np.asarray(f(x + h * u), dtype=float) - 2 * here + np.asarray(f(x - h * u), dtype=float)) / h**2
 
-    best, error = _extrapolated(bend, width, here, lambda value, h: 8 * noise / h**2)
+    best, error = differences.extrapolated(
+        bend, FIRST * width * HALVED, lambda value, apart, h: apart + 8 * noise / h**2
+    )
     return best, MARGIN * error

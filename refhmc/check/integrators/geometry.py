@@ -37,13 +37,7 @@ def reversal_defect(
 ) -> Defect | None:
     """Return |F S F S z - z|, the largest entry in scaled coordinates; ``how`` has no effect."""
     step = step or test.step
-    end = step.quiet(z, eps, n)
-    back = test.flip(step.quiet(test.flip(end), eps, n)) if np.isfinite(end).all() else end
-    J = test.jacobian(z, eps, n, step)
-    if not np.isfinite(back).all() or J is None:
-        return None
-    size = float(np.abs((back - z) / test.scale(z, end)).max())
-    return Defect(size, test.rounding(z, eps, n, J.growth, step), J.growth, "rounding x |J|")
+    return _distance(test, z, eps, n, step, lambda end: test.flip(step.quiet(test.flip(end), eps, n)))
 
 
 def inverse_defect(
@@ -51,14 +45,19 @@ def inverse_defect(
 ) -> Defect | None:
     """Return |S(-eps) S(eps) z - z|; for a random step of one step only, with the same random numbers."""
     step = step or test.step
-    if step.random and n > 1:
-        return None
+    return None if step.random and n > 1 else _distance(test, z, eps, n, step, lambda end: step.quiet(end, -eps, n))
+
+
+def _distance(
+    test: IntegratorExamination, z: np.ndarray, eps: float, n: int, step: Step, back: Callable
+) -> Defect | None:
+    """Return the distance of ``back(end)`` from z, where ``end`` is the end of n steps."""
     end = step.quiet(z, eps, n)
-    back = step.quiet(end, -eps, n) if np.isfinite(end).all() else end
+    there = back(end) if np.isfinite(end).all() else end
     J = test.jacobian(z, eps, n, step)
-    if not np.isfinite(back).all() or J is None:
+    if not np.isfinite(there).all() or J is None:
         return None
-    size = float(np.abs((back - z) / test.scale(z, end)).max())
+    size = float(np.abs((there - z) / test.scale(z, end)).max())
     return Defect(size, test.rounding(z, eps, n, J.growth, step), J.growth, "rounding x |J|")
 
 

@@ -217,12 +217,7 @@ def integrator(
         test.notes.append(f"dim was not given; dim = {dim} was found by trying")
     test.settings = {"dim": dim, "eps": float(eps), "claims": claims}
     return test.report(
-        "integrator",
-        ROWS,
-        diagnose=typical,
-        seconds_per_call=seconds_per_call,
-        seconds=seconds,
-        share=0.5,
+        "integrator", ROWS, diagnose=typical, seconds_per_call=seconds_per_call, seconds=seconds, share=0.5
     )
 
 

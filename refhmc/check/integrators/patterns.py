@@ -7,7 +7,17 @@ geometric rows that fail together distinguish the rest.
 from __future__ import annotations
 
 from refhmc.check.integrators.examination import IntegratorExamination
+from refhmc.check.judging import causes
 from refhmc.check.report import FAIL, PASS, WRONG_DISTRIBUTION, Row
+
+TYPICAL = {
+    "solver failure": "the solver reaches its iteration limit, and its last iterate is used as if it had converged",
+    "delta scaling": "the defect does not fall with the solver's tolerance: the solved equation is not the right one",
+    "composition": "n is ignored, or values carried from step to step inside a call differ from those at a new call",
+    "inverse": "a step of -eps uses the stages in the order of a forward step; it must reverse the order",
+    "evaluations": "a quantity from the end of one stage is evaluated again at the beginning of the next",
+    "gradient of H": "the given gradients are not the derivatives of the given energy",
+}
 
 
 def typical(test: IntegratorExamination, rows: dict[str, Row]) -> list[str]:
@@ -21,19 +31,7 @@ def typical(test: IntegratorExamination, rows: dict[str, Row]) -> list[str]:
             if kept
             else "the step uses a random generator of its own"
         )
-    if "solver failure" in failed:
-        said.append("the solver reaches its iteration limit, and its last iterate is used as if it had converged")
-    if "delta scaling" in failed:
-        said.append("the defect does not fall with the solver's tolerance: the solved equation is not the right one")
-    if "composition" in failed:
-        said.append("n is ignored, or values carried from step to step inside a call differ from those at a new call")
-    if "inverse" in failed:
-        said.append("a step of -eps uses the stages in the order of a forward step; it must reverse the order")
-    if "evaluations" in failed:
-        said.append("a quantity from the end of one stage is evaluated again at the beginning of the next")
-    if "gradient of H" in failed:
-        said.append("the given gradients are not the derivatives of the given energy")
-    said += _of_rates(failed, test) + _of_geometry(failed, rows, test)
+    said += causes(failed, TYPICAL) + _of_rates(failed, test) + _of_geometry(failed, rows, test)
     if "small step" in failed and (rows["small step"].number or 1) < 1e-6:
         said.append("rounded coefficients: terms that should cancel in the composition do not quite cancel")
     return said

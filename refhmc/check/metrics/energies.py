@@ -13,6 +13,7 @@ from refhmc.check.derivatives.claims import Claim, claim_at, directions_at, row_
 from refhmc.check.derivatives.examination import ROUNDING
 from refhmc.check.judging import Cases, Measured, judged, passed, worst_of
 from refhmc.check.metrics.examination import MetricExamination, Usable, usable_test_points
+from refhmc.check.own import differences
 from refhmc.check.report import FAIL, Row
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, text_of
 
@@ -199,11 +200,9 @@ def _parts_of_force(s: MetricExamination, found: list[tuple[Claim, np.ndarray, n
         return
     columns, said = [], []
     for claim, q, p in found:
-        flat = np.array([_central(s.at("logp"), q, u) for u in np.eye(len(q))])
-        G = s.mass(q)
-        dG = np.array([_central(s.mass, q, u) for u in np.eye(len(q))])
+        flat, G, dG = differences.jacobian(s.at("logp"), q).value, s.mass(q), differences.jacobian(s.mass, q).value
         v, inverse = np.linalg.solve(G, p), np.linalg.inv(G)
-        trace, square = np.einsum("ij,kij->k", inverse, dG), np.einsum("i,kij,j->k", v, dG, v)
+        trace, square = np.einsum("ij,ijk->k", inverse, dG), np.einsum("i,ijk,j->k", v, dG, v)
         columns.append(np.stack([-flat, 0.5 * trace, -0.5 * square], axis=1))
         said.append(claim.value)
     X, y = np.concatenate(columns), np.concatenate(said)
@@ -217,8 +216,3 @@ def _parts_of_force(s: MetricExamination, found: list[tuple[Claim, np.ndarray, n
     texts = [f"{text} has factor {x:.3g}" for text, x in zip(terms, c, strict=True) if abs(x - 1) > 0.01]
     if texts:
         s.found.append("force: " + ", ".join(texts))
-
-
-def _central(f: Callable, q: np.ndarray, u: np.ndarray) -> np.ndarray:
-    h = 1e-5 * max(1.0, float(np.abs(q).max()))
-    return (f(q + h * u) - f(q - h * u)) / (2 * h)

@@ -154,7 +154,10 @@ def report(run, seed, **more):
     return rc.adaptation(run, seed=seed, draws=200, tune=300, **more)
 
 
-def pair_of(name, what, wrong, right, expected, severity="inefficient", **more):
+GOOD = sampler()
+
+
+def pair_of(name, what, wrong, expected, severity="inefficient", *, right=GOOD, **more):
     return Pair(name, what, lambda s: report(wrong, s, **more), lambda s: report(right, s, **more), expected, severity)
 
 
@@ -165,52 +168,26 @@ def functions(name, what, key, wrong, right, expected):
     return Pair(name, what, one(wrong), one(right), expected, "inefficient")
 
 
-GOOD = sampler()
+FROZEN = (("frozen after warm-up",), "wrong distribution")
 PAIRS: list[Pair] = [
-    pair_of(
-        "P21",
-        "the step is adapted after warm-up",
-        sampler(stops=False),
-        GOOD,
-        ("frozen after warm-up",),
-        "wrong distribution",
-    ),
-    pair_of(
-        "P21b",
-        "the metric is adapted after warm-up",
-        sampler(metric_stops=False),
-        GOOD,
-        ("frozen after warm-up",),
-        "wrong distribution",
-    ),
+    pair_of("P21", "the step is adapted after warm-up", sampler(stops=False), *FROZEN),
+    pair_of("P21b", "the metric is adapted after warm-up", sampler(metric_stops=False), *FROZEN),
     pair_of(
         "P21c",
         "the metric is adapted after warm-up; only the last is recorded",
         metric_at_the_end(sampler(metric_stops=False)),
-        metric_at_the_end(GOOD),
-        ("frozen after warm-up",),
-        "wrong distribution",
+        *FROZEN,
+        right=metric_at_the_end(GOOD),
     ),
-    pair_of("M25", "eps instead of eps_bar", sampler(averaged=False), GOOD, ("final step is the averaged one",)),
-    pair_of("M24", "mass and inverse exchanged", sampler(exchanged=True), GOOD, ("metric used as inverse mass",)),
+    pair_of("M25", "eps instead of eps_bar", sampler(averaged=False), ("final step is the averaged one",)),
+    pair_of("M24", "mass and inverse exchanged", sampler(exchanged=True), ("metric used as inverse mass",)),
     pair_of(
-        "unshrunk",
-        "variances without regularisation",
-        sampler(shrink=False),
-        GOOD,
-        ("variance estimate",),
-        claims="variance",
+        "unshrunk", "variances without regularisation", sampler(shrink=False), ("variance estimate",), claims="variance"
     ),
     pair_of(
-        "not restarted",
-        "Welford's sums are not reset after a window",
-        sampler(restarts=False),
-        GOOD,
-        ("variance estimate",),
+        "not restarted", "Welford's sums are not reset after a window", sampler(restarts=False), ("variance estimate",)
     ),
-    pair_of(
-        "gamma", "another gamma than claimed", sampler(gamma=0.5), GOOD, ("dual averaging",), claims="dual_averaging"
-    ),
+    pair_of("gamma", "another gamma than claimed", sampler(gamma=0.5), ("dual averaging",), claims="dual_averaging"),
     functions(
         "counter",
         "the counter starts one step late",

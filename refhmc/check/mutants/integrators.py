@@ -75,6 +75,19 @@ def curved_check(step, seed, **more):
 # ------------------------------------------------------------------------------------------------- explicit, separable
 
 
+def kick_drift_kick(force, velocity=lambda p: p):
+    """Return a leapfrog step for another force or another velocity."""
+
+    def step(q, p, eps, n):
+        for _ in range(n):
+            p = p + 0.5 * eps * force(q)
+            q = q + eps * velocity(p)
+            p = p + 0.5 * eps * force(q)
+        return q, p
+
+    return step
+
+
 def leapfrog(q, p, eps, n):
     p = p + 0.5 * eps * force(q)
     for i in range(n):
@@ -91,14 +104,7 @@ def one_kick(q, p, eps, n):  # P01
 
 
 def oscillator_step(drift):
-    def step(q, p, eps, n):
-        for _ in range(n):
-            p = p - 0.5 * eps * q
-            q = q + drift * eps * p
-            p = p - 0.5 * eps * q
-        return q, p
-
-    return step
+    return kick_drift_kick(lambda q: -q, lambda p: drift * p)
 
 
 def cayley(drift):
@@ -142,28 +148,9 @@ def explicit_midpoint(q, p, eps):
     return q + eps * middle_p, p + eps * force(middle_q)
 
 
-def dense_leapfrog(q, p, eps, n):
-    for _ in range(n):
-        p = p + 0.5 * eps * force(q)
-        q = q + eps * INVERSE @ p
-        p = p + 0.5 * eps * force(q)
-    return q, p
-
-
-def mass_for_inverse(q, p, eps, n):
-    for _ in range(n):
-        p = p + 0.5 * eps * force(q)
-        q = q + eps * MASS @ p
-        p = p + 0.5 * eps * force(q)
-    return q, p
-
-
-def uphill(q, p, eps, n):
-    for _ in range(n):
-        p = p - 0.5 * eps * force(q)
-        q = q + eps * p
-        p = p - 0.5 * eps * force(q)
-    return q, p
+dense_leapfrog = kick_drift_kick(force, lambda p: INVERSE @ p)
+mass_for_inverse = kick_drift_kick(force, lambda p: MASS @ p)
+uphill = kick_drift_kick(lambda q: -force(q))
 
 
 def twice(q, p, eps, n):
@@ -212,33 +199,18 @@ def in_place(q, p, eps, n):
 
 
 class Cached:
-    """Leapfrog that keeps the last force for the next call."""
+    """Leapfrog that keeps the last force; ``where``: only for the position at which it was evaluated."""
 
-    def __init__(self):
-        self.last = None
-
-    def step(self, q, p, eps):
-        if self.last is None:
-            self.last = force(q)
-        p = p + 0.5 * eps * self.last
-        q = q + eps * p
-        self.last = force(q)
-        return q, p + 0.5 * eps * self.last
-
-
-class CachedWell:
-    """Leapfrog that keeps the last force and its position."""
-
-    def __init__(self):
-        self.where, self.last = None, None
+    def __init__(self, where):
+        self.where, self.q, self.last = where, None, None
 
     def step(self, q, p, eps):
-        if self.where is None or not np.array_equal(self.where, q):
+        if self.q is None or (self.where and not np.array_equal(self.q, q)):
             self.last = force(q)
         p = p + 0.5 * eps * self.last
-        q = q + eps * p
-        self.where, self.last = q.copy(), force(q)
-        return q, p + 0.5 * eps * self.last
+        self.q = q + eps * p
+        self.last = force(self.q)
+        return self.q.copy(), p + 0.5 * eps * self.last
 
 
 def friction(q, p, eps, n):
@@ -246,18 +218,10 @@ def friction(q, p, eps, n):
     return q, p * (1.0 - 1e-6) ** n
 
 
-def clipped(q, p, eps, n):
-    """Leapfrog with a bounded force; correct, because the force depends on q only, although it is not a gradient."""
-
-    def bounded(q):
-        f = force(q)
-        return f / np.maximum(1.0, np.sqrt((f * f).sum()) / 1.5)
-
-    for _ in range(n):
-        p = p + 0.5 * eps * bounded(q)
-        q = q + eps * p
-        p = p + 0.5 * eps * bounded(q)
-    return q, p
+def clipped(q):
+    """Force of bounded length; correct, because it depends on q only, although it is not a gradient."""
+    f = force(q)
+    return f / np.maximum(1.0, np.sqrt((f * f).sum()) / 1.5)
 
 
 def two_solutions(q, p, eps, n):
@@ -270,20 +234,9 @@ def two_solutions(q, p, eps, n):
     return q, p
 
 
-def banana_leapfrog(q, p, eps):
-    p = p + eps / 2 * banana_force(q)
-    q = q + eps * p
-    return q, p + eps / 2 * banana_force(q)
-
-
-def banana_missing_term(q, p, eps):
-    def wrong(q):
-        bend = q[1] - q[0] * q[0]
-        return -np.array([q[0] - 4.0 * q[0] * bend, 4.0 * bend])
-
-    p = p + eps / 2 * wrong(q)
-    q = q + eps * p
-    return q, p + eps / 2 * wrong(q)
+def banana_missing_term(q):
+    bend = q[1] - q[0] * q[0]
+    return -np.array([q[0] - 4.0 * q[0] * bend, 4.0 * bend])
 
 
 # ----------------------------------------------------------------------------------------------- correct, but unusual
@@ -335,18 +288,16 @@ def solved(f, x, tolerance=1e-13, most=200):
     return np.full_like(x, np.nan)
 
 
-def generalised(q, p, eps, tolerance=1e-13):
-    half = solved(lambda x: p - eps / 2 * curved_q(q, x), p, tolerance)
+def generalised(q, p, eps, slope=curved_q, last=None):
+    """Generalised leapfrog; ``last``: the position of the last kick, if it is not the end."""
+    half = solved(lambda x: p - eps / 2 * slope(q, x), p)
     v = curved_p(q, half)
-    new = solved(lambda x: q + eps / 2 * (v + curved_p(x, half)), q, tolerance)
-    return new, half - eps / 2 * curved_q(new, half)
+    new = solved(lambda x: q + eps / 2 * (v + curved_p(x, half)), q)
+    return new, half - eps / 2 * slope(new if last is None else last, half)
 
 
 def last_kick_at_old(q, p, eps):  # P03
-    half = solved(lambda x: p - eps / 2 * curved_q(q, x), p)
-    v = curved_p(q, half)
-    new = solved(lambda x: q + eps / 2 * (v + curved_p(x, half)), q)
-    return new, half - eps / 2 * curved_q(q, half)
+    return generalised(q, p, eps, last=q)
 
 
 def end_velocity(q, p, eps):  # P04
@@ -407,15 +358,7 @@ def trapezoidal(q, p, eps):
 
 def without_log_det(q, p, eps):
     """dH/dq without the derivative of log det G / 2."""
-
-    def slope(q, p):
-        g = 1.0 + q * q
-        return q - q * p * p / (g * g)
-
-    half = solved(lambda x: p - eps / 2 * slope(q, x), p)
-    v = curved_p(q, half)
-    new = solved(lambda x: q + eps / 2 * (v + curved_p(x, half)), q)
-    return new, half - eps / 2 * slope(new, half)
+    return generalised(q, p, eps, lambda q, p: q - q * p * p / (1.0 + q * q) ** 2)
 
 
 # --------------------------------------------------------------------------------- Tao's explicit integrator, two copies
@@ -534,16 +477,20 @@ def laplace_step(returns):
     return step
 
 
-def jumps(step, seed):
-    return examine(step, jump_energy, seed, eps=0.3, claims="energy reversible volume", tolerance=0.0)
+def jumps(returns):
+    return smooth(laplace_step(returns), jump_energy, eps=0.3, claims="energy reversible volume", tolerance=0.0)
 
 
 # --------------------------------------------------------------------------------------------------------------- pairs
 
 
 def smooth(step, H=energy, **more):
-    """Return an integrator from an instance or a class; a class gives a new state for each report."""
-    return lambda seed: examine(step().step if isinstance(step, type) else step, H, seed, **more)
+    return lambda seed: examine(step, H, seed, **more)
+
+
+def stateful(make, **more):
+    """Examine the method ``step`` of ``make()``, which has a new state for each report."""
+    return lambda seed: examine(make().step, energy, seed, **more)
 
 
 def bent(step, **more):
@@ -613,25 +560,19 @@ PAIRS: list[Pair] = [
     Pair(
         "P07",
         "Tao: binding angle omega eps",
-        lambda seed: examine(tao(lambda omega, eps: omega * eps), extended_energy, seed),
-        lambda seed: examine(tao(lambda omega, eps: 2 * omega * eps), extended_energy, seed),
+        smooth(tao(lambda omega, eps: omega * eps), extended_energy),
+        smooth(tao(lambda omega, eps: 2 * omega * eps), extended_energy),
         ("order", "energy"),
         "inefficient",
     ),
     Pair(
         "P22",
         "random order of blocks drawn once",
-        smooth(OrderOfTheChain, claims=FIRST),
+        stateful(OrderOfTheChain, claims=FIRST),
         smooth(fresh_order, claims=FIRST),
         ("reversible", "deterministic"),
     ),
-    Pair(
-        "P23",
-        "a downhill jump does not return kinetic energy",
-        lambda seed: jumps(laplace_step(False), seed),
-        lambda seed: jumps(laplace_step(True), seed),
-        ("energy", "reversible"),
-    ),
+    Pair("P23", "a downhill jump does not return kinetic energy", jumps(False), jumps(True), ("energy", "reversible")),
     Pair(
         "integrator-rk4",
         "Runge-Kutta claimed symplectic",
@@ -691,7 +632,11 @@ PAIRS: list[Pair] = [
         "misconduct",
     ),
     Pair(
-        "integrator-stale", "force of the last call used again", smooth(Cached), smooth(CachedWell), ("deterministic",)
+        "integrator-stale",
+        "force of the last call used again",
+        stateful(lambda: Cached(False)),
+        stateful(lambda: Cached(True)),
+        ("deterministic",),
     ),
     Pair(
         "integrator-friction",
@@ -703,7 +648,7 @@ PAIRS: list[Pair] = [
     Pair(
         "integrator-clipped",
         "force bounded in length: not a gradient",
-        smooth(clipped),
+        smooth(kick_drift_kick(clipped)),
         smooth(jittered),
         ("symplectic",),
     ),
@@ -717,8 +662,8 @@ PAIRS: list[Pair] = [
     Pair(
         "integrator-term",
         "a factor 2 missing in one term of the force",
-        smooth(banana_missing_term, banana),
-        smooth(banana_leapfrog, banana),
+        smooth(kick_drift_kick(banana_missing_term), banana),
+        smooth(kick_drift_kick(banana_force), banana),
         ("order",),
     ),
     Pair(

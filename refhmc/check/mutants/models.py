@@ -23,12 +23,12 @@ def logistic_logp(b):
     return Y @ eta - np.logaddexp(0, eta).sum() - 0.5 * b @ b / 4
 
 
-def logistic_grad(b):
-    return X.T @ (Y - 1 / (1 + np.exp(-(X @ b)))) - b / 4
-
-
 def logistic_grad_without_prior(b):
     return X.T @ (Y - 1 / (1 + np.exp(-(X @ b))))
+
+
+def logistic_grad(b):
+    return logistic_grad_without_prior(b) - b / 4
 
 
 def logistic_hess(b):
@@ -36,18 +36,9 @@ def logistic_hess(b):
     return -(X.T * (p * (1 - p))) @ X - np.eye(3) / 4
 
 
-def logistic_fisher(b):
-    return -logistic_hess(b)
-
-
-def logistic_third(b):
+def logistic_third(b, last=X):
     p = 1 / (1 + np.exp(-(X @ b)))
-    return -np.einsum("n,ni,nj,nk->ijk", p * (1 - p) * (1 - 2 * p), X, X, X)
-
-
-def logistic_third_not_symmetric(b):
-    p = 1 / (1 + np.exp(-(X @ b)))
-    return -np.einsum("n,ni,nj,nk->ijk", p * (1 - p) * (1 - 2 * p), X, X, X**2)
+    return -np.einsum("n,ni,nj,nk->ijk", p * (1 - p) * (1 - 2 * p), X, X, last)
 
 
 # ----------------------------------------------------------------------------------- Neal's funnel and the banana
@@ -68,11 +59,6 @@ def funnel_grad(q):
 
 def funnel_grad_clipped(q):
     return np.clip(funnel_grad(q), -10, 10)
-
-
-def funnel_grad_shortened(q):
-    g = funnel_grad(q)
-    return g * min(1.0, 10 / np.linalg.norm(g))
 
 
 NINTH = np.float32(1 / 9)
@@ -167,8 +153,7 @@ class Buffered:
         self.g, self.copy = np.zeros(3), copy
 
     def __call__(self, q):
-        self.g[0] = -q[0] / 9 + 1 - 0.5 * np.exp(q[0]) * (q[1:] ** 2).sum()
-        self.g[1:] = -np.exp(q[0]) * q[1:]
+        self.g[:] = funnel_grad(q)
         return self.g.copy() if self.copy else self.g
 
 
@@ -265,45 +250,32 @@ def walls_logp(q):
     return -0.5 * q @ q - float(np.floor(q[0]))
 
 
-ODD = {
-    "float32": lambda seed: rc.model(single_logp, single_grad, dim=3, seed=seed),
-    "float32 inside float64 answers, both": lambda seed: rc.model(
-        hidden_single_logp, hidden_single_grad, dim=3, seed=seed
-    ),
-    "gradient as a list": lambda seed: rc.model(banana_logp, banana_grad, banana_hess, seed=seed),
-    "gradient as a tuple, 0-d log density": lambda seed: rc.model(
-        lambda q: np.array(banana_logp(q)), lambda q: tuple(banana_grad(q)), seed=seed
-    ),
-    "log density of one element": lambda seed: rc.model(lambda q: np.array([banana_logp(q)]), banana_grad, seed=seed),
-    "value and gradient together": lambda seed: rc.model(lambda q: (funnel_logp(q), funnel_grad(q)), seed=seed),
-    "large additive constant": lambda seed: rc.model(lambda q: funnel_logp(q) + 1e6, funnel_grad, seed=seed),
-    "-inf outside": lambda seed: rc.model(beta_logp, beta_grad, support=BETA_BOX, seed=seed),
-    "-inf outside, support not said": lambda seed: rc.model(beta_logp, beta_grad, dim=2, seed=seed),
-    "kink at zero": lambda seed: rc.model(laplace_logp, laplace_grad, dim=2, seed=seed),
-    "scales 1e-6 to 1e6": lambda seed: rc.model(
-        lambda q: -0.5 * ((q / SCALES) ** 2).sum(), lambda q: -q / SCALES**2, seed=seed
-    ),
-    "steep funnel": lambda seed: rc.model(
-        lambda q: -0.5 * q[0] ** 2 - 0.5 * np.exp(8 * q[0]) * q[1] ** 2 + 4 * q[0],
-        lambda q: np.array([-q[0] - 4 * np.exp(8 * q[0]) * q[1] ** 2 + 4, -np.exp(8 * q[0]) * q[1]]),
-        seed=seed,
-    ),
-    "heavy tails": lambda seed: rc.model(student_logp, student_grad, dim=3, seed=seed),
-    "far from the origin": lambda seed: rc.model(
-        lambda q: -0.5 * ((q - 1e5) ** 2).sum() / 4, lambda q: -(q - 1e5) / 4, dim=3, seed=seed
-    ),
-    "steps": lambda seed: rc.model(walls_logp, lambda q: -q, dim=2, seed=seed),
-    "integers in, naive sigmoid": lambda seed: rc.model(
-        logistic_logp, logistic_grad, logistic_hess, logistic_third, seed=seed
-    ),
-    "float32 constant in both": lambda seed: rc.model(
-        funnel_logp_single_constant, funnel_grad_single_constant, dim=3, seed=seed
-    ),
-}
-
-
 def _model(*arguments, **options):
     return lambda seed: rc.model(*arguments, seed=seed, **options)
+
+
+ODD = {
+    "float32": _model(single_logp, single_grad, dim=3),
+    "float32 inside float64 answers, both": _model(hidden_single_logp, hidden_single_grad, dim=3),
+    "gradient as a list": _model(banana_logp, banana_grad, banana_hess),
+    "gradient as a tuple, 0-d log density": _model(lambda q: np.array(banana_logp(q)), lambda q: tuple(banana_grad(q))),
+    "log density of one element": _model(lambda q: np.array([banana_logp(q)]), banana_grad),
+    "value and gradient together": _model(lambda q: (funnel_logp(q), funnel_grad(q))),
+    "large additive constant": _model(lambda q: funnel_logp(q) + 1e6, funnel_grad),
+    "-inf outside": _model(beta_logp, beta_grad, support=BETA_BOX),
+    "-inf outside, support not said": _model(beta_logp, beta_grad, dim=2),
+    "kink at zero": _model(laplace_logp, laplace_grad, dim=2),
+    "scales 1e-6 to 1e6": _model(lambda q: -0.5 * ((q / SCALES) ** 2).sum(), lambda q: -q / SCALES**2),
+    "steep funnel": _model(
+        lambda q: -0.5 * q[0] ** 2 - 0.5 * np.exp(8 * q[0]) * q[1] ** 2 + 4 * q[0],
+        lambda q: np.array([-q[0] - 4 * np.exp(8 * q[0]) * q[1] ** 2 + 4, -np.exp(8 * q[0]) * q[1]]),
+    ),
+    "heavy tails": _model(student_logp, student_grad, dim=3),
+    "far from the origin": _model(lambda q: -0.5 * ((q - 1e5) ** 2).sum() / 4, lambda q: -(q - 1e5) / 4, dim=3),
+    "steps": _model(walls_logp, lambda q: -q, dim=2),
+    "integers in, naive sigmoid": _model(logistic_logp, logistic_grad, logistic_hess, logistic_third),
+    "float32 constant in both": _model(funnel_logp_single_constant, funnel_grad_single_constant, dim=3),
+}
 
 
 GAMMA = {"constrained": (gamma_logp_of_s, gamma_transform)}
@@ -312,19 +284,10 @@ FUNNEL = _model(funnel_logp, funnel_grad, dim=3)
 INEFFICIENT, MISCONDUCT = "inefficient", "misconduct"
 
 
-def _without_jacobian(**known):
+def _without_jacobian(logp=gamma_logp, **known):
     return tuple(
-        _model(functools.partial(gamma_logp, jacobian=j), functools.partial(gamma_grad, jacobian=j), dim=2, **known)
+        _model(functools.partial(logp, jacobian=j), functools.partial(gamma_grad, jacobian=j), dim=2, **known)
         for j in (0.0, 1.0)
-    )
-
-
-def _quadrature(jacobian):
-    return _model(
-        functools.partial(gamma_logp_normalised, jacobian=jacobian),
-        functools.partial(gamma_grad, jacobian=jacobian),
-        dim=2,
-        normalised=True,
     )
 
 
@@ -333,7 +296,12 @@ PAIRS: list[Pair] = [
         "P13", "Jacobian of a log transform missing in logp and gradient", *_without_jacobian(**GAMMA), ("normaliser",)
     ),
     Pair("P13-draws", "the same, found by exact draws", *_without_jacobian(reference=GammaDraws), ("exact draws",)),
-    Pair("P13-integral", "the same, found by quadrature", _quadrature(0.0), _quadrature(1.0), ("normaliser",)),
+    Pair(
+        "P13-integral",
+        "the same, found by quadrature",
+        *_without_jacobian(gamma_logp_normalised, normalised=True),
+        ("normaliser",),
+    ),
     Pair(
         "P14",
         "gradient clipped at 10",
@@ -417,7 +385,7 @@ PAIRS: list[Pair] = [
     Pair(
         "third",
         "third derivative not symmetric",
-        _model(logistic_logp, logistic_grad, logistic_hess, logistic_third_not_symmetric),
+        _model(logistic_logp, logistic_grad, logistic_hess, functools.partial(logistic_third, last=X**2)),
         LOGISTIC,
         ("third derivative", "third derivative symmetric"),
     ),
@@ -463,7 +431,7 @@ PAIRS: list[Pair] = [
         "indefinite",
         "Hessian of a banana as its metric",
         _model(banana_logp, banana_grad, banana_hess, metric=lambda q: -banana_hess(q)),
-        _model(logistic_logp, logistic_grad, logistic_hess, metric=logistic_fisher),
+        _model(logistic_logp, logistic_grad, logistic_hess, metric=lambda b: -logistic_hess(b)),
         ("metric",),
     ),
 ]

@@ -18,6 +18,7 @@ from . import Pair
 
 # ------------------------------------------------------------------------------------------------------- the targets
 
+LIMIT = 1000.0  # of the energy: divergence
 PRECISION = np.array([[1.0, 0.6], [0.6, 2.5]])
 
 
@@ -55,8 +56,14 @@ def leapfrog(grad):
     return leap
 
 
-def log_add(a, b):
-    return np.logaddexp(a, b)
+class Sampler:
+    """``size`` is the largest depth of a tree, or the number of steps; the options are bugs or unusual correct variants."""
+
+    def __init__(self, log_density, grad, eps, size, **options):
+        self.log_density, self.leap, self.eps, self.size, self.o = log_density, leapfrog(grad), eps, size, options
+
+    def joint(self, q, p):
+        return self.log_density(q) - 0.5 * p @ p
 
 
 # ---------------------------------------------------------------------------------------------- recursive multinomial NUTS
@@ -79,15 +86,11 @@ def turns(rho, p_first, p_last):
     return rho @ p_first <= 0 or rho @ p_last <= 0
 
 
-class MultinomialNUTS:
-    """``transition(draws, q, p)``; the options are bugs or unusual correct variants."""
-
-    def __init__(self, log_density, grad, eps, max_depth, **options):
-        self.log_density, self.leap, self.eps, self.max_depth = log_density, leapfrog(grad), eps, max_depth
-        self.o = {"limit": 1000.0, **options}
+class MultinomialNUTS(Sampler):
+    """``transition(draws, q, p)``."""
 
     def energy(self, q, p):
-        return 0.5 * p @ p - self.log_density(q)
+        return -self.joint(q, p)
 
     def leaf(self, q, p, sign):
         q, p = self.leap(q, p, sign * self.eps)
@@ -102,7 +105,7 @@ class MultinomialNUTS:
             if self.o.get("nan_accepted"):
                 tree.bad, tree.log_weight = False, 0.0
             tree.highest = tree.lowest = reference
-        elif self.o.get("one_sided") and energy - self.start_energy > self.o["limit"]:
+        elif self.o.get("one_sided") and energy - self.start_energy > LIMIT:
             tree.bad = tree.diverged = True
         return tree
 
@@ -115,11 +118,11 @@ class MultinomialNUTS:
         tree.first, tree.last = left.first, right.last
         if self.o.get("stale_inner_edge"):
             tree.first, tree.last = (left.first, a.last) if sign > 0 else (a.first, right.last)
-        tree.log_weight = log_add(a.log_weight, b.log_weight)
+        tree.log_weight = np.logaddexp(a.log_weight, b.log_weight)
         tree.highest, tree.lowest = max(a.highest, b.highest), min(a.lowest, b.lowest)
         tree.proposal = a.proposal
         tree.bad = a.bad or b.bad
-        if not self.o.get("one_sided") and tree.highest - tree.lowest > self.o["limit"]:
+        if not self.o.get("one_sided") and tree.highest - tree.lowest > LIMIT:
             tree.bad = tree.diverged = True
         if self.o.get("wrong_rho"):
             tree.rho = a.rho + a.rho
@@ -169,8 +172,8 @@ class MultinomialNUTS:
         self.start_energy = self.edge_energy = self.energy(q, p)
         tree = Tree(q, p, self.start_energy, self.start_energy)
         if self.o.get("directions_first"):
-            self.signs = [1 if draws.flip(math.log(0.5)) else -1 for _ in range(self.max_depth)]
-        for depth in range(self.max_depth):
+            self.signs = [1 if draws.flip(math.log(0.5)) else -1 for _ in range(self.size)]
+        for depth in range(self.size):
             sign = self.direction(draws, depth, tree.proposal)
             edge = tree.right if sign > 0 else tree.left
             if self.o.get("from_the_start") and depth > 0:
@@ -217,17 +220,8 @@ class MultinomialNUTS:
 # ------------------------------------------------------------------------------------------- iterative, with stored states
 
 
-class IterativeNUTS:
+class IterativeNUTS(Sampler):
     """``transition(rng, q, p)`` for NumPy's generator: the trajectory as lists, with U-turn tests on its dyadic parts."""
-
-    def __init__(self, log_density, grad, eps, max_depth, **options):
-        self.log_density, self.leap, self.eps, self.max_depth, self.o = (
-            log_density,
-            leapfrog(grad),
-            eps,
-            max_depth,
-            options,
-        )
 
     def turned(self, states):
         rho = np.sum([p for _, p in states], axis=0)
@@ -236,15 +230,15 @@ class IterativeNUTS:
         return turns(rho, states[0][1], states[-1][1])
 
     def __call__(self, rng, q, p):
-        states, energies = [(q, p)], [0.5 * p @ p - self.log_density(q)]
+        states, energies = [(q, p)], [-self.joint(q, p)]
         start, chosen, log_weight = energies[0], q, 0.0
-        for depth in range(self.max_depth):
+        for depth in range(self.size):
             forward = rng.random() < 0.5
             new, new_energies, proposal, weight, bad = [], [], None, -np.inf, False
             at = states[-1] if forward else states[0]
             for leaf in range(2**depth):
                 at = self.leap(*at, self.eps if forward else -self.eps)
-                energy = 0.5 * at[1] @ at[1] - self.log_density(at[0])
+                energy = -self.joint(*at)
                 new.append(at)
                 new_energies.append(energy)
                 if not np.isfinite(energy):
@@ -263,7 +257,7 @@ class IterativeNUTS:
                         bad = True
                     size *= 2
             everything = energies + new_energies
-            if bad or max(everything) - min(everything) > 1000:
+            if bad or max(everything) - min(everything) > LIMIT:
                 break
             if rng.random() < np.exp(weight - log_weight):
                 chosen = proposal
@@ -277,36 +271,30 @@ class IterativeNUTS:
 # -------------------------------------------------------------------------------- original algorithm, with a slice variable
 
 
-class SliceNUTS:
+class SliceNUTS(Sampler):
     """Hoffman and Gelman's algorithm 3: ``transition(q, p, rng)``; a slice variable, and equal weights within the slice."""
-
-    def __init__(self, log_density, grad, eps, max_depth, **options):
-        self.log_density, self.leap, self.eps, self.max_depth, self.o = (
-            log_density,
-            leapfrog(grad),
-            eps,
-            max_depth,
-            options,
-        )
 
     def stops(self, left, right):
         way = right[0] - left[0]
         return way @ left[1] < 0 or way @ right[1] < 0
 
+    def moved_left(self, old, new):
+        return (new[0], old[1]) if self.o.get("stale_left") else new
+
     def build(self, rng, z, log_u, sign, depth):
         if depth == 0:
             q, p = self.leap(*z, sign * self.eps)
-            joint = self.log_density(q) - 0.5 * p @ p
-            count = int(log_u <= joint)
-            if self.o.get("slice_ignored"):
-                count = 1
-            keep_going = bool(log_u - 1000 < joint) if not self.o.get("tight") else count == 1
+            joint = self.joint(q, p)
+            count = 1 if self.o.get("slice_ignored") else int(log_u <= joint)
+            keep_going = bool(log_u - LIMIT < joint) if not self.o.get("tight") else count == 1
+            self.diverged = not keep_going
             return (q, p), (q, p), q, count, keep_going
         left, right, end, n, go = self.build(rng, z, log_u, sign, depth - 1)
         if not go:
             return left, right, end, n, False
         if sign < 0:
-            left, _, end2, n2, go2 = self.build(rng, left, log_u, sign, depth - 1)
+            new, _, end2, n2, go2 = self.build(rng, left, log_u, sign, depth - 1)
+            left = self.moved_left(left, new)
         else:
             _, right, end2, n2, go2 = self.build(rng, right, log_u, sign, depth - 1)
         if rng.random() < (n2 / max(n + n2, 1) if not self.o.get("old_over_new") else n / max(n + n2, 1)):
@@ -314,17 +302,19 @@ class SliceNUTS:
         return left, right, end, n + n2, go2 and not self.stops(left, right)
 
     def __call__(self, q, p, rng):
-        joint = self.log_density(q) - 0.5 * p @ p
+        joint = self.joint(q, p)
         log_u = joint + np.log(rng.random()) if not self.o.get("no_log") else joint - rng.random()
         left = right = (q, p)
         n, go, depth, end = 1, True, 0, q
-        while go and depth < self.max_depth:
+        while go and depth < self.size:
             sign = 1 if rng.random() < 0.5 else -1
             if sign < 0:
-                left, _, new, n_new, go = self.build(rng, left, log_u, sign, depth)
+                edge, _, new, n_new, go = self.build(rng, left, log_u, sign, depth)
+                left = self.moved_left(left, edge)
             else:
                 _, right, new, n_new, go = self.build(rng, right, log_u, sign, depth)
-            if (go or self.o.get("keep_invalid")) and rng.random() < n_new / n:
+            kept = self.o.get("keep_invalid") or (self.o.get("keep_diverging") and self.diverged)
+            if (go or kept) and rng.random() < n_new / n:
                 end = new
             n += n_new
             go = go and not self.stops(left, right)
@@ -335,46 +325,38 @@ class SliceNUTS:
 # --------------------------------------------------------------------------------------------------- the static trajectory
 
 
-class StaticMultinomial:
+class StaticMultinomial(Sampler):
     """Static multinomial HMC with L steps, a random number of them backward: ``transition(draws, q, p)`` -> (q, p)."""
 
-    def __init__(self, log_density, grad, eps, n_steps, **options):
-        self.log_density, self.leap, self.eps, self.n_steps, self.o = log_density, leapfrog(grad), eps, n_steps, options
-
     def __call__(self, draws, q, p):
-        before = draws.choice(self.n_steps + 1) if not self.o.get("one_way") else 0
+        before = draws.choice(self.size + 1) if not self.o.get("one_way") else 0
         if self.o.get("never_last"):
-            before = draws.choice(self.n_steps)
+            before = draws.choice(self.size)
         states = [(q, p)]
         for _ in range(before):
             states.insert(0, self.leap(*states[0], -self.eps))
-        for _ in range(self.n_steps - before):
+        for _ in range(self.size - before):
             states.append(self.leap(*states[-1], self.eps))
-        log_w = np.array([self.log_density(a) - 0.5 * b @ b for a, b in states])
+        log_w = np.array([self.joint(*z) for z in states])
         log_w[~np.isfinite(log_w)] = -np.inf
         weights = np.exp(log_w - log_w.max())
         k = draws.choice(weights / weights.sum())
         if self.o.get("shifted_index"):
             k = max(k - 1, 0)
         end = states[k]
-        if self.o.get("extra_metropolis"):
-            old = self.log_density(q) - 0.5 * p @ p
-            if not draws.flip(log_w[k] - old):
-                end = (q, p)
+        if self.o.get("extra_metropolis") and not draws.flip(log_w[k] - self.joint(q, p)):
+            end = (q, p)
         return end
 
 
-class EndPoint:
+class EndPoint(Sampler):
     """Metropolis HMC with L steps forward; correct if the momentum is refreshed."""
-
-    def __init__(self, log_density, grad, eps, n_steps, **options):
-        self.log_density, self.leap, self.eps, self.n_steps, self.o = log_density, leapfrog(grad), eps, n_steps, options
 
     def __call__(self, draws, q, p):
         a, b = q, p
-        for _ in range(self.n_steps):
+        for _ in range(self.size):
             a, b = self.leap(a, b, self.eps)
-        log_ratio = self.log_density(a) - 0.5 * b @ b - self.log_density(q) + 0.5 * p @ p
+        log_ratio = self.joint(a, b) - self.joint(q, p)
         if self.o.get("sign"):
             log_ratio = -log_ratio
         return (a, -b) if draws.flip(log_ratio) else (q, p)
@@ -437,14 +419,7 @@ PAIRS = [
         "wrong_edge_momentum",
         expected=EITHER,
     ),
-    pair(
-        "P20",
-        "the proposal of a diverging subtree is kept",
-        M,
-        "keep_diverging",
-        eps=1.0,
-        expected=LARGE,
-    ),
+    pair("P20", "the proposal of a diverging subtree is kept", M, "keep_diverging", eps=1.0, expected=LARGE),
     pair("P20b", "the proposal of a turning or diverging subtree is kept", M, "keep_invalid", QUARTIC, eps=0.5),
     pair("M1", "sum of momenta not updated after a left extension", M, "stale_rho_after_left", eps=0.6, depth=3),
     pair("M11a", "weight not accumulated after a rejection", M, "weight_lost_on_reject"),

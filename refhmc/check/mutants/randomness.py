@@ -21,7 +21,7 @@ def logp(q):
     return -0.5 * np.sum((q / WIDTHS) ** 2, axis=-1)
 
 
-def leapfrog(q, p, eps=0.3, n=3):
+def leapfrog(q, p, eps, n):
     for _ in range(n):
         p = p + 0.5 * eps * grad(q)
         q = q + eps * p
@@ -34,7 +34,7 @@ def hmc(momentum, uniform):
 
     def kernel(rng, q):
         p = momentum(rng)
-        new_q, new_p = leapfrog(q, p)
+        new_q, new_p = leapfrog(q, p, 0.3, 3)
         drop = logp(new_q) - logp(q) + 0.5 * p @ p - 0.5 * new_p @ new_p
         return new_q if math.log(uniform(rng)) < drop else q
 
@@ -74,15 +74,19 @@ def two_of_three():
 # --------------------------------------------------------------------------------------------------------------- batches
 
 
-def batched(uniforms, momenta):
-    """HMC on (chains, 3); ``uniforms(rng, chains)``, ``momenta(rng, shape)``."""
+def batched(uniforms, momenta, *, jitter=0.0, summed=False):
+    """HMC on (chains, 3); ``uniforms(rng, chains)``, ``momenta(rng, shape)``.
+
+    With ``jitter`` all chains have one random step size, which is correct; ``summed``: they share the sum of their energies.
+    """
 
     def kernel(rng, q):
+        eps = 0.3 * rng.uniform(1 - jitter, 1 + jitter) if jitter else 0.3
         p = momenta(rng, q.shape)
-        new_q, new_p = leapfrog(q, p)
+        new_q, new_p = leapfrog(q, p, eps, 3)
         drop = logp(new_q) - logp(q) + 0.5 * np.sum(p * p, axis=-1) - 0.5 * np.sum(new_p * new_p, axis=-1)
         with np.errstate(invalid="ignore"):
-            accepted = np.log(uniforms(rng, len(q))) < drop
+            accepted = np.log(uniforms(rng, len(q))) < (drop.sum() if summed else drop)
         return np.where(accepted[:, None], new_q, q)
 
     return kernel
@@ -120,18 +124,6 @@ def antithetic(rng, shape):
 def one_momentum_scaled(rng, shape):
     """Return the first chain's momentum for all chains, slightly longer in each."""
     return rng.standard_normal(shape)[:1] * (1 + np.arange(shape[0]) / 100)[:, None]
-
-
-def summed_energies(rng, q):
-    """HMC with one acceptance decision for all chains, based on the sum of their energies."""
-    p = rng.standard_normal(q.shape)
-    new_q, new_p = leapfrog(q, p)
-    drop = np.sum(logp(new_q) - logp(q)) + 0.5 * np.sum(p * p) - 0.5 * np.sum(new_p * new_p)
-    return np.where((np.log(rng.random(len(q))) < drop)[:, None], new_q, q)
-
-
-def step(q, p, eps, n):
-    return leapfrog(q, p, eps, n)
 
 
 def step_that_stops_together(q, p, eps, n):
@@ -181,15 +173,6 @@ def midpoint(freezes):
     return step
 
 
-def common_step(rng, q):
-    """HMC with one jittered step size for all chains; correct."""
-    eps = 0.3 * rng.uniform(0.8, 1.2)
-    p = rng.standard_normal(q.shape)
-    new_q, new_p = leapfrog(q, p, eps)
-    drop = logp(new_q) - logp(q) + 0.5 * np.sum(p * p, axis=-1) - 0.5 * np.sum(new_p * new_p, axis=-1)
-    return np.where((np.log(rng.random(len(q))) < drop)[:, None], new_q, q)
-
-
 def look(kernel, seed):
     return rc.randomness(kernel, dim=3, n=20, seed=seed)
 
@@ -207,6 +190,7 @@ def batch_pair(name, what, wrong, right, expected):
 
 
 BATCHED = batched(own_uniforms, own_momenta)
+common_step = batched(own_uniforms, own_momenta, jitter=0.2)
 PAIRS: list[Pair] = [
     pair_of("M33", "the same noise in every call", frozen_noise, ("fresh every call",)),
     pair_of(
@@ -249,12 +233,14 @@ PAIRS: list[Pair] = [
     batch_pair(
         "sum",
         "energies summed over chains",
-        summed_energies,
+        batched(own_uniforms, own_momenta, summed=True),
         common_step,
         ("alone equals batch", "divergent neighbour"),
     ),
-    batch_pair("stop", "all stop when one diverges", step_that_stops_together, step, ("divergent neighbour",)),
-    batch_pair("spreads", "rows chosen by a matrix product", step_in_matrix_products, step, ("divergent neighbour",)),
+    batch_pair("stop", "all stop when one diverges", step_that_stops_together, leapfrog, ("divergent neighbour",)),
+    batch_pair(
+        "spreads", "rows chosen by a matrix product", step_in_matrix_products, leapfrog, ("divergent neighbour",)
+    ),
     batch_pair(
         "thaws",
         "a chain that has converged continues to iterate",
@@ -262,5 +248,5 @@ PAIRS: list[Pair] = [
         midpoint(True),
         ("alone equals batch",),
     ),
-    batch_pair("norm", "a norm over all chains", step_normalised, step, ("alone equals batch",)),
+    batch_pair("norm", "a norm over all chains", step_normalised, leapfrog, ("alone equals batch",)),
 ]

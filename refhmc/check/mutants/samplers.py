@@ -12,6 +12,7 @@ import numpy as np
 import refhmc.check as rc
 
 from . import Pair
+from .orbits import SliceNUTS
 
 ENOUGH = 1100  # pairs with which a corrected counterpart is examined
 
@@ -170,60 +171,6 @@ class HalfLine:
         return rng.standard_gamma(2.0, (n, 2))
 
 
-def nuts(logp, grad, eps, *, bug="", largest=1000.0, deepest=6):
-    """Slice NUTS (algorithm 3 of Hoffman and Gelman) for one chain."""
-
-    def leap(q, p, direction):
-        p = p + direction * eps / 2 * grad(q)
-        q = q + direction * eps * p
-        return q, p + direction * eps / 2 * grad(q)
-
-    def going_on(q_left, p_left, q_right, p_right):
-        span = q_right - q_left
-        return span @ p_left >= 0 and span @ p_right >= 0
-
-    def tree(rng, q, p, log_u, direction, depth):
-        """Return left q and p, right q and p, proposal, number of points, whether to continue, whether it diverged."""
-        if depth == 0:
-            q, p = leap(q, p, direction)
-            joint = logp(q) - 0.5 * p @ p
-            diverged = not joint > log_u - largest
-            return q, p, q, p, q, int(joint > log_u), not diverged, diverged
-        ql, pl, qr, pr, proposal, n, fine, diverged = tree(rng, q, p, log_u, direction, depth - 1)
-        if fine:
-            if direction < 0:
-                ql, new_p, _, _, second, n2, fine2, diverged = tree(rng, ql, pl, log_u, direction, depth - 1)
-                pl = pl if bug == "stale left momentum" else new_p
-            else:
-                _, _, qr, pr, second, n2, fine2, diverged = tree(rng, qr, pr, log_u, direction, depth - 1)
-            if n2 and rng.random() < n2 / (n + n2):
-                proposal = second
-            fine = fine2 and going_on(ql, pl, qr, pr)
-            n += n2
-        return ql, pl, qr, pr, proposal, n, fine, diverged
-
-    @quiet
-    def kernel(rng, q):
-        p = rng.standard_normal(len(q))
-        log_u = logp(q) - 0.5 * p @ p - rng.standard_exponential()
-        ql, qr, pl, pr, n, here = q, q, p, p, 1, q
-        for depth in range(deepest):
-            if rng.random() < 0.5:
-                ql, new_p, _, _, proposal, n2, fine, diverged = tree(rng, ql, pl, log_u, -1, depth)
-                pl = pl if bug == "stale left momentum" else new_p
-            else:
-                _, _, qr, pr, proposal, n2, fine, diverged = tree(rng, qr, pr, log_u, 1, depth)
-            usable = fine or (diverged and bug == "diverged proposal kept")
-            if usable and n2 and rng.random() < n2 / n:
-                here = proposal
-            n += n2
-            if not fine or not going_on(ql, pl, qr, pr):
-                break
-        return here
-
-    return kernel
-
-
 def delayed(logp, grad, first, second, *, bug=""):
     """Delayed-rejection HMC: a second try with smaller steps after a rejection; ``first``, ``second``: (step size, steps).
 
@@ -259,7 +206,7 @@ def delayed(logp, grad, first, second, *, bug=""):
     return kernel
 
 
-def discontinuous(logp, steps, *, bug=""):
+def discontinuous(logp, grad, steps, *, bug=""):
     """Discontinuous HMC with Laplace momenta, one coordinate at a time; a jump changes |p| by its height."""
 
     def kernel(rng, q):
@@ -294,7 +241,7 @@ def langevin(logp, grad, eps, *, bug=""):
     return kernel
 
 
-def box_walk(logp, scale, *, bug=""):
+def box_walk(logp, grad, scale, *, bug=""):
     """Random walk on a box; the bug draws the proposal again until it is inside."""
 
     def kernel(rng, q):
@@ -306,41 +253,29 @@ def box_walk(logp, scale, *, bug=""):
     return kernel
 
 
+DISTRIBUTION = ("stationarity (e-value)", "distribution (KS/AD)")
+
+
 def batch(make, target, *arguments, bug="", draws=None, seed, **more):
     """Examine a kernel for many chains."""
-    t = rc.targets.resolve(target)
-    kernel = make(t.log_density, t.gradient, *arguments, bug=bug) if make is not discontinuous else None
-    return rc.sampler(
-        kernel or make(t.log_density, *arguments, bug=bug),
-        t,
-        batched=True,
-        draws=draws,
-        seconds=60,
-        seed=seed,
-        name=getattr(make, "__name__", "hmc"),
-        **more,
-    )
+    t, name = rc.targets.resolve(target), getattr(make, "__name__", "hmc")
+    kernel = make(t.log_density, t.gradient, *arguments, bug=bug)
+    return rc.sampler(kernel, t, batched=True, draws=draws, seconds=60, seed=seed, name=name, **more)
 
 
-def pair(id, what, bug, make, target, *arguments, expected=("stationarity (e-value)", "distribution (KS/AD)"), **more):
+def of(id, what, wrong, right, *, expected=DISTRIBUTION, draws=ENOUGH):
+    """Return a pair of partial calls of a check."""
+    return Pair(id, what, lambda seed: wrong(seed=seed), lambda seed: right(seed=seed, draws=draws), expected)
+
+
+def pair(id, what, bug, make, target, *arguments, expected=DISTRIBUTION, **more):
     """Return a pair of kernels for many chains that differ by ``bug``."""
-    return Pair(
-        id,
-        what,
-        lambda seed: batch(make, target, *arguments, bug=bug, seed=seed, **more),
-        lambda seed: batch(make, target, *arguments, draws=ENOUGH, seed=seed, **more),
-        expected,
-    )
+    right = functools.partial(batch, make, target, *arguments, **more)
+    return of(id, what, functools.partial(right, bug=bug), right, expected=expected)
 
 
-def with_momentum(target):
-    """Options for kernels whose state is (q, p)."""
-    return {"init": lambda rng, q: (q, rng.standard_normal(q.shape)), "read": lambda state: state[0]}
-
-
-def examine(kernel, target, seed, draws=None, **more):
-    """Examine a kernel of one chain, or a run."""
-    return rc.sampler(kernel, target, draws=draws, seconds=60, seed=seed, **more)
+# Options for kernels whose state is (q, p).
+WITH_MOMENTUM = {"init": lambda rng, q: (q, rng.standard_normal(q.shape)), "read": lambda state: state[0]}
 
 
 def riemannian_of(share):
@@ -370,14 +305,15 @@ def half_line_of(bug):
     return functools.partial(rc.sampler, hmc(t.log_density, t.gradient, 0.5, 4, bug=bug), t, batched=True, seconds=60)
 
 
-def nuts_of(bug, target, eps, **more):
+def nuts_of(bug, target, eps):
     t = rc.targets.from_name(target)
-    return functools.partial(rc.sampler, nuts(t.log_density, t.gradient, eps, bug=bug, **more), t, seconds=60)
+    nuts = SliceNUTS(t.log_density, t.gradient, eps, 6, **({bug: True} if bug else {}))
 
+    @quiet
+    def kernel(rng, q):
+        return nuts(q, rng.standard_normal(len(q)), rng)
 
-def of(id, what, wrong, right, *, expected=("stationarity (e-value)", "distribution (KS/AD)"), draws=ENOUGH):
-    """Return a pair of partial calls of ``rc.sampler``."""
-    return Pair(id, what, lambda seed: wrong(seed=seed), lambda seed: right(seed=seed, draws=draws), expected)
+    return functools.partial(rc.sampler, kernel, t, seconds=60)
 
 
 MASS = np.array([[1.5, 0.6], [0.6, 0.8]])
@@ -394,7 +330,7 @@ PAIRS: list[Pair] = [
         0.6,
         3,
         0.7,
-        **with_momentum("gaussian"),
+        **WITH_MOMENTUM,
     ),
     of(
         "P17",
@@ -415,14 +351,14 @@ PAIRS: list[Pair] = [
     of(
         "P19",
         "the left end has the momentum of another state",
-        nuts_of("stale left momentum", "normal-10", 0.4),
+        nuts_of("stale_left", "normal-10", 0.4),
         nuts_of("", "normal-10", 0.4),
         draws=210,  # a PASS needs at least 200 pairs
     ),
     of(
         "P20",
         "the proposal of a subtree that diverged is kept",
-        nuts_of("diverged proposal kept", "exponential-1", 0.5),
+        nuts_of("keep_diverging", "exponential-1", 0.5),
         nuts_of("", "exponential-1", 0.5),
         draws=210,  # a PASS needs at least 200 pairs
     ),
@@ -449,25 +385,10 @@ PAIRS: list[Pair] = [
         expected=("chains independent",),
     ),
     pair(
-        "S01",
-        "the flip after a rejection is missing",
-        "no flip",
-        persistent,
-        "student-2",
-        1.6,
-        2,
-        0.4,
-        **with_momentum(""),
+        "S01", "the flip after a rejection is missing", "no flip", persistent, "student-2", 1.6, 2, 0.4, **WITH_MOMENTUM
     ),
     pair("S02", "the proposal's densities are missing", "no proposal density", langevin, "mixture", 0.3),
-    pair(
-        "S03",
-        "a proposal outside the support is drawn again",
-        "redraw",
-        lambda logp, grad, s, bug="": box_walk(logp, s, bug=bug),
-        "cells-2",
-        0.8,
-    ),
+    pair("S03", "a proposal outside the support is drawn again", "redraw", box_walk, "cells-2", 0.8),
     pair(
         "DR",
         "a second try without the rejection probabilities",
@@ -495,12 +416,15 @@ PAIRS: list[Pair] = [
         "quartic-2",
         0.6,
         3,
-        expected=("stationarity (e-value)", "distribution (KS/AD)", "support"),  # it runs away
+        expected=(*DISTRIBUTION, "support"),  # it runs away
     ),
-    of(
+    pair(
         "S06",
         "momentum drawn with the wrong factor of a dense mass",
-        lambda seed: batch(functools.partial(hmc, dense=MASS), "gaussian", 0.7, 3, bug="inverse factor", seed=seed),
-        lambda seed, draws: batch(functools.partial(hmc, dense=MASS), "gaussian", 0.7, 3, draws=draws, seed=seed),
+        "inverse factor",
+        functools.partial(hmc, dense=MASS),
+        "gaussian",
+        0.7,
+        3,
     ),
 ]

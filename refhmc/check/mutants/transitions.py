@@ -10,6 +10,7 @@ import numpy as np
 import refhmc.check as rc
 
 from . import Pair
+from .samplers import delayed, langevin
 
 PRECISION = np.array([[2.0, 0.6], [0.6, 1.0]])
 
@@ -96,8 +97,9 @@ def capped(both):
     return accept
 
 
-def floored(u, H0, H1, *state):
-    return u < math.exp(min(0.0, max(H0 - H1, -0.5)))
+def floored(lowest):
+    """Limit the decrease of energy from below, so that large errors are accepted too often."""
+    return lambda u, H0, H1, *state: u < math.exp(min(0.0, max(H0 - H1, lowest)))
 
 
 class LastMomentum:
@@ -194,20 +196,7 @@ def make_walk(log_scale):
 
 
 def mala(hastings):
-    h = 0.35
-
-    def log_proposal(to, at):
-        r = to - at - h * grad(at)
-        return -r @ r / (4 * h)
-
-    def kernel(rng, q):
-        new = q + h * grad(q) + math.sqrt(2 * h) * rng.standard_normal(2)
-        log_ratio = logp(new) - logp(q)
-        if hastings:
-            log_ratio += log_proposal(q, new) - log_proposal(new, q)
-        return new if math.log(rng.random()) < log_ratio else q
-
-    return kernel
+    return langevin(logp, grad, 0.35, bug="" if hastings else "no proposal density")
 
 
 def jittered(after):
@@ -241,23 +230,11 @@ def multinomial(both_ways):
     return kernel
 
 
-def persistent(flip):
-    """Horowitz's HMC: most of the momentum is kept, and reversed after a rejection."""
+def refreshed(order="first", *, alpha=0.8, excess=1.0, curved=0.0, floor=0.0, turned="rejections", eps=EPS):
+    """Horowitz's HMC; ``order`` of refreshment: "first", "last" or "both"; ``turned``: "rejections" or "moves" reverse p.
 
-    def kernel(draws, q, p):
-        p = 0.8 * p + 0.6 * draws.normal(2)
-        new_q, new_p = leapfrog(q, p, EPS, STEPS)
-        if math.log(draws.uniform()) < energy(q, p) - energy(new_q, new_p):
-            return new_q, new_p
-        return q, (-p if flip else p)
-
-    return kernel
-
-
-def refreshed(order="first", *, alpha=0.8, excess=1.0, curved=0.0, floor=0.0, turn=False, eps=EPS):
-    """Horowitz's HMC; ``order`` of refreshment: "first", "last" or "both"; ``turn``: moves are reversed, not rejections.
-
-    Wrong if the noise has ``excess`` variance, the step is ``curved``, or the acceptance probability has a ``floor``.
+    Wrong if the noise has ``excess`` variance, the step is ``curved``, the acceptance probability has a ``floor``, or neither
+    reverses p.
     """
 
     def refreshment(draws, p):
@@ -267,7 +244,8 @@ def refreshed(order="first", *, alpha=0.8, excess=1.0, curved=0.0, floor=0.0, tu
         p = refreshment(draws, p) if order != "last" else p
         new_q, new_p = leapfrog(q, p, eps * (1 + curved * math.tanh(q[0])), STEPS)
         accepted = draws.uniform() < max(floor, math.exp(min(0.0, energy(q, p) - energy(new_q, new_p))))
-        q, p = (new_q, -new_p if turn else new_p) if accepted else (q, p if turn else -p)
+        q, p, outcome = (new_q, new_p, "moves") if accepted else (q, p, "rejections")
+        p = -p if outcome == turned else p
         return q, refreshment(draws, p) if order != "first" else p
 
     return kernel
@@ -293,42 +271,12 @@ def dense_momentum(right):
     return kernel
 
 
-def barrier(clipped):
-    """Limit the decrease of energy from below, so that large errors are accepted too often."""
-
-    def accept(u, H0, H1, *state):
-        return math.log(u) < (max(H0 - H1, -0.05) if clipped else H0 - H1)
-
-    return with_rule(accept)
-
-
 # --------------------------------------------------------------------------------------------- unusual, but correct
 
 
 def delaying(right):
-    """Delayed-rejection HMC: a second try with smaller steps and the same momentum (Modi and others 2023).
-
-    The acceptance ratio contains the probabilities that the first try is rejected, from both ends.
-    """
-
-    def chance(q, p):
-        new = leapfrog(q, p, 0.9, 2)
-        return new, math.exp(min(0.0, energy(q, p) - energy(*new)))
-
-    def kernel(draws, q):
-        p = draws.normal(2)
-        (first, _), a = chance(q, p)
-        if draws.uniform() < a:
-            return first
-        second, p2 = leapfrog(q, p, 0.3, 2)
-        ghost = chance(second, -p2)[1]
-        rejected = 0.0 if a == 1 else (1 - ghost) / (1 - a) if right else 1.0
-        return second if draws.uniform() < math.exp(energy(q, p) - energy(second, p2)) * rejected else q
-
-    return kernel
-
-
-delayed_rejection = delaying(True)
+    """Delayed-rejection HMC: a second try with smaller steps and the same momentum (Modi and others 2023)."""
+    return delayed(logp, grad, (0.9, 2), (0.3, 2), bug="" if right else "rejections left out")
 
 
 def gibbs(draws, q):
@@ -336,17 +284,6 @@ def gibbs(draws, q):
     q = q.copy()
     for i in (0, 1):
         q[i] = -PRECISION[i, 1 - i] / PRECISION[i, i] * q[1 - i] + draws.normal() / math.sqrt(PRECISION[i, i])
-    return q
-
-
-def one_after_the_other(draws, q):
-    """Metropolis, one coordinate after the other: correct, but not reversible."""
-    q = q.copy()
-    for i in (0, 1):
-        new = q.copy()
-        new[i] += 0.9 * draws.normal()
-        if math.log(draws.uniform()) < logp(new) - logp(q):
-            q = new
     return q
 
 
@@ -477,10 +414,10 @@ class TakesTurns:
 
 
 ODD = {
-    "delayed rejection": delayed_rejection,
+    "delayed rejection": delaying(True),
     "Barker's rule": with_rule(barker),
     "uniforms near one accept": with_rule(reversed_sense),
-    "Metropolis coordinate by coordinate": one_after_the_other,
+    "Metropolis coordinate by coordinate": in_parts(math.exp),
     "uniform proposals": box_walk,
     "a random direction": either_way,
     "float32": single,
@@ -547,7 +484,7 @@ PAIRS: list[Pair] = [
     ),
     pair_of("sign", "exp(+dH)", lambda: with_rule(other_sign), lambda: hmc, BALANCE),
     pair_of("no kinetic", "kinetic energy missing", lambda: with_rule(without_kinetic), lambda: hmc, BALANCE),
-    pair_of("clip", "the energy error is clipped", lambda: barrier(True), lambda: barrier(False), BALANCE, n_points=8),
+    pair_of("clip", "the energy error is clipped", lambda: with_rule(floored(-0.05)), lambda: hmc, BALANCE, n_points=8),
     pair_of(
         "cap",
         "an increase of the energy is capped, a decrease is not",
@@ -555,7 +492,9 @@ PAIRS: list[Pair] = [
         lambda: with_rule(capped(True)),
         ("detailed balance",),
     ),
-    pair_of("floor", "an acceptance of at least .61", lambda: with_rule(floored), lambda: hmc, BALANCE, seconds=30.0),
+    pair_of(
+        "floor", "an acceptance of at least .61", lambda: with_rule(floored(-0.5)), lambda: hmc, BALANCE, seconds=30.0
+    ),
     pair_of(
         "M9",
         "a rejection goes back one leapfrog step only",
@@ -585,8 +524,8 @@ PAIRS: list[Pair] = [
     pair_of(
         "flip",
         "a kept momentum is not reversed",
-        lambda: persistent(False),
-        lambda: persistent(True),
+        lambda: refreshed(turned=""),
+        lambda: refreshed(),
         ("momentum flip",),
         H=energy,
     ),
@@ -605,7 +544,7 @@ PAIRS: list[Pair] = [
         "kept curved",
         "a step that depends on the position, the momentum kept",
         lambda: refreshed(curved=0.02),
-        lambda: refreshed(turn=True),
+        lambda: refreshed(turned="moves"),
         ("volume",),
         H=energy,
     ),
@@ -613,7 +552,7 @@ PAIRS: list[Pair] = [
         "kept floor",
         "an acceptance of at least .02, the momentum kept",
         lambda: refreshed(floor=0.02),
-        lambda: refreshed("last", turn=True),
+        lambda: refreshed("last", turned="moves"),
         ("acceptance",),
         H=energy,
     ),

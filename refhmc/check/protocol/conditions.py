@@ -19,7 +19,7 @@ contraction.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -40,19 +40,13 @@ def of_value(f: Callable[[np.ndarray], np.ndarray], x: np.ndarray, value: np.nda
     """Return the tolerance of ``value`` = f(x), the same for all its entries; infinite if one of them is not finite."""
     if not np.isfinite(value).all():
         return float("inf")
-    moved = 0.0
-    for k in range(len(x)):
-        h = WIDTH * max(1.0, abs(x[k]))
-        step = np.zeros(len(x))
-        step[k] = h
-        slope = np.abs(np.asarray(f(x + step)) - np.asarray(f(x - step))).max(initial=0.0) / (2 * h)
-        moved += float(slope) * abs(float(x[k]))
+    moved = sum(float(np.abs(slope).max(initial=0.0) * abs(x_k)) for slope, x_k in zip(_slopes(f, x), x, strict=True))
     return float(C * UNIT * (1.0 + np.abs(value).max(initial=0.0) + moved))
 
 
 def of_path(run: Callable[[np.ndarray], np.ndarray], z: np.ndarray, path: np.ndarray, C: float, delta: float) -> float:
     """Return the tolerance of ``path[-1]``, for the states ``path`` = run(z), (n + 1, 2d), of a trajectory from ``z``."""
-    jacobians = _jacobians(run, z, len(path))
+    jacobians = np.stack(list(_slopes(run, z)), axis=-1)  # J_{0 -> k} for all k, (n + 1, 2d, 2d)
     d = len(z) // 2
     last, size = jacobians[-1], 1.0 + float(np.linalg.norm(path, axis=1).max())
     total = float(C * UNIT * size)
@@ -64,15 +58,10 @@ def of_path(run: Callable[[np.ndarray], np.ndarray], z: np.ndarray, path: np.nda
     return float(total)
 
 
-def _jacobians(run: Callable[[np.ndarray], np.ndarray], z: np.ndarray, n_states: int) -> np.ndarray:
-    """Return J_{0 -> k} for all k, (n_states, 2d, 2d)."""
-    J = np.empty((n_states, len(z), len(z)))
-    for k in range(len(z)):
-        h = WIDTH * max(1.0, abs(z[k]))
-        step = np.zeros(len(z))
-        step[k] = h
-        J[:, :, k] = (run(z + step) - run(z - step)) / (2 * h)
-    return J
+def _slopes(f: Callable[[np.ndarray], Any], x: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the central difference of f along each coordinate."""
+    for step in np.diag(WIDTH * np.maximum(1.0, np.abs(x))):
+        yield (np.asarray(f(x + step)) - np.asarray(f(x - step))) / (2 * step.max())
 
 
 def _inverse(J: np.ndarray, d: int) -> np.ndarray:

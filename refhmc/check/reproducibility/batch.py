@@ -31,7 +31,7 @@ import numpy as np
 
 from refhmc.check.arguments import require_counts
 from refhmc.check.examination import Examination, Rows
-from refhmc.check.judging import Cases, Measured, failed, passed
+from refhmc.check.judging import Cases, Measured, causes, failed, passed
 from refhmc.check.report import FAIL, Report, Row
 from refhmc.check.subject.answers import read_phase_point, read_position
 from refhmc.check.subject.draws import Draws, Question, script_of
@@ -556,11 +556,15 @@ def _shared_uniform(test: BatchExamination) -> Row | None:
     return None
 
 
+ONE_DRAW = "a random number is drawn once for all chains (a size= or a key without the chains)"
+ALL_CHAINS = "a sum, a maximum, an early stop or a mask includes all chains"
+TYPICAL = {
+    "streams independent": ONE_DRAW,
+    "decisions independent": ONE_DRAW,
+    "divergent neighbour": ALL_CHAINS,
+    "alone equals batch": ALL_CHAINS,
+}
+
+
 def _diagnose(test: BatchExamination, rows: dict[str, Row]) -> list[str]:
-    failed = {name for name, row in rows.items() if row.status == FAIL}
-    said = []
-    if failed & {"streams independent", "decisions independent"}:
-        said.append("a random number is drawn once for all chains (a size= or a key without the chains)")
-    if failed & {"divergent neighbour", "alone equals batch"}:
-        said.append("a sum, a maximum, an early stop or a mask includes all chains")
-    return said
+    return causes({name for name, row in rows.items() if row.status == FAIL}, TYPICAL)

@@ -29,16 +29,10 @@ import numpy as np
 from refhmc.check import adapters, own
 from refhmc.check.arguments import require_counts
 from refhmc.check.examination import Examination, Rows
-from refhmc.check.judging import failed, passed
+from refhmc.check.judging import causes, failed, passed
 from refhmc.check.report import FAIL, INEFFICIENT, Report, Row
 from refhmc.check.subject.draws import script_of
-from refhmc.check.subject.foreign import (
-    SECONDS_PER_CALL,
-    Foreign,
-    Inconclusive,
-    NotApplicable,
-    call_text,
-)
+from refhmc.check.subject.foreign import SECONDS_PER_CALL, Foreign, Inconclusive, NotApplicable, call_text
 from refhmc.check.subject.outcomes import GRID
 from refhmc.check.subject.target import TargetDensity, target_density, typical_points
 from refhmc.check.subject.transition import MOMENTUM, Transition, TransitionRunner, find_dimension
@@ -478,13 +472,14 @@ def _comes_back(test: RandomnessExamination) -> str:
     return ""
 
 
+OTHER_GENERATOR = "it uses a generator that it was not given: seeds have no effect, parallel chains may repeat"
+TYPICAL = {
+    "respects the generator": OTHER_GENERATOR,
+    "global state": OTHER_GENERATOR,
+    "fresh every call": "the noise is drawn once (at construction, or with a fixed seed inside) and used repeatedly",
+    "momentum": "one number is used for several coordinates, or a coordinate gets no noise",
+}
+
+
 def _diagnose(test: RandomnessExamination, rows: dict[str, Row]) -> list[str]:
-    failed = {name for name, row in rows.items() if row.status == FAIL}
-    said = []
-    if failed & {"respects the generator", "global state"}:
-        said.append("it uses a generator that it was not given: seeds have no effect, parallel chains may repeat")
-    if "fresh every call" in failed:
-        said.append("the noise is drawn once (at construction, or with a fixed seed inside) and used repeatedly")
-    if "momentum" in failed:
-        said.append("one number is used for several coordinates, or a coordinate gets no noise")
-    return said
+    return causes({name for name, row in rows.items() if row.status == FAIL}, TYPICAL)

@@ -104,11 +104,7 @@ def outcomes(
 
 
 def _branches(
-    run: Callable[[dict], Transition],
-    path: Path,
-    question: Question,
-    free: Callable[[int], float],
-    takes: float,
+    run: Callable[[dict], Transition], path: Path, question: Question, free: Callable[[int], float], takes: float
 ) -> list[tuple[PathStep, float]]:
     """Return the answers to a question as steps with their probabilities."""
     kind = question.kind

@@ -168,12 +168,7 @@ def probability_at(found: list[Outcome], to: np.ndarray, near: float) -> float:
 
 
 def pair(
-    setting: Setting,
-    q: np.ndarray,
-    z: np.ndarray,
-    outcome: Outcome,
-    found: list[Outcome],
-    rng: np.random.Generator,
+    setting: Setting, q: np.ndarray, z: np.ndarray, outcome: Outcome, found: list[Outcome], rng: np.random.Generator
 ) -> Pairing:
     """Return the reverse of ``outcome``, one of the outcomes ``found`` from ``q`` on ``z``, and the mismatch."""
     to, path = outcome.transition.q, outcome.path

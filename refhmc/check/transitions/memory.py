@@ -157,10 +157,21 @@ def _after(test: TransitionExamination, runner: TransitionRunner, history: Histo
 def _fresh(test: TransitionExamination, runner: TransitionRunner) -> TransitionRunner:
     """Return a copy of the kernel with its state, or the kernel itself if it cannot be copied, or not quickly."""
     if test.copies is None:
-        test.copies = _copies_quickly(runner.kernel.function)
-    if not test.copies:
-        return runner
+        test.copies = _copies_quickly(runner.kernel.function) and _copy_answers(test, runner)
+    return _copied(runner) if test.copies else runner
+
+
+def _copied(runner: TransitionRunner) -> TransitionRunner:
     return runner._replace(kernel=runner.kernel.another(_copy_of(runner.kernel.function)))
+
+
+def _copy_answers(test: TransitionExamination, runner: TransitionRunner) -> bool:
+    """Return whether a copy can be called: a copied :class:`numpy.errstate`, for example, cannot."""
+    try:
+        _copied(runner).run(test.points[0], seed=test.seed)
+    except SubjectError:
+        return False
+    return True
 
 
 def _copies_quickly(function: Callable) -> bool:

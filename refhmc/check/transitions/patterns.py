@@ -9,32 +9,31 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from refhmc.check.judging import causes
 from refhmc.check.report import FAIL, Row
 from refhmc.check.transitions.balance import Pairing
 from refhmc.check.transitions.detailed_balance import fits
 from refhmc.check.transitions.examination import TransitionExamination
 
+NAN = "the acceptance rule accepts NaN: compare such that NaN rejects, and do not clamp it to 1"
+TYPICAL = {
+    "stateless": "an energy, gradient or momentum of an earlier transition is used in this one",
+    "nan energy": NAN,
+    "overflow": NAN,
+    "rejection returns the start": "a rejection must return the start of the trajectory, not another state of it",
+    "shift invariance": "the kernel exponentiates log densities before it takes their difference",
+    "momentum flip": "with a momentum that is kept, a rejection must reverse it",
+    "momentum refreshment": (
+        "the refreshment does not preserve the momentum distribution: p <- A p + B xi needs A M A' + B B' = M"
+    ),
+    "volume": "the move changes the volume of (q, p), for example by a step that depends on the position",
+}
+
 
 def typical(test: TransitionExamination, rows: dict[str, Row]) -> list[str]:
     """Return the causes that the failed rows are typical of."""
     failed = {name for name, row in rows.items() if row.status == FAIL}
-    said = []
-    if "stateless" in failed:
-        said.append("an energy, gradient or momentum of an earlier transition is used in this one")
-    if "nan energy" in failed or "overflow" in failed:
-        said.append("the acceptance rule accepts NaN: compare such that NaN rejects, and do not clamp it to 1")
-    if "rejection returns the start" in failed:
-        said.append("a rejection must return the start of the trajectory, not another state of it")
-    if "shift invariance" in failed:
-        said.append("the kernel exponentiates log densities before it takes their difference")
-    if "momentum flip" in failed:
-        said.append("with a momentum that is kept, a rejection must reverse it")
-    if "momentum refreshment" in failed:
-        said.append(
-            "the refreshment does not preserve the momentum distribution: p <- A p + B xi needs A M A' + B B' = M"
-        )
-    if "volume" in failed:
-        said.append("the move changes the volume of (q, p), for example by a step that depends on the position")
+    said = causes(failed, TYPICAL)
     if "acceptance" in failed and test.runner is not None and test.runner.keeps_momentum:
         said.append("the acceptance rule does not use the energies of the momenta of the move")
     known = [x for x in test.pairs if math.isfinite(x.r) and x.state != "open"]

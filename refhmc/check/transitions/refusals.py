@@ -57,11 +57,7 @@ def look_at_refusals(
 
 
 def _across(
-    setting: Setting,
-    q: np.ndarray,
-    z: np.ndarray,
-    taken: list[np.ndarray],
-    rng: np.random.Generator,
+    setting: Setting, q: np.ndarray, z: np.ndarray, taken: list[np.ndarray], rng: np.random.Generator
 ) -> Pairing | str:
     """Return the kind of a rejected noise, or a move that has no reverse."""
     far = max(1.0, float(np.abs(z).max()))

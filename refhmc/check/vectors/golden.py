@@ -27,15 +27,7 @@ import numpy as np
 from refhmc.check.operations import ADAPTATION, BUILT_ON
 from refhmc.check.report import FAIL, INEFFICIENT, MISCONDUCT, PASS, WRONG_DISTRIBUTION, Report, Row, not_run
 
-__all__ = [
-    "Finding",
-    "Record",
-    "Target",
-    "compare",
-    "lines",
-    "records",
-    "targets",
-]
+__all__ = ["Finding", "Record", "Target", "compare", "lines", "records", "targets"]
 
 FILES = ("models", "networks", "metrics", "forces", "steps", "splits", "discontinuous", "transitions", "adaptation")
 NOT_INPUTS = {"v", "id", "op", "target", "args", "out", "tol", "gain", "H", "margin"}

@@ -107,14 +107,6 @@ def partial_grad(r: golden.Record) -> dict:
     return {"partial_grad": np.array([part.gradient(r.inputs["q"]) for part in parts])}
 
 
-def step(r: golden.Record) -> dict:
-    return moved(r, model(r.target))
-
-
-def split_step(r: golden.Record) -> dict:
-    return moved(r, split(r.target, of_parts(r.args)))
-
-
 def moved(r: golden.Record, of: Any) -> dict:
     """Return the state after n steps on the model ``of``."""
     H, a = own.Hamiltonian(of, metric(r.args)), r.args
@@ -159,10 +151,6 @@ def discontinuous_step(r: golden.Record) -> dict:
     for order in a["orders"]:
         q, p, _, _ = H.step(q, p, a["eps"], order)
     return {"q": q, "p": p, "energy_error": H.energy(q, p) - H.energy(r.inputs["q"], r.inputs["p"])}
-
-
-def transition(r: golden.Record) -> dict:
-    return moved_by_kernel(r, model(r.target))
 
 
 def moved_by_kernel(r: golden.Record, of: Any) -> dict:
@@ -237,10 +225,10 @@ ANSWERS = {
     "partial_grad": partial_grad,
     "metric": mass,
     "dH": force,
-    "step": step,
-    "split_step": split_step,
+    "step": lambda r: moved(r, model(r.target)),
+    "split_step": lambda r: moved(r, split(r.target, of_parts(r.args))),
     "discontinuous_step": discontinuous_step,
-    "transition": transition,
+    "transition": lambda r: moved_by_kernel(r, model(r.target)),
     "split_transition": split_transition,
     "dual_averaging": dual_averaging,
     "warmup_schedule": warmup_schedule,

@@ -132,12 +132,11 @@ def network_model(
     return Model(
         d,
         posterior.log_density,
-        posterior.gradient,
+        value_and_gradient=posterior.value_and_gradient,
         **derivatives,
         data=(X, y),
         names=names,
         constrain=partial(by_layer, of),
-        value_and_gradient=posterior.value_and_gradient,
         name=of.name,
         initial=partial(random_weights, of),
         in_python=IN_PYTHON,

@@ -274,9 +274,6 @@ class Posterior:
                 start += len(part)
         return total
 
-    def gradient(self, q: np.ndarray, data: tuple, out: np.ndarray) -> None:
-        self.value_and_gradient(q, data, out)
-
     @quiet
     def gradient_along(self, q: np.ndarray, data: tuple, *directions: np.ndarray) -> np.ndarray:
         """Return the gradient of the likelihood differentiated along one direction or two, (..., d) each."""

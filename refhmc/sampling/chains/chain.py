@@ -23,14 +23,26 @@ from numba import types as nb
 
 from refhmc.adaptation.dual_averaging import DUAL, target_acceptance
 from refhmc.adaptation.from_pairs import HISTORY, begin_learning, learn_if_due
-from refhmc.adaptation.length import DEFAULT_JITTER, LEARNER, LENGTH, MOMENTS, N_SUMS, adapt_length, length_windows
+from refhmc.adaptation.length import (
+    DEFAULT_JITTER,
+    LEARNER,
+    LENGTH,
+    MOMENTS,
+    N_LENGTHS,
+    N_SUMS,
+    WATCHED_ROWS,
+    adapt_length,
+    hmc_recording,
+    length_windows,
+)
 from refhmc.adaptation.warmup import ADAPTATION, PLAN, PROGRESS, adapt, as_adaptation, begin_step_size
 from refhmc.adaptation.windows import schedule_array
 from refhmc.compile.compiled import Entry, compile_pointer, entry, jit, jit_part
+from refhmc.compile.parallel import helpers_for
 from refhmc.core import sample_stats as S
 from refhmc.core import types
 from refhmc.core.point import GRADIENT, LOG_DENSITY, Q, as_point, copy_row
-from refhmc.core.records import CACHE, CONTROL, COUNTERS, N_CONTROL, SETTINGS, STATUS, TRAJECTORY, one, records
+from refhmc.core.records import CACHE, CONTROL, COUNTERS, N_CONTROL, SETTINGS, STATUS, one, records
 from refhmc.core.types import N_POINTS, as_model, as_points, as_work, as_workspace
 from refhmc.dynamics.assemble import Dynamics, make_discontinuous_dynamics, make_dynamics, make_minibatch_dynamics
 from refhmc.dynamics.fuse import functions_to_fuse, fused_transition, transition_with
@@ -40,7 +52,6 @@ from refhmc.integrators.leapfrog import leapfrog_diagonal
 from refhmc.kernels.blocks import indices_of, kernels_of
 from refhmc.kernels.nuts import INTERVAL_ROWS
 from refhmc.kernels.options import AnyKernel, Kernel
-from refhmc.kernels.watched import N_LENGTHS, WATCHED_ROWS
 from refhmc.metrics import Diagonal
 from refhmc.metrics.base import AS_STAN, FROM_DRAWS, FROM_PAIRS, NOTHING, Metric
 from refhmc.metrics.low_rank import LARGEST
@@ -207,7 +218,7 @@ def take_turn_from(part: tuple, q: np.ndarray, randomness: tuple, stats: np.reco
     """Take a block's turn, which changes the full position `q`; return False if it was stopped."""
     indices, condition, block = part
     settings, transition, dynamics, model, workspace, adaptation, learner = block
-    points, _, _, _, _, work = as_workspace(workspace)
+    points, _, _, _, work = as_workspace(workspace)
     f, state = as_model(model), as_point(as_points(points).state)
     condition(q, f.data)
     for i in range(indices.shape[0]):
@@ -303,10 +314,14 @@ class Plan(NamedTuple):
 
     def compile(self, model_name: str) -> None:
         """Compile, or load from the cache, everything that the run calls."""
-        compile_pointer(self.joint[1], types.VALUE_AND_GRADIENT.signature, f"the model {model_name}")
-        for block in self.blocks:
-            block.compile(model_name)
-        (run_draws if self.blocks[0].alone else loop_for(len(self.blocks))).compile()
+        loop = run_draws if self.blocks[0].alone else loop_for(len(self.blocks))
+        steps = [(block.dynamics.pointers[2], types.STEP.signature) for block in self.blocks]
+        transitions = [(block.transition, types.TRANSITION.signature) for block in self.blocks]
+        with helpers_for([*steps, *transitions, (loop, None)]):
+            compile_pointer(self.joint[1], types.VALUE_AND_GRADIENT.signature, f"the model {model_name}")
+            for block in self.blocks:
+                block.compile(model_name)
+            loop.compile()
 
 
 def make_plan(model: Model, kernel: AnyKernel, tune: int, fuse: bool = False) -> Plan:
@@ -345,7 +360,7 @@ def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: 
     learns_jitter = learns_length and kernel.length_jitter is None
     if len(lengths) and learns_jitter:
         settings["length_jitter"] = DEFAULT_JITTER
-    transition, title = kernel.transition, type(kernel).__name__
+    transition, title = hmc_recording if len(lengths) else kernel.transition, type(kernel).__name__
     if fuse:
         functions = functions_to_fuse(model, dynamics)
         transition = fused_transition(transition, dynamics.pointers, functions, model.dim)
@@ -417,7 +432,7 @@ class BlockState:
         self.tree = np.zeros(
             (N_LENGTHS + 1, WATCHED_ROWS, d) if learns_length else (plan.max_depth + 1, INTERVAL_ROWS, d)
         )
-        self.normals, self.own, self.trajectory = np.zeros(d), dynamics.own(), one(TRAJECTORY)
+        self.normals, self.own = np.zeros(d), dynamics.own()
         self.pointers = plan.pointers()
         self.vecs, self.mats, self.options = dynamics.vecs.copy(), dynamics.mats.copy(), dynamics.options
         self.cache, self.counters, self.status = one(CACHE), one(COUNTERS), one(STATUS)
@@ -454,7 +469,7 @@ class BlockState:
 
     @property
     def workspace(self) -> tuple:
-        return self.points, self.tree, self.normals, self.own, self.trajectory[0], self.work
+        return self.points, self.tree, self.normals, self.own, self.work
 
     @property
     def adaptation(self) -> tuple:

@@ -71,7 +71,7 @@ def check_start(model: Model, q: np.ndarray, chain: int) -> None:
             f"The log density at the start {_short(q)} of chain {chain} must be finite; got +inf. The density is improper."
         )
     if not np.isfinite(value):
-        words = model.core.words_at(q).rstrip(".")
+        words = model.words_at(q).rstrip(".")
         if value == -np.inf and not words:
             coordinates = ", ".join(f"{model.names[j]} = {q[j]:.6g}" for j in model.discontinuous[:5])
             words = f" (outside the support{f'; discontinuous: {coordinates}' if coordinates else ''})"
@@ -82,7 +82,7 @@ def check_start(model: Model, q: np.ndarray, chain: int) -> None:
     bad = np.flatnonzero(~np.isfinite(gradient))
     if bad.size:
         where = model.names[bad[0]]
-        words = model.core.words_at(q).rstrip(".")
+        words = model.words_at(q).rstrip(".")
         raise InitError(
             f"The gradient at the start {_short(q)} of chain {chain} must be finite; got {gradient[bad[0]]} for {where}{words}"
             f"{_of_data(model)}. Give other initvals, or correct the gradient."
@@ -156,7 +156,7 @@ def first_usable(
     if not_positive is not None:
         raise not_positive
     counts = ", ".join(f"{what} {count} times" for what, count in not_finite.items())
-    words = model.core.words_at(q).rstrip(".")
+    words = model.words_at(q).rstrip(".")
     raise InitError(
         f"No valid start was found for chain {chain} among {MAX_TRIES} points {whence}; not finite: {counts}{words}"
         f"{_of_data(model)}. Give initvals where the density is positive."

@@ -11,7 +11,7 @@ from refhmc.batch.chains import copied
 from refhmc.errors import GradientError, MissingArrayImplementationError, ModelError, ShapeError, _see
 from refhmc.metrics.base import ArrayModel
 from refhmc.models.base import Model, SplitModel
-from refhmc.models.on_arrays import ModelOnArrays
+from refhmc.models.model_on_arrays import ModelOnArrays
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 from refhmc.sampling.chains.chain import Plan

@@ -3,89 +3,54 @@
 Bytes for c chains of n kept iterations in d coordinates:
 
     draws       c n (8 d + values + statistics): positions, constrained values, the kernel's statistics by type
-    chains      workspace of the chains that run at a time: points, a tree, matrices of a dense or Riemannian metric, the draws
-                of warm-up that "auto" adapts to
-    learning    copies of those while a metric is adapted, in all chains that run at a time
-    learned     the dense metrics of a result, and their copies for ArviZ
+    matrices    those of dense and Riemannian metrics, for the chains that run at a time
     review      R-hat and effective sample sizes of a part of the draws, flags of all
     generated   groups that the model generates, one of them twice while chains are joined
 
-Draws are written after the metric is adapted, and groups are generated after the review. So the run needs
-
-    chains + max(learning, draws + learned + max(review, generated))
-
-With a store, draws are the rows that wait for the disk. (Windows of statistics take a mebibyte per chain:
-:mod:`refhmc.sampling.storage.in_memory`.)
-
-The measured values are the growth of a process' peak memory (``ru_maxrss``) by a run, after a small run that compiled
-everything. Two chains run at a time; units are MB:
-
-    run                                                        counted    measured    ratio
-    eight schools, 4 x 250,000, with its generated groups          492         476     1.03
-    the same with generate=False                                   280         268     1.05
-    normal, d = 100, 4 x 100,000                                   689         681     1.01
-    the same into a store                                          302    292 to 303   1.00 to 1.03
-    the same, 400 x 1,000, backend="arrays"                        710         708     1.00
-    d = 1,000, 4 x 1,000, "auto", tune=1000                        114     86 to 104   1.09 to 1.33
-    d = 1,000, 4 x 300, "dense"                                    165         162     1.02
-
-(With "auto" it is a matter of chance whether two chains adapt the metric at the same time. With chains that take equal times,
-HMC with n_steps=3, 132 MB were measured and 113 MB counted.)
+Groups are generated after the review, so that the run needs ``draws + matrices + max(review, generated)``. With a store, draws
+are the rows that wait for the disk. Vectors of d numbers, and the draws that a low-rank metric is adapted to (at most 16 MB per
+chain), are left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from refhmc.adaptation.length import MOMENTS, N_SUMS, length_windows
-from refhmc.adaptation.windows import schedule_array
 from refhmc.backends import Numba
 from refhmc.batch.backends import memory_there
 from refhmc.batch.draw import NOT_OF_A_DRAW
 from refhmc.core.available import available
 from refhmc.core.sample_stats import FLAGS, N_STATS
-from refhmc.core.types import N_POINTS
 from refhmc.integrators.defaults import resolve
 from refhmc.kernels.blocks import blocks_of, indices_of, kernels_of, statistics
-from refhmc.kernels.nuts import INTERVAL_ROWS
 from refhmc.kernels.options import Kernel
-from refhmc.kernels.watched import N_LENGTHS, WATCHED_ROWS
-from refhmc.metrics.base import AS_STAN, FROM_DRAWS, FROM_PAIRS
-from refhmc.metrics.low_rank import LARGEST
+from refhmc.models.base import Model
 from refhmc.sampling.results.from_chains import LOOKED_AT
 from refhmc.sampling.results.review import MAX_CHAINS, MAX_COLUMNS, values_looked_at
 from refhmc.sampling.spec import RunSpec
 from refhmc.sampling.storage.in_memory import BLOCK, WINDOW
 from refhmc.sampling.storage.store import CHUNK
 
-if TYPE_CHECKING:
-    from refhmc.models.base import Model
-
-POINT = 8  # most rows of a point, with two copies and a metric's vectors
-VECTORS = 40  # most vectors of metric, integrator and adaptation
+OF_DENSE = 5  # matrices of a dense metric while it is adapted: the metric, its factor, the scatter, and copies
 OF_RIEMANNIAN = 6  # matrices of a metric without ``n_matrices``
 LITTLE = 2**24  # bytes that need no query of the system, which takes half a millisecond
 REVIEWED_AT_ONCE, OF_EVERY_DRAW = 10, 2  # numbers per draw: for R-hat, and for all draws reviewed
 
 
 class Room(NamedTuple):
-    """Bytes by use; ``matrices`` is the share of metrics in ``chains``."""
+    """Bytes by use."""
 
     draws: int
-    chains: int
     matrices: int
-    learning: int
-    learned: int
     review: int
     generated: int
 
     @property
     def needed(self) -> int:
-        after = self.draws + self.learned + max(self.review, self.generated)
-        return self.chains + max(self.learning, after)
+        return self.draws + self.matrices + max(self.review, self.generated)
 
 
 def check_memory(spec: RunSpec, values: int | None = None, generated: int = 0) -> None:
@@ -94,10 +59,26 @@ def check_memory(spec: RunSpec, values: int | None = None, generated: int = 0) -
     `values` are the bytes of the constrained values of a position (default: those of the position), `generated` those of
     generated groups.
     """
-    if isinstance(spec.backend, Numba):
-        check_room(room_for(spec, values, generated), stored=spec.store is not None, kept_warmup=spec.save_warmup)
-    else:
+    if not isinstance(spec.backend, Numba):
         check_room_of_arrays(spec, values, generated)
+        return
+    room = room_for(spec, values, generated)
+    there = available() if room.needed > LITTLE else None
+    if there is None or room.needed <= there:
+        return
+    todo = []
+    if room._replace(generated=0).needed <= there:
+        todo += ["generate=False (and refhmc.generate after the run)"]
+    if room.draws > there / 2 and spec.store is None:
+        todo += ["store=FOLDER, which keeps draws on disk"]
+        todo += ["save_warmup=False"] if spec.save_warmup else []
+        todo += ["fewer draws"]
+    if room.matrices > there / 2:
+        todo += ["a diagonal metric"]
+    raise MemoryError(
+        f"This run needs about {room.needed:,} bytes of memory ({room.draws:,} for draws, {room.matrices:,} for matrices of "
+        f"the metric), but only {there:,} are available to this process. Use {' or '.join([*todo, 'fewer chains'])}."
+    )
 
 
 def room_for(spec: RunSpec, values: int | None = None, generated: int = 0) -> Room:
@@ -107,22 +88,28 @@ def room_for(spec: RunSpec, values: int | None = None, generated: int = 0) -> Ro
     n_stats = N_STATS * len(parts)
     named = statistics(spec.kernel, np.zeros((1, n_stats)))
     of_draw = 8 * d + (8 * d if values is None else values) + sum(each.itemsize for each in named.values())
-    at_once = min(spec.workers, c)
     if spec.store is not None:
         row = 8 * (d + n_stats)
-        waiting = c * min(CHUNK, kept * row) + at_once * min(CHUNK, kept * of_draw)
-        of_draws, reviewed = waiting, 3 * min(LOOKED_AT, c * kept * of_draw)
+        of_draws = c * min(CHUNK, kept * row) + spec.workers * min(CHUNK, kept * of_draw)
+        review = 3 * min(LOOKED_AT, c * kept * of_draw) + of_review(c, 0, d)
     else:
-        of_draws, reviewed = c * kept * of_draw + c * min(WINDOW, kept * 8 * n_stats) + 2 * BLOCK, 0
-    reviewed += of_review(c, 0 if spec.store is not None else spec.draws, d)
-    blocks = [
-        _block(model, each, len(indices), spec.tune)
+        of_draws = c * kept * of_draw + c * min(WINDOW, kept * 8 * n_stats) + 2 * BLOCK
+        review = of_review(c, spec.draws, d)
+    sizes = [
+        8 * matrices_of(model, each) * len(indices) ** 2
         for each, indices in zip(parts.values(), indices_of(model, spec.kernel), strict=True)
     ]
-    vectors, matrices, copies, learned = (sum(of_block) for of_block in zip(*blocks, strict=True))
-    matrices *= at_once + 1  # the plan also has them
-    of_chains = at_once * vectors + matrices
-    return Room(of_draws, of_chains, matrices, at_once * copies, c * learned, reviewed, generated)
+    return Room(of_draws, (spec.workers + 1) * sum(sizes), review, generated)  # the plan also has matrices
+
+
+def matrices_of(model: Model, kernel: Kernel) -> int:
+    """Return the number of matrices of a kernel's metric, for one chain."""
+    if getattr(kernel, "jumping", False):
+        return 0
+    metric = resolve(kernel.metric, kernel.integrator)[0]
+    if metric.position_dependent:
+        return metric.n_matrices(model) if hasattr(metric, "n_matrices") else OF_RIEMANNIAN
+    return OF_DENSE * bool(getattr(metric, "is_dense", False))
 
 
 def of_review(chains: int, draws: int, d: int) -> int:
@@ -133,61 +120,9 @@ def of_review(chains: int, draws: int, d: int) -> int:
     return 8 * (max(OF_EVERY_DRAW * chains * draws, REVIEWED_AT_ONCE * some) + copied)
 
 
-def _block(model: Model, kernel: Kernel, d: int, tune: int) -> tuple[int, int, int, int]:
-    """Return the bytes of a block: vectors, matrices, copies while it adapts, and adapted metrics in the result."""
-    if getattr(kernel, "jumping", False):
-        return 8 * d * (VECTORS + N_POINTS * POINT), 0, 0, 0
-    metric, integrator = resolve(kernel.metric, kernel.integrator)
-    learns, dense = metric.learns, bool(getattr(metric, "is_dense", False))
-    vectors = VECTORS + N_POINTS * POINT
-    learns_length = getattr(kernel, "learns_length", False) and len(length_windows(tune))
-    if learns_length:
-        vectors += (N_LENGTHS + 1) * WATCHED_ROWS + MOMENTS.n_vectors + N_LENGTHS * N_SUMS
-    else:
-        vectors += (int(kernel.settings().get("max_depth", 0)) + 1) * INTERVAL_ROWS
-    matrices = copies = 0
-    if metric.position_dependent:
-        count = metric.n_matrices(model) if hasattr(metric, "n_matrices") else OF_RIEMANNIAN * dense
-        matrices = count * d * d
-    elif dense:
-        matrices = 2 * d * d
-        if learns in (FROM_DRAWS, AS_STAN):
-            matrices += d * d  # the scatter
-            copies = 2 * d * d
-    if learns == FROM_PAIRS:
-        windows = [stop - start for slow, start, stop in schedule_array(tune, learns).tolist() if slow]
-        n = min(max(windows, default=0), LARGEST // d)
-        vectors += 2 * n + (0 if dense else min(d, n))  # draws, gradients, directions
-        span = min(d, n)
-        copies = 6 * n * d + 12 * span * span + (4 * d * d if dense else 0)
-    learned = 2 * d * d if dense and learns else 0
-    return 8 * d * vectors, 8 * matrices, 8 * copies, 8 * learned
-
-
 def bytes_of_values(values: Mapping[str, np.ndarray]) -> int:
     """Return the bytes of the constrained values of one position."""
     return sum(each.nbytes for each in map(np.asarray, values.values()))
-
-
-def check_room(room: Room, *, stored: bool, can_store: bool = True, kept_warmup: bool = False) -> None:
-    """Raise MemoryError, with the bytes needed and available and with advice, if the run does not fit."""
-    there = available() if room.needed > LITTLE else None
-    if there is None or room.needed <= there:
-        return
-    todo = []
-    if room._replace(generated=0).needed <= there:
-        todo += ["generate=False (and refhmc.generate after the run)"]
-    if room.draws > there / 2 and not stored:
-        todo += ["store=FOLDER, which keeps draws on disk"] if can_store else []
-        todo += ["save_warmup=False"] if kept_warmup else []
-        todo += ["fewer draws"]
-    if room.matrices + room.learning + room.learned > there / 2:
-        todo += ["a diagonal metric"]
-    raise MemoryError(
-        f"This run needs about {room.needed:,} bytes of memory ({room.draws:,} for draws, {room.matrices + room.learned:,} for "
-        f"matrices of the metric), but only {there:,} are available to this process. Use "
-        f"{' or '.join([*todo, 'fewer chains'])}."
-    )
 
 
 def check_room_of_arrays(spec: RunSpec, values: int | None = None, generated: int = 0) -> None:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from refhmc.core.binding import FULL_TENSOR
 from refhmc.core.types import JUMPING
 from refhmc.errors import GradientError, MetricError, ModelError, _see
 from refhmc.models.base import Model
+from refhmc.models.binding.functions import FULL_TENSOR
 from refhmc.numerics.line_integrals import TOLERANCE, Claim, disagreement, widths_and_directions
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def check_derivatives(plan: Plan, q: np.ndarray) -> None:
             part, x, pointers = block.conditional.model, q[block.conditional.indices], block.pointers_at(q)
             if block.dynamics.metric.position_dependent:
                 _check_metric(_Subject(part, x, pointers), block.dynamics.metric)
-            elif block.dynamics.pointers[0] == JUMPING and part._functions["log_density_change"] is not None:
+            elif block.dynamics.pointers[0] == JUMPING and part.functions.log_density_change is not None:
                 _check_change(_Subject(part, x, pointers))
 
 
@@ -102,7 +102,7 @@ class _Subject:
         if self.pointers is not None:
             out = np.zeros(self.model.dim)
             return self.pointers[1](q.copy(), self.pointers[0], out), out
-        if self.model._functions["value_and_gradient"] is not None:  # the core calls this instead of ``gradient``
+        if self.model.functions.value_and_gradient is not None:  # the core calls this instead of ``gradient``
             return self.model.core.value_and_gradient(q)
         return self.model.log_density(q) if value else None, self.model.gradient(q) if slope else None
 
@@ -191,7 +191,7 @@ def _check_metric(s: _Subject, metric: Any) -> None:
     model, (data, _, matrix, hessian_contraction, _) = s.model, s.pointers
     diagonal = model.has_diagonals and getattr(metric, "reads_diagonals", False)
     of, contraction = metric.reads
-    if contraction is not None and model._functions[contraction] is None:
+    if contraction is not None and getattr(model.functions, contraction) is None:
         contraction = FULL_TENSOR[contraction]
     v = s.rng.standard_normal(model.dim) * s.widths
     if diagonal:

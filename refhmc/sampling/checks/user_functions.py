@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from refhmc.core.binding import DERIVATIVES, FULL_TENSOR, argument_count, as_array, as_float, named
 from refhmc.core.named_axes import SAMPLES, check_axes, check_storable
 from refhmc.errors import ModelError
 from refhmc.models.base import Model
+from refhmc.models.binding.functions import DERIVATIVES, FULL_TENSOR, argument_count
+from refhmc.models.binding.returned import as_array, as_float, named
 
 if TYPE_CHECKING:
     from refhmc.sampling.chains.chain import Plan
@@ -44,9 +45,9 @@ def check_functions(model: Model, plan: Plan, q: np.ndarray) -> None:
         for key, call in calls.items():
             _check_arguments_kept(model, key, call, q)
         with contextlib.suppress(ArithmeticError):  # the check of the start reports this
-            log_density, gradient = model._functions["log_density"], model._functions["gradient"]
+            log_density, gradient = model.functions.log_density, model.functions.gradient
             as_float(log_density(q.copy(), model.data), "log_density")
-            if argument_count(gradient) == 2:
+            if gradient is not None and argument_count(gradient) == 2:
                 as_array(gradient(q.copy(), model.data), (model.dim,), "gradient")
         if np.isfinite(model.log_density(near)):
             for key, call in calls.items():
@@ -57,14 +58,14 @@ def _calls(model: Model, plan: Plan) -> Iterator[tuple[str, Any]]:
     """Yield the name of each function and a call of it with the position itself."""
     core, d, data = model.core, model.dim, model.core.data
     yield "log_density", lambda q: core.as_given("log_density")(q, data)
-    both = model._functions["value_and_gradient"] is not None and core.why_python is None
+    both = model.functions.value_and_gradient is not None and core.why_python is None
     keys = ["value_and_gradient" if both else "gradient"]
     for block in plan.blocks:
         keys += [key for key in block.dynamics.metric.reads if key is not None]
     for key in dict.fromkeys(keys):
-        if key in FULL_TENSOR and model._functions[key] is None:
+        if key in FULL_TENSOR and getattr(model.functions, key) is None:
             key = FULL_TENSOR[key]
-        if model._functions[key] is None:
+        if getattr(model.functions, key) is None:
             continue
         before_out, axes = DERIVATIVES.get(key, (2, 1))
         M = (np.eye(d),) if before_out == 3 else ()
@@ -74,7 +75,7 @@ def _calls(model: Model, plan: Plan) -> Iterator[tuple[str, Any]]:
 def _check_in_place(model: Model, keys: Iterable[str], q: np.ndarray) -> None:
     """Raise ModelError if one of the derivatives `keys` has an argument ``out`` but returns its value."""
     for key in keys:
-        (before_out, axes), function = DERIVATIVES[key], model._functions[key]
+        (before_out, axes), function = DERIVATIVES[key], getattr(model.functions, key)
         if function is None or argument_count(function) <= before_out:
             continue
         out = np.zeros((model.dim,) * axes)

@@ -12,8 +12,8 @@ from refhmc.core.sample_stats import OUTCOMES
 from refhmc.errors import _see
 from refhmc.integrators import GeneralizedLeapfrog
 from refhmc.integrators.defaults import resolve
+from refhmc.kernels.hmc import MAX_STEPS
 from refhmc.kernels.options import Kernel
-from refhmc.kernels.watched import MAX_STEPS
 from refhmc.metrics import DiagonalSoftAbs, Fisher, SoftAbs
 from refhmc.metrics.base import FROM_PAIRS
 from refhmc.sampling.results.position_changes import moved, starts_of

@@ -1,4 +1,4 @@
-"""The house: rooms know only those before them, the tests are the tree of the source, versions are said once."""
+"""Imports follow the order of the packages without cycles, tests follow the folders of the source, and versions agree."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def test_every_folder_is_one_of_the_source():
     assert not [folder for folder in folders if not (ROOT / "refhmc" / folder / "__init__.py").is_file()]
 
 
-def test_a_room_knows_only_those_before_it():
-    house = architecture.house(architecture.sources_here())
-    assert architecture.upward(house) == []
-    assert architecture.circles(house.at_top) == architecture.circles(house.anywhere) == []
+def test_imports_follow_the_order_of_the_packages_without_cycles():
+    imports = architecture.imports_of(architecture.current_sources())
+    assert architecture.upward(imports) == []
+    assert architecture.cycles(imports) == []
 
 
-def test_an_arrow_against_the_order_and_a_circle_are_seen():
+def test_imports_in_functions_and_for_type_checking_count():
     sources = {
         "refhmc": "",
         "refhmc.core": "",
@@ -51,13 +51,12 @@ def test_an_arrow_against_the_order_and_a_circle_are_seen():
         "refhmc.metrics.b": "import refhmc.core.a\nif TYPE_CHECKING:\n    import refhmc.sampling\n",
         "refhmc.sampling": "import refhmc.metrics\n",
     }
-    house = architecture.house(sources)
-    assert house.at_top["refhmc.metrics"] == {"refhmc.metrics.b"}
-    assert architecture.upward(house) == ["refhmc.core.a -> refhmc.metrics.b"]
-    assert architecture.circles(house.at_top) == []
-    assert architecture.circles(house.anywhere) == [["refhmc.core.a", "refhmc.metrics.b"]]
-    rooms = architecture.between(house.anywhere, architecture.room)
-    assert rooms == {"": set(), "core": {"metrics"}, "metrics": {"core"}, "sampling": {"metrics"}}
+    imports = architecture.imports_of(sources)
+    assert imports["refhmc.metrics"] == {"refhmc.metrics.b"}
+    assert architecture.upward(imports) == ["refhmc.core.a -> refhmc.metrics.b", "refhmc.metrics.b -> refhmc.sampling"]
+    assert architecture.cycles(imports) == [["refhmc.core.a", "refhmc.metrics", "refhmc.metrics.b", "refhmc.sampling"]]
+    packages = architecture.between_packages(imports, architecture.package_of)
+    assert packages == {"core": {"metrics"}, "metrics": {"core", "sampling"}, "sampling": {"metrics"}}
 
 
 def test_the_tools_of_a_commit_are_those_of_the_extra():
