@@ -249,7 +249,7 @@ class Progress:
 
 
 class Display(Protocol):
-    """Where progress is shown."""
+    """Protocol of the objects that show progress."""
 
     def message(self, text: str) -> None: ...
     def report(self, report: ProgressReport) -> None: ...
