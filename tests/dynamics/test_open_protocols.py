@@ -74,6 +74,17 @@ class Parabolic(Riemannian):
         return factorise, inverse_product, velocity_and_force, draw
 
 
+@own
+def cannot_factorise(model, work):
+    return False
+
+
+class NeverFactorised(Parabolic):
+    @property
+    def geometry(self):
+        return cannot_factorise, inverse_product, velocity_and_force, draw
+
+
 # ------------------------------------------------------------------------------------------ drift, kick, drift
 
 
@@ -144,6 +155,10 @@ class Langevin:
         return {}
 
 
+class TimedLangevin(Langevin):
+    statistics = (*Langevin.statistics, "int_time")
+
+
 @dataclass(frozen=True)
 class InTurn:
     """The second coordinate by Langevin's move, then the first by HMC."""
@@ -186,6 +201,11 @@ def test_a_metric():
     refhmc.sample(GAUSSIAN, refhmc.NUTS(metric=Parabolic()), draws=20, tune=20, chains=1, progressbar=False, raw=True)
     assert_law(refhmc.HMC(step_size=0.8, n_steps=3, metric=Parabolic()))
     rc.metric(H.mass, H=H.energy, logp=GAUSSIAN.log_density, grad_q=H.grad_q, grad_p=H.grad_p, dim=2).assert_ok()
+
+
+def test_a_metric_that_reads_nothing_and_cannot_be_factorised():
+    with pytest.raises(refhmc.errors.MetricError, match="NeverFactorised cannot be factorised at q = "):
+        refhmc.Hamiltonian(GAUSSIAN, NeverFactorised()).energy(Q, P)
 
 
 @pytest.mark.sweep
@@ -237,6 +257,11 @@ def test_a_kernel():
         return refhmc.transition(GAUSSIAN, Langevin(step_size=0.8), q, momentum=p0, uniforms=[u]).q
 
     rc.transition(kern, refhmc.Hamiltonian(GAUSSIAN), dim=2).assert_ok()
+
+
+def test_a_kernel_with_a_trajectory_length_and_no_number_of_steps():
+    options = {"draws": 20, "tune": 20, "chains": 2, "random_seed": 1, "progressbar": False, "raw": True}
+    assert (refhmc.sample(GAUSSIAN, TimedLangevin(step_size=0.8), **options).sample_stats["int_time"] > 0).all()
 
 
 @pytest.mark.sweep
