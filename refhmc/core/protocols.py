@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Model(Protocol):
-    """What metrics, integrators and kernels read of a model (:class:`refhmc.Model`)."""
+    """The part of :class:`refhmc.Model` that metrics, integrators and kernels read."""
 
     name: str
     dim: int

@@ -241,7 +241,7 @@ class Progress:
 
 
 class Display(Protocol):
-    """Where progress is shown."""
+    """Display of progress."""
 
     def message(self, text: str) -> None: ...
     def report(self, report: ProgressReport) -> None: ...

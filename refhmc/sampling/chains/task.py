@@ -1,4 +1,4 @@
-"""What one chain of a run is asked to do, and what it returns: records of plain data, which can cross to another process."""
+"""The task of one chain, its outcome and its state: records of plain data, which can be sent to another process."""
 
 from __future__ import annotations
 
