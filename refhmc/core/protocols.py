@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Model(Protocol):
-    """Attributes and functions of a model (:class:`refhmc.Model`) that metrics, integrators and kernels read."""
+    """The part of :class:`refhmc.Model` that metrics, integrators and kernels read."""
 
     name: str
     dim: int

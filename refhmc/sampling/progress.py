@@ -249,7 +249,7 @@ class Progress:
 
 
 class Display(Protocol):
-    """Protocol of the objects that show progress."""
+    """Display of progress."""
 
     def message(self, text: str) -> None: ...
     def report(self, report: ProgressReport) -> None: ...

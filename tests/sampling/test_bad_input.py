@@ -331,7 +331,7 @@ def followed(q=(0.0, 0.0), p=(1.0, 0.0), step_size=0.1, n_steps=2):
             ValueError,
             "prior_scale must",
         ),
-        (lambda: models.LinearRegression(X, LABELS * NAN), ValueError, "X and y must"),
+        (lambda: models.LinearRegression(X, LABELS * NAN), ValueError, "y must .*nan"),
         (lambda: models.MLP([2], X, LABELS), ValueError, "widths must .*got"),
         (
             lambda: models.MLP([2, "3", 1], X, LABELS),

@@ -290,9 +290,9 @@ def test_axes_and_labels_in_the_object_of_arviz(model, result, kind, tmp_path):
 def test_predictions_have_the_names_of_the_model():
     X = np.random.default_rng(1).normal(size=(12, 2))
     base = refhmc.models.LogisticRegression(X, (X[:, 0] > 0).astype(int))
-    positional, keywords = base.__reduce__()[1]
+    (keywords,) = base.__reduce__()[1]
     labels = {"dims": {"beta": ["input"], "probability": ["patient", "class"]}, "coords": {"class": ["no", "yes"]}}
-    model = refhmc.Model(*positional, **{**keywords, "generated": None, "coords": None, **labels})
+    model = refhmc.Model(**{**keywords, "generated": None, "coords": None, **labels})
     raw = refhmc.sample(model, raw=True, **RUN)
     for tree in (
         refhmc.predict(model, raw, X[:5], thin=2).to_arviz(),
@@ -507,9 +507,9 @@ def test_generate_warns_of_a_result_of_another_model(model, result, raw, recwarn
 def test_a_split_model_has_them():
     X = np.random.default_rng(1).normal(size=(12, 2))
     base = refhmc.models.LogisticRegression(X, (X[:, 0] > 0).astype(int))
-    positional, keywords = base.__reduce__()[1]
+    (keywords,) = base.__reduce__()[1]
     made = {"log_likelihood": functools.partial(lambda v: {"y": v["beta"]}), "constant_data": {"X": X}}
-    whole = refhmc.Model(*positional, **{**keywords, "generated": made, "dims": {"beta": "input"}, "coords": None})
+    whole = refhmc.Model(**{**keywords, "generated": made, "dims": {"beta": "input"}, "coords": None})
     split = whole.split(3)
     assert split.dims == {"beta": ("input",)}
     assert split.generated.made.keys() == {"log_likelihood"}

@@ -1,4 +1,4 @@
-"""The task of one chain of a run, and its outcome: records of plain data, which can cross to another process."""
+"""The task of one chain, its outcome and its state: records of plain data, which can be sent to another process."""
 
 from __future__ import annotations
 
