@@ -10,9 +10,11 @@ import importlib
 import pathlib
 import warnings
 from collections.abc import Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.core.named_axes import SAMPLES, Coords, Dims, axes_of
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     import xarray
 
 
-def arviz_0() -> Any:
+def arviz_0() -> ModuleType | None:
     """Return the module ``arviz`` if a version below 1 is installed, and otherwise None."""
     from importlib.metadata import PackageNotFoundError, version
 
@@ -30,7 +32,7 @@ def arviz_0() -> Any:
         return None
 
 
-def _imported(name: str) -> Any:
+def _imported(name: str) -> ModuleType:
     """Return the module. Raises ImportError with installation instructions."""
     try:
         with warnings.catch_warnings():
@@ -74,7 +76,7 @@ def with_groups(tree: Any, groups: Mapping[str, xarray.Dataset]) -> Any:
 
 
 def dataset(
-    group: Mapping[str, Any],
+    group: Mapping[str, ArrayLike],
     dims: Dims | None = None,
     coords: Coords | None = None,
     leading: tuple[str, ...] = SAMPLES,
@@ -84,7 +86,7 @@ def dataset(
     `coords` are labels along axes, used if their number fits. Raises ImportError without xarray.
     """
     dims, coords = dims or {}, coords or {}
-    variables: dict[str, Any] = {}
+    variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
     sizes: dict[str, int] = {}
     for name, given in group.items():
         value = np.asarray(given)

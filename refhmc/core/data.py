@@ -13,7 +13,7 @@ import numpy as np
 NUMERIC = "iufbc"
 
 
-def as_data(what: str, data: Any, error: type[Exception] = ValueError) -> Any:
+def as_data(what: str, data: object, error: type[Exception] = ValueError) -> Any:
     """Return ``data`` with lists and tables as arrays: itself, the entries of a tuple, and the values of a dict.
 
     Anything else is returned unchanged. A list whose entries do not fit into one array becomes a tuple of arrays. Raises
@@ -36,7 +36,7 @@ def as_data(what: str, data: Any, error: type[Exception] = ValueError) -> Any:
     return from_table(what, data, error)
 
 
-def of_dict(what: str, value: Any, error: type[Exception]) -> Any:
+def of_dict(what: str, value: object, error: type[Exception]) -> object:
     """Return a value of a dict, with a list of numbers or a table as an array."""
     if not isinstance(value, list):
         return from_table(what, value, error)
@@ -46,7 +46,7 @@ def of_dict(what: str, value: Any, error: type[Exception]) -> Any:
         return value
 
 
-def from_list(what: str, data: list, error: type[Exception]) -> Any:
+def from_list(what: str, data: list, error: type[Exception]) -> np.ndarray | tuple:
     """Return a list as an array or, if its entries differ in shape, as a tuple of arrays."""
     entries = [as_data(f"{what}[{i}]", each, error) if not np.isscalar(each) else each for i, each in enumerate(data)]
     try:

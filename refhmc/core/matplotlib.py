@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from types import ModuleType
 
 
-def import_matplotlib(module: str = "matplotlib") -> Any:
+def import_matplotlib(module: str = "matplotlib") -> ModuleType:
     """Import a module of Matplotlib. Raises ImportError with what to install."""
     try:
         return importlib.import_module(module)

@@ -10,7 +10,6 @@ An axis without name is ``theta_dim_0``; an axis without labels has 0, 1, 2, ...
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -29,7 +28,7 @@ Dims = dict[str, tuple[str, ...]]
 Coords = dict[str, np.ndarray]
 
 
-def check_storable(what: str, name: Any, error: type = ModelError) -> None:
+def check_storable(what: str, name: object, error: type = ModelError) -> None:
     """Raise `error` unless `name` is a valid name of a variable or axis in a netCDF file or a Zarr store."""
     if not isinstance(name, str) or name in ("", ".") or "/" in name or "\0" in name:
         raise error(
@@ -37,7 +36,7 @@ def check_storable(what: str, name: Any, error: type = ModelError) -> None:
         )
 
 
-def dims_of(given: Any) -> Dims:
+def dims_of(given: object) -> Dims:
     """Return a user's ``dims`` as tuples of names; a string is the name of one axis. Raises ModelError."""
     if given is None:
         return {}
@@ -58,7 +57,7 @@ def dims_of(given: Any) -> Dims:
     return found
 
 
-def coords_of(given: Any, dims: Dims) -> Coords:
+def coords_of(given: object, dims: Dims) -> Coords:
     """Return a user's ``coords`` as vectors of labels: numbers, strings or ``datetime64``, and strings of other objects.
 
     Raises ModelError.

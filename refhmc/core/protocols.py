@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
 class Model(Protocol):
@@ -13,7 +15,7 @@ class Model(Protocol):
     name: str
     dim: int
     names: list[str]
-    initial: Any
+    initial: np.ndarray | Callable[[np.random.Generator], ArrayLike] | None
     discontinuous: np.ndarray
 
     @property

@@ -19,7 +19,7 @@ from refhmc.compile.compiled import jit_template
 REAL, WHOLE = np.float64, np.int64
 
 
-def record_type(fields: dict[str, Any], size: int | None = None) -> np.dtype:
+def record_type(fields: dict[str, type | tuple], size: int | None = None) -> np.dtype:
     """Return the type of a record with these fields, each REAL, WHOLE or (REAL, (n,)), in ``size`` bytes if given."""
     kinds: Any = [(name, *kind) if isinstance(kind, tuple) else (name, kind) for name, kind in fields.items()]
     plain = np.dtype(kinds)

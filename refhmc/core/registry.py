@@ -6,15 +6,14 @@ A metric, integrator or kernel defines ``name``. The ``__init__`` of its package
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 AUTO = "auto"  # stands for None, the default of a kernel
 
 
-class Registry(dict[str, Any]):
+class Registry(dict[str, type]):
     """Classes by name. A hyphen stands for an underscore: "generalized-leapfrog" is "generalized_leapfrog"."""
 
-    def __missing__(self, name: str) -> Any:
+    def __missing__(self, name: str) -> type:
         if "-" not in name:
             raise KeyError(name)
         return self[name.replace("-", "_")]
@@ -28,7 +27,7 @@ class Registry(dict[str, Any]):
         return [name for name, kind in self.items() if set(required(kind)) <= set(arguments)]
 
 
-def registry(namespace: dict[str, Any]) -> Registry:
+def registry(namespace: dict[str, object]) -> Registry:
     """Return the classes in a module's namespace that have a ``name``."""
     classes = [each for each in namespace.values() if isinstance(each, type) and hasattr(each, "name")]
     return Registry({each.name: each for each in classes})

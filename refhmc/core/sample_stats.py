@@ -45,7 +45,7 @@ was started. A one-sided test of H - H0 > 1,000, as in Stan, is not reversible.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -98,7 +98,7 @@ def error_without_energy(H: float, H0: float, worst: float, outcome: int) -> flo
     return H - H0 if H < 0 else np.inf  # H is inf, -inf or NaN
 
 
-def met_no_metric(rows: Any) -> Any:
+def met_no_metric(rows: np.ndarray | Mapping[str, np.ndarray]) -> np.ndarray:
     """Return whether a transition diverged because the metric could not be factorised.
 
     ``rows`` are records of statistics, or an object with these names. (With a metric, the energy error is finite or the

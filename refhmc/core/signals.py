@@ -10,8 +10,8 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from types import FrameType
 
 MOST = 2  # signals that one block delays; the next one interrupts it
 
@@ -22,13 +22,13 @@ def held_back() -> Iterator[None]:
 
     A third signal interrupts the block, so that an unresponsive disk cannot block the process.
     """
-    handlers: dict[int, Any] = {}
+    handlers: dict[int, Callable] = {}
     if threading.current_thread() is threading.main_thread():
         handlers = {n: h for n in (signal.SIGINT, signal.SIGTERM) if callable(h := signal.getsignal(n))}
-    came: list[tuple[int, Any]] = []
+    came: list[tuple[int, FrameType | None]] = []
     process = os.getpid()
 
-    def keep(number: int, frame: Any) -> None:
+    def keep(number: int, frame: FrameType | None) -> None:
         if os.getpid() != process:  # a child made by fork, such as a worker that its pool terminates
             handlers[number](number, frame)
             return
