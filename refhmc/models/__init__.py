@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any
 
 _HOME = {
     "Gaussian": "gaussian",
@@ -68,7 +67,7 @@ def by_name() -> dict:
     11
     """
 
-    def maker(constructor: str, *arguments: Any, **options: Any) -> Callable:
+    def maker(constructor: str, *arguments: object, **options: object) -> Callable:
         return lambda: __getattr__(constructor)(*arguments, **options)
 
     return {

@@ -21,9 +21,9 @@ The data are those of the linear regression.
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.compile.compiled import jit
 from refhmc.core.arguments import whole_number
@@ -137,7 +137,7 @@ def prior(rng: np.random.Generator, K: int) -> dict:
 
 
 @recreatable
-def AR(y: Any = None, K: int | None = None) -> Model:
+def AR(y: ArrayLike | None = None, K: int | None = None) -> Model:
     """Return an autoregression of order K.
 
     The model is ::

@@ -30,9 +30,10 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from types import ModuleType
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.compile.compiled import jit
 from refhmc.core.arguments import positive
@@ -52,7 +53,7 @@ class BananaOnArrays(ArrayImplementation):
 
     name, dim = "banana", 2
 
-    def __init__(self, a: float, ybar: float, b: float, xp: Any = np) -> None:
+    def __init__(self, a: float, ybar: float, b: float, xp: ModuleType = np) -> None:
         self.a, self.ybar, self.b = a, ybar, b
 
     def read(self, q: Array) -> tuple:
@@ -204,7 +205,7 @@ def prior(rng: np.random.Generator, sigma_theta: float) -> dict:
 
 
 @recreatable
-def Banana(y: Any = None, sigma_y: float = 2.0, sigma_theta: float = 2.0) -> Model:
+def Banana(y: ArrayLike | None = None, sigma_y: float = 2.0, sigma_theta: float = 2.0) -> Model:
     """Return the banana, a posterior with a curved ridge in two dimensions.
 
     The model is ::

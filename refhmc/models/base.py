@@ -24,10 +24,12 @@ derivatives are zero in these coordinates. :class:`refhmc.DHMC` moves them one a
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc._deprecated import renamed_arguments, renamed_method
 from refhmc.compile.fingerprint import Fingerprint, fingerprint
@@ -46,12 +48,15 @@ from refhmc.models.binding.functions import (
     without_data,
 )
 from refhmc.models.generated import GeneratedQuantities, generated_of
-from refhmc.models.on_arrays import WITH_TEXT, SumOnArrays, keep_what_is_freed
+from refhmc.models.on_arrays import WITH_TEXT, ArrayImplementation, SumOnArrays, keep_what_is_freed
 from refhmc.models.recommended import Recommended
 from refhmc.models.reference import Reference
 from refhmc.models.split import shares, sum_of_densities, sum_of_gradients
 from refhmc.models.streamed import Sending, StreamedOnArrays
 from refhmc.models.variables import check_names, constrained_rows, gather_by_name, indices_of
+
+if TYPE_CHECKING:
+    from refhmc.models.networks.likelihoods import Likelihood
 
 
 class Required:
@@ -64,7 +69,7 @@ class Required:
 REQUIRED: Any = Required()
 
 
-def check_given(**arguments: Any) -> None:
+def check_given(**arguments: object) -> None:
     """Raise ModelError, which names the other ways to create a model, for the first argument that is missing."""
     missing = [name for name, value in arguments.items() if value is REQUIRED]
     if missing:
@@ -252,7 +257,7 @@ class Model:
         fisher_bands: Callable | None = None,
         conditionals: Sequence = (),
         reference: Reference | None = None,
-        initial: Any = None,
+        initial: ArrayLike | Callable[[np.random.Generator], ArrayLike] | None = None,
         name: str = "model",
         in_python: str = "",
         noise: float = 0.0,
@@ -260,12 +265,12 @@ class Model:
         n_rows: int = 0,
         part: Callable[[np.ndarray, float], Model] | None = None,
         outputs: Callable | None = None,
-        likelihood: Any = None,
+        likelihood: Likelihood | Callable[[np.ndarray], Likelihood] | None = None,
         on_arrays: Callable | None = None,
         recommended: Recommended | None = None,
-        dims: Mapping[str, Any] | None = None,
-        coords: Mapping[str, Any] | None = None,
-        generated: GeneratedQuantities | Mapping[str, Any] | None = None,
+        dims: Mapping[str, str | Sequence[str]] | None = None,
+        coords: Mapping[str, Iterable] | None = None,
+        generated: GeneratedQuantities | Mapping[str, object] | None = None,
     ) -> None:
         if gradient is REQUIRED and value_and_gradient is not None:
             gradient = None
@@ -285,10 +290,12 @@ class Model:
         check_names(self.names)
         self.reference = reference
         self.recommended = recommended
-        self.made_by: tuple[str, dict[str, Any]] | None = (
+        self.made_by: tuple[str, dict[str, object]] | None = (
             None  # constructor and arguments (:mod:`refhmc.models.recipe`)
         )
-        self.initial: Any = initial if initial is None or callable(initial) else self._position(initial, "initial")
+        self.initial: np.ndarray | Callable[[np.random.Generator], ArrayLike] | None = (
+            initial if initial is None or callable(initial) else self._position(initial, "initial")
+        )
         refuse_masked("data", data, ModelError)
         self.data = data = as_data("data", data, ModelError)
         self.scratch_rows = scratch_rows
@@ -419,7 +426,7 @@ class Model:
             block = fingerprint({"the block": indices, "the values held": q})
             whole = joint.made_of()
             return Fingerprint({**whole.parts, **block.parts}, whole.packages, whole.unknown)
-        roots: dict[str, Any] = {"dim": self.dim, "names": self.names, "discontinuous": self.discontinuous}
+        roots: dict[str, object] = {"dim": self.dim, "names": self.names, "discontinuous": self.discontinuous}
         if isinstance(self.data, tuple):
             names = getattr(self.data, "_fields", range(len(self.data)))
             label = "data.{}" if hasattr(self.data, "_fields") else "data[{}]"
@@ -448,7 +455,7 @@ class Model:
         """
         return self.made_of().digest
 
-    def split(self, M: int, order: Any = "given") -> SplitModel:
+    def split(self, M: int, order: str | ArrayLike = "given") -> SplitModel:
         """Return the model as a sum of parts, each on a share of the data.
 
         With the data y in M parts ::
@@ -492,7 +499,7 @@ class Model:
             )
         return SplitModel([self.part(rows, 1 / M) for rows in shares(self.n_rows, M, order, repr(self.name))], self)
 
-    def on_arrays(self, xp: Any = np) -> Any:
+    def on_arrays(self, xp: ModuleType = np) -> ArrayImplementation:
         """Return the array implementation of the model.
 
         It evaluates many positions at once with the functions of NumPy, CuPy, JAX or another namespace of the array API. It
@@ -817,7 +824,7 @@ class Model:
             names += [key + "".join(f"[{i}]" for i in index) for index in indices]
         return names
 
-    def _position(self, q: Any, what: str = "position") -> np.ndarray:
+    def _position(self, q: object, what: str = "position") -> np.ndarray:
         q = np.ascontiguousarray(array_of_numbers(f"{what} of {self.name!r}", q, ShapeError))
         if q.ndim == 0 and self.dim == 1:
             q = q.reshape(1)
@@ -825,7 +832,7 @@ class Model:
             raise ShapeError(f"{what} of {self.name!r} must have shape ({self.dim},); got {q.shape}.")
         return q
 
-    def _derivative(self, key: str, q: np.ndarray, *M: Any) -> np.ndarray:
+    def _derivative(self, key: str, q: np.ndarray, *M: np.ndarray) -> np.ndarray:
         q = self._position(q)
         M = tuple(np.ascontiguousarray(m, dtype=float) for m in M)
         for m in M:
@@ -956,7 +963,7 @@ class SplitModel(Model):
             generated=whole.generated if self.made_alike else None,
         )
 
-    def on_arrays(self, xp: Any = np, streamed: bool = False) -> SumOnArrays:
+    def on_arrays(self, xp: ModuleType = np, streamed: bool = False) -> SumOnArrays:
         """Return the array implementation, the sum of those of the parts.
 
         Parameters
@@ -985,7 +992,7 @@ class SplitModel(Model):
         """The reason why one of its parts runs as Python, or None if all are compiled."""
         return next(filter(None, (part.runs_as_python for part in self.parts)), None)
 
-    def split(self, M: int, order: Any = "given") -> SplitModel:
+    def split(self, M: int, order: str | ArrayLike = "given") -> SplitModel:
         """Raise an error, because the model is already split.
 
         Parameters

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.compile.compiled import jit
 from refhmc.core.arguments import array_of_numbers
@@ -86,7 +86,7 @@ def draw(rng: np.random.Generator, n_draws: int, probabilities: np.ndarray, embe
 
 
 @recreatable
-def CellGrid(weights: Any = None, a: str = "n") -> Model:
+def CellGrid(weights: ArrayLike | None = None, a: str = "n") -> Model:
     """Return a distribution of integers on a grid, embedded in R^d.
 
     The model is ::

@@ -28,9 +28,9 @@ Row 0 of the data holds S_0..S_T, row 1 begins with a and b.
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import gammaln, logsumexp
 
 from refhmc.compile.compiled import jit
@@ -217,7 +217,7 @@ def prior(rng: np.random.Generator, K: int, shape: float, rate: float, years: np
 
 @recreatable
 def ChangePoint(
-    y: Any = None, changes: int = 1, shape: float = 1.0, rate: float = 1.0, first_year: int | None = None
+    y: ArrayLike | None = None, changes: int = 1, shape: float = 1.0, rate: float = 1.0, first_year: int | None = None
 ) -> Model:
     """Return a model of counts whose rate changes at unknown times.
 

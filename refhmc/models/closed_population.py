@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
 
 import numpy as np
 import scipy.special
@@ -123,7 +122,7 @@ def draw(
     occasions: int,
     captures: int,
     distinct: int,
-    embedding: Any,
+    embedding: Embedding,
 ) -> np.ndarray:
     """Return (n_draws, 2) independent positions."""
     N = distinct + rng.choice(len(weights), size=n_draws, p=weights)

@@ -12,9 +12,9 @@ in the order of PyTorch, b_1, K_2, ..., then W and b of the dense layers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from refhmc.core.arguments import whole_number
 from refhmc.models.base import Model
@@ -28,8 +28,8 @@ from refhmc.models.recipe import recreatable
 
 @recreatable
 def CNN(
-    X: Any,
-    y: Any,
+    X: ArrayLike,
+    y: ArrayLike,
     *,
     channels: Sequence[int] = (10, 20),
     dense: Sequence[int] = (100,),
@@ -37,8 +37,8 @@ def CNN(
     side: int = 5,
     pool: int = 2,
     activation: str = "relu",
-    prior_precision: Any = 1.0,
-    dtype: Any = np.float64,
+    prior_precision: ArrayLike = 1.0,
+    dtype: DTypeLike = np.float64,
     batch: int | None = 100,
     name: str = "cnn",
 ) -> Model:

@@ -154,7 +154,7 @@ def restricted_change(joint: Callable) -> Callable:
 class Restricted(NamedTuple):
     """Functions that serve all blocks of a model (the data select the block), and the joint data."""
 
-    functions: dict[str, Any]
+    functions: dict[str, Callable]
     joint_data: np.ndarray
 
 
@@ -178,7 +178,7 @@ def _restricted(model: Model, as_python: bool) -> Restricted:
     keys = [key for key in DERIVED if model.has(key)]
     pointer = python_value_and_gradient if as_python else core.tuple[1]
     log_density, value_and_gradient = restricted_value_and_gradient(pointer)
-    functions: dict[str, Any] = {"log_density": log_density, "value_and_gradient": value_and_gradient}
+    functions: dict[str, Callable] = {"log_density": log_density, "value_and_gradient": value_and_gradient}
     for key in keys:
         restrict, trampoline = (
             (restricted_matrix, python_metric)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.resources
 import json
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -69,7 +69,7 @@ class Regression(NamedTuple):
     description: str
 
 
-def load_json(name: str) -> Any:
+def load_json(name: str) -> dict:
     """Return the contents of ``refhmc/data/<name>.json``."""
     return json.loads((_DATA / f"{name}.json").read_text(encoding="utf-8"))
 

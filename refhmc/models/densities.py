@@ -9,26 +9,27 @@ Arguments broadcast, and 0 log 0 = 0::
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
+
+Numbers = float | np.ndarray
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
-def log_normal(y: Any, mean: Any, sd: Any) -> np.ndarray:
+def log_normal(y: Numbers, mean: Numbers, sd: Numbers) -> np.ndarray:
     """Return the log density of N(mean, sd) at y."""
     return -0.5 * ((y - mean) / sd) ** 2 - np.log(sd) - HALF_LOG_TWO_PI
 
 
-def log_poisson(y: Any, rate: Any) -> np.ndarray:
+def log_poisson(y: Numbers, rate: Numbers) -> np.ndarray:
     """Return the log probability of y under Poisson(rate)."""
     from scipy.special import gammaln, xlogy  # imported here: models with normal errors only do not need it
 
     return xlogy(y, rate) - rate - gammaln(np.add(y, 1.0))
 
 
-def log_binomial(y: Any, n: Any, p: Any) -> np.ndarray:
+def log_binomial(y: Numbers, n: Numbers, p: Numbers) -> np.ndarray:
     """Return the log probability of y under Bin(n, p)."""
     from scipy.special import gammaln, xlog1py, xlogy
 

@@ -42,9 +42,11 @@ from __future__ import annotations
 
 import functools
 import math
+from types import ModuleType
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.compile.compiled import jit, jit_allocating
 from refhmc.core.arguments import flag
@@ -82,7 +84,7 @@ SCHOOLS = (
 class Schools(ArrayImplementation):
     """The common part of both array implementations: y and w (J,), positions (..., J + 2). Sums are over the schools."""
 
-    def __init__(self, y: np.ndarray, w: np.ndarray, xp: Any = np) -> None:
+    def __init__(self, y: np.ndarray, w: np.ndarray, xp: ModuleType = np) -> None:
         self.J, self.dim, self.y, self.w = len(y), len(y) + 2, xp.asarray(y), xp.asarray(w)
 
     def read(self, q: Array) -> tuple:
@@ -556,7 +558,7 @@ CENTRED: dict[str, Any] = {
 
 
 @recreatable
-def EightSchools(centered: bool = False, *, y: Any = None, sigma: Any = None) -> Model:
+def EightSchools(centered: bool = False, *, y: ArrayLike | None = None, sigma: ArrayLike | None = None) -> Model:
     """Return the hierarchical model of eight schools.
 
     The model is ::

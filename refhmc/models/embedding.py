@@ -29,10 +29,10 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.compile.compiled import jit, jit_anew
 
@@ -86,7 +86,7 @@ def with_shift(shift: int) -> tuple[Callable, Callable]:
 
 
 @jit
-def no_log_width(n: int) -> Any:
+def no_log_width(n: int) -> float:
     return 0.0
 
 
@@ -134,13 +134,13 @@ class Embedding:
     ([1, 3], 3)
     """
 
-    def __init__(self, support: Any, a: str = "n") -> None:
+    def __init__(self, support: Iterable, a: str = "n") -> None:
         if a not in ("n", "log n"):
             raise ValueError(f"a must be 'n' or 'log n'; got {a!r}.")
         self.lowest, self.highest = _ends(support)
         self.a = a
         self.shift = max(0, 1 - self.lowest) if a == "log n" else 0
-        functions: tuple[Any, Any] = (linear_integer, no_log_width) if a == "n" else with_shift(self.shift)
+        functions: tuple[Callable, Callable] = (linear_integer, no_log_width) if a == "n" else with_shift(self.shift)
         self.to_integer, self.log_width = functions
 
     def __repr__(self) -> str:
@@ -167,7 +167,7 @@ class Embedding:
         n = np.asarray(n)
         return (n >= self.lowest) & ((self.highest is None) | (n <= (self.highest or 0)))
 
-    def border(self, n: Any) -> np.ndarray:
+    def border(self, n: ArrayLike) -> np.ndarray:
         """Return a_n, the lower end of the cell of n.
 
         The border itself belongs to the cell below.
@@ -189,7 +189,7 @@ class Embedding:
         logs = np.array([math.log(each) if each > 0 else np.log(each) for each in m.ravel()])
         return logs.reshape(m.shape)
 
-    def embed(self, n: Any) -> np.ndarray:
+    def embed(self, n: ArrayLike) -> np.ndarray:
         """Return the middle of the cell of each integer, for example as a starting point.
 
         Parameters
@@ -225,7 +225,7 @@ class Embedding:
             )
         return x
 
-    def integers(self, x: Any) -> np.ndarray:
+    def integers(self, x: ArrayLike) -> np.ndarray:
         """Return the integers of positions, for example in ``constrain``.
 
         Parameters
@@ -272,7 +272,7 @@ class Embedding:
         return high - (high - low) * rng.random(np.shape(n))
 
 
-def _ends(support: Any) -> tuple[int, int | None]:
+def _ends(support: Iterable) -> tuple[int, int | None]:
     try:
         numbers = list(support) if not isinstance(support, range) else support
         if len(numbers) == 2 and numbers[1] is None:

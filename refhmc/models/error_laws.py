@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.compile.compiled import jit, jit_part
 from refhmc.numerics.polygamma import polygamma
@@ -75,7 +76,7 @@ class ErrorLaw(NamedTuple):
     name: str
     derivatives: Callable
     information: Callable | None
-    parameter: Any = 1.0
+    parameter: str | ArrayLike = 1.0
     constant: float = 0.0
     draw: Callable | None = None
     support: str = "real"
@@ -318,7 +319,7 @@ def draw_negative_binomial(rng: np.random.Generator, m: np.ndarray, s: np.ndarra
 # ---------------------------------------------------------------------------------------------------- for the user
 
 
-def Normal(sigma: Any) -> ErrorLaw:
+def Normal(sigma: str | ArrayLike) -> ErrorLaw:
     """Return normal errors, y ~ N(m, sigma).
 
     Parameters
@@ -340,7 +341,7 @@ def Normal(sigma: Any) -> ErrorLaw:
     return ErrorLaw("Normal", normal, normal_information, sigma, 0.0, draw_normal)
 
 
-def LogNormal(sigma: Any) -> ErrorLaw:
+def LogNormal(sigma: str | ArrayLike) -> ErrorLaw:
     """Return log-normal errors, log y ~ N(log m, sigma), for positive m and y.
 
     Parameters
@@ -356,7 +357,7 @@ def LogNormal(sigma: Any) -> ErrorLaw:
     return ErrorLaw("LogNormal", log_normal, log_normal_information, sigma, 0.0, draw_log_normal, "positive")
 
 
-def StudentT(df: float, sigma: Any) -> ErrorLaw:
+def StudentT(df: float, sigma: str | ArrayLike) -> ErrorLaw:
     """Return Student-t errors, (y - m) / sigma ~ t with df degrees of freedom.
 
     Parameters
@@ -392,7 +393,7 @@ def Poisson() -> ErrorLaw:
     return ErrorLaw("Poisson", poisson, poisson_information, 1.0, 0.0, draw_poisson, "counts")
 
 
-def NegativeBinomial(phi: Any) -> ErrorLaw:
+def NegativeBinomial(phi: str | ArrayLike) -> ErrorLaw:
     """Return negative binomial errors, for counts with mean m and variance m + m^2 / phi.
 
     If `phi` is a parameter of the model, the model has no Fisher metric.

@@ -19,9 +19,8 @@ e = v - a + b r, the non-zero first, second and third derivatives of the right-h
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.compile.compiled import jit
 from refhmc.core.arguments import array_of_numbers
@@ -109,7 +108,7 @@ def observation_times(n: int = 200) -> np.ndarray:
     return np.linspace(0.0, 10.0, n)
 
 
-def posterior(y: np.ndarray, times: np.ndarray, sigma: float = SIGMA, tolerance: float = 5e-14) -> ode.Problem:
+def posterior(y: np.ndarray, times: ArrayLike, sigma: float = SIGMA, tolerance: float = 5e-14) -> ode.Problem:
     """Return the problem behind the model."""
     return ode.make_problem(
         (rhs, jacobian, hessian, third),
@@ -133,7 +132,9 @@ def simulate(rng: np.random.Generator, times: np.ndarray | None = None, sigma: f
 
 
 @recreatable
-def FitzHughNagumo(y: Any = None, times: Any = None, sigma: float = SIGMA, tolerance: float = 5e-14) -> Model:
+def FitzHughNagumo(
+    y: ArrayLike | None = None, times: ArrayLike | None = None, sigma: float = SIGMA, tolerance: float = 5e-14
+) -> Model:
     """Return the posterior of the parameters of the FitzHugh-Nagumo equations.
 
     The model is ::

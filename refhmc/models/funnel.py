@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 
@@ -49,7 +49,7 @@ class FunnelOnArrays(ArrayImplementation):
 
     name = "funnel"
 
-    def __init__(self, n: int, xp: Any = np) -> None:
+    def __init__(self, n: int, xp: ModuleType = np) -> None:
         self.dim = 1 + n
 
     def value_and_gradient(self, q: Array) -> tuple[Array, Array]:
@@ -123,7 +123,7 @@ def hessian_diagonal(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit
-def diagonal_contraction(q: np.ndarray, data: np.ndarray, m: Any, out: np.ndarray) -> None:
+def diagonal_contraction(q: np.ndarray, data: np.ndarray, m: np.ndarray, out: np.ndarray) -> None:
     v, x = q[0], q[1:]
     e = np.exp(v)
     for i in range(1, q.shape[0]):

@@ -40,9 +40,9 @@ one with 1 at these times, and one that begins with its share of the prior.
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.compile.compiled import jit, jit_allocating
 from refhmc.core.arguments import positive
@@ -331,7 +331,7 @@ def share_of(y: np.ndarray, sigma1: float, at: np.ndarray, before: float, rows: 
 
 
 @recreatable
-def GARCH(y: Any = None, sigma1: float | None = None) -> Model:
+def GARCH(y: ArrayLike | None = None, sigma1: float | None = None) -> Model:
     """Return a GARCH(1, 1) model.
 
     The model is ::

@@ -13,6 +13,7 @@ their own.
 from __future__ import annotations
 
 import functools
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ class GaussianOnArrays(ArrayImplementation):
 
     name = "gaussian"
 
-    def __init__(self, mean: np.ndarray, precision: np.ndarray, xp: Any = np) -> None:
+    def __init__(self, mean: np.ndarray, precision: np.ndarray, xp: ModuleType = np) -> None:
         self.dim, self.mean, self.precision = len(mean), xp.asarray(mean), xp.asarray(precision)
 
     def value_and_gradient(self, q: Array) -> tuple[Array, Array]:
@@ -114,7 +115,7 @@ def fisher(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit_sum
-def diagonal_log_density(q: np.ndarray, data: np.ndarray) -> Any:
+def diagonal_log_density(q: np.ndarray, data: np.ndarray) -> float:
     mean, precision = data[0], data[1]
     total = 0.0
     for i in range(q.shape[0]):
@@ -123,7 +124,7 @@ def diagonal_log_density(q: np.ndarray, data: np.ndarray) -> Any:
 
 
 @jit_sum
-def diagonal_value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> Any:
+def diagonal_value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
     mean, precision = data[0], data[1]
     total = 0.0
     for i in range(q.shape[0]):

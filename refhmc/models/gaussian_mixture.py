@@ -40,9 +40,9 @@ Row 0 of the data holds y.
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.compile.compiled import jit, jit_allocating, jit_sum
 from refhmc.models.base import Model
@@ -372,7 +372,7 @@ def prior(rng: np.random.Generator) -> dict:
 
 
 @recreatable
-def GaussianMixture(y: Any = None) -> Model:
+def GaussianMixture(y: ArrayLike | None = None) -> Model:
     """Return a mixture of two Gaussians with ordered means.
 
     The model is ::

@@ -43,9 +43,9 @@ Row 0 of the data holds x, row 1 holds y.
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.compile.compiled import jit, jit_allocating
 from refhmc.core.point import copy_row
@@ -335,7 +335,7 @@ def prior(rng: np.random.Generator) -> dict:
 
 
 @recreatable
-def GaussianProcessRegression(x: Any = None, y: Any = None) -> Model:
+def GaussianProcessRegression(x: ArrayLike | None = None, y: ArrayLike | None = None) -> Model:
     """Return the hyperparameters of a Gaussian process regression.
 
     The model is ::

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.core.arguments import refuse_masked
 from refhmc.core.named_axes import check_storable
@@ -77,8 +78,8 @@ class GeneratedQuantities(NamedTuple):
     posterior_predictive: Callable[[dict, np.random.Generator], Mapping] | None = None
     prior: Callable[[np.random.Generator], Mapping] | None = None
     prior_predictive: Callable[[dict, np.random.Generator], Mapping] | None = None
-    observed_data: Mapping[str, Any] = {}
-    constant_data: Mapping[str, Any] = {}
+    observed_data: Mapping[str, ArrayLike] = {}
+    constant_data: Mapping[str, ArrayLike] = {}
 
     @property
     def made(self) -> dict[str, Callable]:
@@ -100,7 +101,7 @@ class GeneratedQuantities(NamedTuple):
         return {name: dict(getattr(self, name)) for name in DATA if getattr(self, name)}
 
 
-def generated_of(given: Any) -> GeneratedQuantities:
+def generated_of(given: GeneratedQuantities | Mapping[str, Any] | None) -> GeneratedQuantities:
     """Return the quantities that a user gives, a dictionary or an object, with data as arrays. Raises ModelError."""
     if given is None:
         return GeneratedQuantities()
@@ -123,7 +124,7 @@ def generated_of(given: Any) -> GeneratedQuantities:
     return given._replace(observed_data=observed, constant_data=constant)
 
 
-def frozen(value: Any) -> np.ndarray:
+def frozen(value: object) -> np.ndarray:
     """Return the array if it is read-only, otherwise a read-only copy."""
     if isinstance(value, np.ndarray) and not value.flags.writeable:
         return value
@@ -132,7 +133,7 @@ def frozen(value: Any) -> np.ndarray:
     return copy
 
 
-def _arrays(group: str, given: Any) -> dict[str, np.ndarray]:
+def _arrays(group: str, given: object) -> dict[str, np.ndarray]:
     if not isinstance(given, Mapping):
         raise ModelError(f"generated: {group} must be a dictionary of arrays; got {type(given).__name__}.")
     refuse_masked(f"generated: {group}", given, ModelError)

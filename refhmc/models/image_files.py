@@ -9,13 +9,18 @@ from __future__ import annotations
 import gzip
 import io
 import math
+import os
 import pathlib
 import struct
 import zipfile
 import zlib
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
+
+File = str | os.PathLike[str]
 
 DIGITS = tuple("0123456789")
 CLOTHES = (
@@ -44,7 +49,13 @@ class Images(NamedTuple):
     names: tuple[str, ...]
 
 
-def mnist(path: Any, subset: str = "train", *, rows: Any = slice(None), dtype: Any = np.float64) -> Images:
+def mnist(
+    path: File | list[File] | tuple[File, ...],
+    subset: str = "train",
+    *,
+    rows: slice | Sequence[int] | np.ndarray = slice(None),
+    dtype: DTypeLike = np.float64,
+) -> Images:
     """Load the MNIST handwritten digits from files.
 
     refhmc does not include or download the files. Pixels k become k / 255.
@@ -90,7 +101,13 @@ def mnist(path: Any, subset: str = "train", *, rows: Any = slice(None), dtype: A
     return load(path, subset, rows, dtype, DIGITS)
 
 
-def fashion_mnist(path: Any, subset: str = "train", *, rows: Any = slice(None), dtype: Any = np.float64) -> Images:
+def fashion_mnist(
+    path: File | list[File] | tuple[File, ...],
+    subset: str = "train",
+    *,
+    rows: slice | Sequence[int] | np.ndarray = slice(None),
+    dtype: DTypeLike = np.float64,
+) -> Images:
     """Load the Fashion-MNIST pictures of clothes from files.
 
     refhmc does not include or download the files. Pixels k become k / 255.
@@ -125,7 +142,13 @@ def fashion_mnist(path: Any, subset: str = "train", *, rows: Any = slice(None), 
     return load(path, subset, rows, dtype, CLOTHES)
 
 
-def load(path: Any, subset: str, rows: Any, dtype: Any, names: tuple[str, ...]) -> Images:
+def load(
+    path: File | list[File] | tuple[File, ...],
+    subset: str,
+    rows: slice | Sequence[int] | np.ndarray,
+    dtype: DTypeLike,
+    names: tuple[str, ...],
+) -> Images:
     """Return the images in files of one of the supported formats."""
     if subset not in STEMS:
         raise ValueError(f"subset must be 'train' or 'test'; got {subset!r}.")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from refhmc.core.arguments import array_of_numbers, refuse_masked, whole_number
 from refhmc.core.data import from_table
 from refhmc.errors import ShapeError
 
 
-def in_precision(what: str, x: np.ndarray, dtype: Any) -> np.ndarray:
+def in_precision(what: str, x: np.ndarray, dtype: DTypeLike) -> np.ndarray:
     """Return finite ``x`` as numbers of ``dtype``. Raises ValueError if a number is too large for it."""
     largest = max(x.max(), -x.min())
     if largest > np.finfo(dtype).max:
@@ -19,7 +20,7 @@ def in_precision(what: str, x: np.ndarray, dtype: Any) -> np.ndarray:
     return x.astype(dtype)
 
 
-def finite(what: str, x: Any) -> np.ndarray:
+def finite(what: str, x: object) -> np.ndarray:
     """Return ``x`` as an array of finite numbers. Raises ValueError with the place of the first that is not finite."""
     x = array_of_numbers(what, x)
     if not np.isfinite(x).all():
@@ -28,7 +29,7 @@ def finite(what: str, x: Any) -> np.ndarray:
     return x
 
 
-def given_together(**arguments: Any) -> bool:
+def given_together(**arguments: object) -> bool:
     """Return whether the arguments are given. Raises ValueError if only some of them are."""
     given = [value is not None for value in arguments.values()]
     if any(given) and not all(given):
@@ -40,7 +41,7 @@ def given_together(**arguments: Any) -> bool:
     return all(given)
 
 
-def vector(what: str, x: Any, least: int = 1) -> np.ndarray:
+def vector(what: str, x: object, least: int = 1) -> np.ndarray:
     """Return a copy of a vector of at least ``least`` finite numbers. Raises ShapeError or ValueError."""
     x = np.array(array_of_numbers(what, x))
     if x.ndim != 1 or len(x) < least:
@@ -48,7 +49,7 @@ def vector(what: str, x: Any, least: int = 1) -> np.ndarray:
     return finite(what, x)
 
 
-def vectors(**arguments: Any) -> list[np.ndarray]:
+def vectors(**arguments: object) -> list[np.ndarray]:
     """Return copies of vectors of finite numbers that have the same length. Raises ShapeError or ValueError."""
     found = [np.array(array_of_numbers(what, x)) for what, x in arguments.items()]
     if found[0].ndim != 1 or any(x.shape != found[0].shape for x in found):
@@ -57,7 +58,7 @@ def vectors(**arguments: Any) -> list[np.ndarray]:
     return [vector(what, x) for what, x in zip(arguments, found, strict=True)]
 
 
-def counts(what: str, x: Any, length: int | None = None) -> np.ndarray:
+def counts(what: str, x: object, length: int | None = None) -> np.ndarray:
     """Return a vector of whole numbers of at least 0, as floats. Raises ShapeError or ValueError."""
     x = array_of_numbers(what, x)
     if x.ndim != 1 or (length is not None and len(x) != length):
@@ -68,7 +69,7 @@ def counts(what: str, x: Any, length: int | None = None) -> np.ndarray:
     return x
 
 
-def in_rows(*rows: Any) -> np.ndarray:
+def in_rows(*rows: np.ndarray | Sequence[float]) -> np.ndarray:
     """Return one matrix of the rows, the data of a model; zeros follow the entries of shorter rows."""
     data = np.zeros((len(rows), max(map(len, rows))))
     for row, entries in zip(data, rows, strict=True):
@@ -76,7 +77,7 @@ def in_rows(*rows: Any) -> np.ndarray:
     return data
 
 
-def rows_of(X: Any, width: int) -> np.ndarray:
+def rows_of(X: object, width: int) -> np.ndarray:
     """Return ``X`` of shape (n, width) with n at least 1. Raises ShapeError or ValueError."""
     X = finite("X", X)
     if X.ndim != 2 or X.shape[1] != width or len(X) == 0:
@@ -84,7 +85,7 @@ def rows_of(X: Any, width: int) -> np.ndarray:
     return X
 
 
-def images(X: Any) -> np.ndarray:
+def images(X: object) -> np.ndarray:
     """Return images as an array (n, height, width, channels). Raises ShapeError or ValueError."""
     X = finite("X", X)
     X = X[:, None] if X.ndim == 3 else X
@@ -93,7 +94,7 @@ def images(X: Any) -> np.ndarray:
     return np.moveaxis(X, 1, -1)
 
 
-def labels(y: Any, n_classes: int) -> np.ndarray:
+def labels(y: object, n_classes: int) -> np.ndarray:
     """Return labels 0, ..., n_classes - 1 as integers. Raises ValueError with the first other entry."""
     y = np.asarray(from_table("y", y))
     if y.dtype.kind not in "biuf":
@@ -104,7 +105,7 @@ def labels(y: Any, n_classes: int) -> np.ndarray:
     return y.astype(np.int64)
 
 
-def number_of_classes(y: Any, given: int | None) -> int:
+def number_of_classes(y: object, given: int | None) -> int:
     """Return ``given``, or one more than the largest label. Raises ValueError."""
     if given is not None:
         return whole_number("n_classes", given, 2)

@@ -65,9 +65,9 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.compile.compiled import jit, jit_allocating
 from refhmc.core.arguments import positive
@@ -368,7 +368,12 @@ def posterior_predictive(values: dict, rng: np.random.Generator, R: np.ndarray) 
 
 @recreatable
 def JollySeber(
-    n: Any = None, R: Any = None, r: Any = None, m: Any = None, sigma_B: float = 500.0, U_max: int = 5000
+    n: ArrayLike | None = None,
+    R: ArrayLike | None = None,
+    r: ArrayLike | None = None,
+    m: ArrayLike | None = None,
+    sigma_B: float = 500.0,
+    U_max: int = 5000,
 ) -> Model:
     """Return the Jolly-Seber model of capture and recapture.
 

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.compile.compiled import jit
 from refhmc.errors import ShapeError
@@ -186,7 +186,7 @@ def constrain(q: np.ndarray) -> dict:
     return {"beta": q[..., :-1], "sigma": np.exp(q[..., -1])}
 
 
-def outputs(q: np.ndarray, X: Any) -> np.ndarray:
+def outputs(q: np.ndarray, X: ArrayLike) -> np.ndarray:
     """Return x . beta, of shape (n, 1)."""
     return rows_of(X, len(q) - 1) @ q[:-1, None]
 
@@ -206,7 +206,7 @@ def posterior_predictive(values: dict, rng: np.random.Generator, X: np.ndarray) 
 
 
 @recreatable
-def LinearRegression(X: Any = None, y: Any = None) -> Model:
+def LinearRegression(X: ArrayLike | None = None, y: ArrayLike | None = None) -> Model:
     """Return a linear regression with unknown noise.
 
     The model is ::

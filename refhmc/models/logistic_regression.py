@@ -25,7 +25,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 from numpy import typing as npt
@@ -66,7 +66,7 @@ class LogisticRegressionOnArrays(ArrayImplementation):
 
     name = "logistic regression"
 
-    def __init__(self, rows: np.ndarray, precision: float, xp: Any = np) -> None:
+    def __init__(self, rows: np.ndarray, precision: float, xp: ModuleType = np) -> None:
         self.dim, self.rows, self.precision, self.xp = rows.shape[1], xp.asarray(rows), precision, xp
         self.largest = 2**19 if xp is np else 2**26  # fits into the cache of a processor, or occupies a GPU
         self.room = len(rows) * self.dim * (self.dim + 1) / 2 <= MOST_PAIRS
@@ -270,7 +270,7 @@ def has_room(q: np.ndarray, data: np.ndarray) -> bool:
 
 
 @jit
-def is_key(q: np.ndarray, key: Any) -> Any:
+def is_key(q: np.ndarray, key: np.ndarray) -> bool:
     """Return whether the terms are those at ``q``."""
     j = 0
     while j < q.shape[0] and q[j] == key[2 + j]:
@@ -478,7 +478,7 @@ def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.
         out[k] = -out[k]
 
 
-def signed_rows(X: npt.ArrayLike, y: npt.ArrayLike) -> np.ndarray:
+def signed_rows(X: object, y: object) -> np.ndarray:
     """Return the rows of X (n, d), with the opposite sign for labels y (n,) of zero. Raises ShapeError or ValueError."""
     X, y = finite("X", X), array_of_numbers("y", y)
     if X.ndim != 2 or 0 in X.shape:
@@ -597,7 +597,7 @@ def prior(rng: np.random.Generator, d: int, scale: float) -> dict:
     return {"beta": rng.normal(0.0, scale, d)}
 
 
-def outputs(beta: np.ndarray, X: Any) -> np.ndarray:
+def outputs(beta: np.ndarray, X: npt.ArrayLike) -> np.ndarray:
     """Return x . beta, of shape (n, 1)."""
     return rows_of(X, len(beta)) @ beta[:, None]
 

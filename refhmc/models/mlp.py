@@ -18,27 +18,28 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from refhmc.core.arguments import whole_number
 from refhmc.models import datasets
 from refhmc.models.base import Model
 from refhmc.models.inputs import in_precision, number_of_classes, rows_of
 from refhmc.models.networks.layers import Dense, Layer
-from refhmc.models.networks.model import activation, chosen_likelihood, design, network_model, observations
+from refhmc.models.networks.model import Design, activation, chosen_likelihood, design, network_model, observations
 from refhmc.models.recipe import recreatable
 
 
 @recreatable
 def MLP(
     widths: Sequence[int],
-    X: Any,
-    y: Any,
+    X: ArrayLike,
+    y: ArrayLike,
     *,
     activation: str = "tanh",
     likelihood: str | None = None,
-    prior_precision: Any = 1.0,
+    prior_precision: ArrayLike = 1.0,
     output_precision: float = 1.0,
-    dtype: Any = np.float64,
+    dtype: DTypeLike = np.float64,
     batch: int | None = None,
     name: str = "mlp",
 ) -> Model:
@@ -109,11 +110,11 @@ def MLP(
 
 @recreatable
 def SoftmaxRegression(
-    X: Any,
-    y: Any,
+    X: ArrayLike,
+    y: ArrayLike,
     *,
     n_classes: int | None = None,
-    prior_precision: Any = 1.0,
+    prior_precision: ArrayLike = 1.0,
     name: str = "softmax regression",
     **options: Any,
 ) -> Model:
@@ -210,14 +211,14 @@ def layers_of(widths: Sequence[int], s: str) -> list[Layer]:
 def on_data(
     layers: Sequence[Layer],
     X: np.ndarray,
-    y: Any,
+    y: ArrayLike,
     likelihood: str | None,
-    prior_precision: Any,
+    prior_precision: ArrayLike,
     output_precision: float,
-    dtype: Any,
+    dtype: DTypeLike,
     batch: int | None,
     name: str,
-) -> tuple:
+) -> tuple[Design, np.ndarray, np.ndarray]:
     """Return design, inputs and observations for :func:`refhmc.models.networks.model.network_model`."""
     n_outputs = layers[-1].outputs  # type: ignore[attr-defined]
     p = chosen_likelihood(likelihood, n_outputs, y, output_precision)

@@ -22,10 +22,11 @@ import functools
 import hashlib
 import itertools
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.core.arguments import array_of_numbers
 from refhmc.errors import EvaluationError, GradientError, ModelError, ShapeError
@@ -33,6 +34,9 @@ from refhmc.models.base import Model
 from refhmc.models.error_laws import ErrorLaw
 from refhmc.models.ode_solution import NO_THIRD, ODESolution, Solution, in_place, times_of
 from refhmc.models.reference import Reference
+
+if TYPE_CHECKING:
+    from refhmc.models.priors import Own, Prior
 
 IN_PYTHON = "its ODE may need SciPy's solver"
 
@@ -77,10 +81,10 @@ class Problem:
         self.pair, self.triple = places_of(self.p)
         self._last = threading.local()  # for each thread: the last position, which is needed more than once
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {key: value for key, value in self.__dict__.items() if key != "_last"}
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._last = threading.local()
 
@@ -182,25 +186,25 @@ def ODE(
     hessian: Callable | None = None,
     third: Callable | None = None,
     *,
-    initial_state: Any,
-    times: Any,
-    y: Any,
+    initial_state: Callable | Sequence[float | str] | np.ndarray,
+    times: ArrayLike,
+    y: ArrayLike,
     parameters: Any = None,
     errors: ErrorLaw | None = None,
-    prior: Any = None,
-    observe: Any = None,
+    prior: Mapping[str, Prior] | Own | None = None,
+    observe: Callable | tuple[Callable, ...] | list[Callable] | None = None,
     events: Sequence = (),
     states: Sequence[str] | None = None,
-    sigma: Any = None,
-    prior_mean: Any = None,
-    prior_scale: Any = 1.0,
+    sigma: ArrayLike | None = None,
+    prior_mean: ArrayLike | None = None,
+    prior_scale: ArrayLike = 1.0,
     start_time: float | None = None,
     tolerance: float | None = None,
     max_steps: int = 5000,
     solver: str | None = None,
-    names: Any = None,
+    names: Sequence[str] | None = None,
     constrain: Callable | None = None,
-    initial: Any = None,
+    initial: ArrayLike | Mapping[str, ArrayLike] | Callable | None = None,
     name: str = "ode",
     reference: Reference | None = None,
 ) -> Model:
@@ -418,11 +422,11 @@ def share_of(problem: Problem, labels: dict[str, Any], at: np.ndarray, rows: np.
 
 
 def make_problem(
-    functions: tuple[Any, ...],
-    observed: tuple[Any, Any],
-    prior: tuple[Any, Any],
-    initial_state: Any,
-    times: Any,
+    functions: tuple[Callable, Callable, Callable, Callable | None],
+    observed: tuple[ArrayLike, ArrayLike],
+    prior: tuple[ArrayLike, ArrayLike],
+    initial_state: Callable | Sequence[float | str] | np.ndarray,
+    times: ArrayLike,
     start_time: float | None,
     **solver: Any,
 ) -> Problem:
@@ -489,7 +493,7 @@ def check_function(
     """Check a function of (t, x, theta) with k values and its derivatives at one place z = (x, theta). Raises GradientError."""
     m, functions = len(z), tuple(in_place(function, False) for function in functions)
 
-    def call(function: Any, z: np.ndarray, shape: Any) -> Any:
+    def call(function: Callable, z: np.ndarray, shape: tuple[int, ...]) -> Any:
         out = np.zeros(shape)
         function(t, z[:n].copy(), z[n:].copy(), out)
         return out

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 from numba import types as nb
+from numpy.typing import ArrayLike
 from scipy.integrate import ODEintWarning, odeint
 
 from refhmc.compile.compiled import (
@@ -90,7 +91,7 @@ def no_change(u: np.ndarray, t: float, work: np.ndarray) -> None:
 
 def in_place(function: Callable, compiled: bool) -> Callable:
     """Return ``f(t, x, theta)`` or ``f(t, x, theta, out)`` of a user in the second form, for compilation or as Python."""
-    f: Any = plain(function)
+    f = plain(function)
     if compiled:
         f = compilable(function)
         f = f if hasattr(f, "py_func") else jit_anew(f)
@@ -109,7 +110,7 @@ def make_along(functions: Sequence[Callable], k: int, n: int, p: int, compiled: 
     """Return ``(u, t, work)``, which calls :func:`along_path` of a function with k values and its derivatives."""
     whole = (*functions, *[not_given] * (4 - len(functions)))
     f, jacobian, hessian, third = (in_place(function, compiled) for function in whole)
-    text: Any = along_path if compiled else plain(along_path)
+    text: Callable = along_path if compiled else plain(along_path)
 
     def along(u: np.ndarray, t: float, work: np.ndarray) -> None:
         text(f, jacobian, hessian, third, k, n, p, u, t, work)
@@ -117,7 +118,7 @@ def make_along(functions: Sequence[Callable], k: int, n: int, p: int, compiled: 
     return along
 
 
-def as_pointer(text: Callable, title: str) -> Any:
+def as_pointer(text: Callable, title: str) -> Callable:
     """Return ``text(u, t, work)``, which closes over compiled functions, compiled for the solver.
 
     It does not own arrays, so that references to its views are not counted, which would take several times as long as the rest.
@@ -128,7 +129,7 @@ def as_pointer(text: Callable, title: str) -> Any:
     return made
 
 
-def kept(text: Any, path: Any) -> Any:
+def kept(text: Callable, path: Callable) -> Callable:
     """Return ``text``, which closes over the compiled ``path`` of a solution, for the density of a user and for Python."""
     return jit_of_user(text, (path,), identity_of((text,)))
 
@@ -144,7 +145,7 @@ def fast(equations: Any) -> Callable:
 # ----------------------------------------------------------------------------------------------------------- the solver
 
 
-def solve_signature() -> Any:
+def solve_signature() -> object:
     times, events, numbers = types.VECTOR, types.MATRIX, (nb.float64, nb.float64, nb.int64)
     return nb.int64(POINTER, POINTER, types.VECTOR, times, events, *numbers, types.MATRIX, types.VECTOR, types.VECTOR)
 
@@ -281,8 +282,8 @@ class ODESolution:
         third: Callable | None = None,
         *,
         parameters: int | Sequence[str],
-        initial_state: Any,
-        times: Any,
+        initial_state: Callable | Sequence[float | str] | np.ndarray,
+        times: ArrayLike,
         start_time: float | None = None,
         events: Sequence = (),
         tolerance: float = 1e-10,
@@ -329,9 +330,9 @@ class ODESolution:
             change = self._make_change(False)
         self._along, self._change = along, change
 
-    def _make_change(self, compiled: bool) -> Any:
+    def _make_change(self, compiled: bool) -> Callable:
         """Return ``(u, t, work)`` for all events that are functions, distinguished by their times."""
-        change: Any = no_change
+        change: Callable = no_change
         for time, functions in reversed(self.changes):
             change = either(time, make_along(functions, self.n, self.n, self.p, compiled), change, compiled)
         if not compiled or not self.changes:
@@ -348,7 +349,7 @@ class ODESolution:
         """The equations for LSODA."""
         return self.python_equations or fast(self._along)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         made = (
             "python_equations",
             "_along",
@@ -362,7 +363,7 @@ class ODESolution:
         )
         return {key: value for key, value in self.__dict__.items() if key not in made}
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._begin()
 
@@ -510,7 +511,7 @@ class ODESolution:
     # -- for compiled code --------------------------------------------------------------------------------------
 
     @functools.cached_property
-    def _path(self) -> Any:
+    def _path(self) -> Callable:
         """The compiled function of ``(theta, order)`` that returns states and sensitivities at the times, in rows."""
         silence_experimental()
         n, p, times, events = self.n, self.p, self.times, self.events
@@ -544,7 +545,7 @@ class ODESolution:
 
         return path
 
-    def _make_begin(self) -> Any:
+    def _make_begin(self) -> Callable:
         """Return ``(theta, u)``, the compiled form of :meth:`initial_unknowns`."""
         n, p = self.n, self.p
         if callable(self.start):
@@ -565,13 +566,13 @@ class ODESolution:
         return begin
 
     @functools.cached_property
-    def states(self) -> Any:
+    def states(self) -> Callable:
         """The compiled function of theta that returns x, of shape (T, n)."""
         path = self._path
         return kept(lambda theta: path(theta, 0), path)
 
     @functools.cached_property
-    def first(self) -> Any:
+    def first(self) -> Callable:
         """The compiled function of theta that returns (x, S), of shapes (T, n) and (T, n, p)."""
         path, n, p = self._path, self.n, self.p
 
@@ -582,7 +583,7 @@ class ODESolution:
         return kept(first, path)
 
     @functools.cached_property
-    def second(self) -> Any:
+    def second(self) -> Callable:
         """The compiled function of theta that returns (x, S, W), of shapes (T, n), (T, n, p) and (T, n, p, p)."""
         if self.highest < 2:
             raise ValueError(f"hessian must be given for second sensitivities of {self.name!r}.")
@@ -608,9 +609,9 @@ def in_use(*arrays: np.ndarray) -> None:
     """Keep borrowed arrays alive."""
 
 
-def either(time: float, here: Callable, elsewhere: Any, compiled: bool) -> Any:
+def either(time: float, here: Callable, elsewhere: Callable, compiled: bool) -> Callable:
     """Return the function that calls ``here`` at that time and ``elsewhere`` otherwise."""
-    there: Any = jit_anew(here) if compiled else here
+    there = jit_anew(here) if compiled else here
 
     def change(u: np.ndarray, t: float, work: np.ndarray) -> None:
         if t == time:
@@ -621,7 +622,7 @@ def either(time: float, here: Callable, elsewhere: Any, compiled: bool) -> Any:
     return jit_anew(change) if compiled else change
 
 
-def fill_from(count: int, n: int, p: int) -> Any:
+def fill_from(count: int, n: int, p: int) -> Callable:
     """Return the compiled function that writes ``count`` arrays from the function of an initial state to their places in u."""
 
     def states(values: tuple, u: np.ndarray) -> None:
@@ -663,7 +664,7 @@ def fill_from(count: int, n: int, p: int) -> Any:
 # -------------------------------------------------------------------------------------------------------- the arguments
 
 
-def times_of(times: Any, start_time: float | None) -> tuple[np.ndarray, float]:
+def times_of(times: ArrayLike, start_time: float | None) -> tuple[np.ndarray, float]:
     """Return both as numbers. Raises ValueError."""
     times = np.array(array_of_numbers("times", times))
     if times.ndim != 1 or len(times) < 1 or not np.isfinite(times).all() or (np.diff(times) <= 0).any():
@@ -674,7 +675,9 @@ def times_of(times: Any, start_time: float | None) -> tuple[np.ndarray, float]:
     return times, start_time
 
 
-def initial_of(initial_state: Any, names: Sequence[str]) -> tuple[Any, np.ndarray]:
+def initial_of(
+    initial_state: Callable | Sequence[float | str] | np.ndarray, names: Sequence[str]
+) -> tuple[Callable | np.ndarray, np.ndarray]:
     """Return numbers (n,) and the index of the parameter of each, -1 for none; or the function unchanged."""
     if callable(initial_state):
         return initial_state, np.zeros(0, dtype=np.int64)

@@ -21,9 +21,8 @@ The data are one row for each column of the y_i x_i, a row that begins with lamb
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.compile.compiled import jit_allocating, jit_sum
 from refhmc.core.arguments import positive
@@ -116,7 +115,7 @@ class Arcs:
 
 @recreatable
 def PACBayesClassifier(
-    X: Any = None, y: Any = None, inverse_temperature: float = 1.0, prior_scale: float = 1.0
+    X: ArrayLike | None = None, y: ArrayLike | None = None, inverse_temperature: float = 1.0, prior_scale: float = 1.0
 ) -> Model:
     """Return the Gibbs posterior of a linear classifier with the 0-1 loss.
 

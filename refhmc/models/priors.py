@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -62,7 +62,7 @@ class Prior(NamedTuple):
     c: float = 1.0
     folded: bool = False
 
-    def draw(self, rng: np.random.Generator, shape: tuple[int, ...] = ()) -> Any:
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...] = ()) -> float | np.ndarray:
         """Draw independent values.
 
         Parameters
@@ -219,7 +219,7 @@ def log_prior(x: float, law: np.ndarray, out: np.ndarray) -> None:
 # ------------------------------------------------------------------------------------------------- for the user
 
 
-def positive(distribution: str, **numbers: Any) -> None:
+def positive(distribution: str, **numbers: object) -> None:
     """Raise an error for a number that is not positive and finite.
 
     Parameters

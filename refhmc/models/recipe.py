@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, ParamSpec
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.models.base import Model
 
@@ -35,7 +36,7 @@ def recreatable(constructor: Callable[P, Model]) -> Callable[P, Model]:
     return make
 
 
-def recipe_of(model: Model) -> dict[str, Any] | None:
+def recipe_of(model: Model) -> dict[str, object] | None:
     """Return ``{"constructor": name, "arguments": {...}}`` of plain values, or None if the call is not known."""
     if model.made_by is None:
         return None
@@ -46,7 +47,7 @@ def recipe_of(model: Model) -> dict[str, Any] | None:
         return None
 
 
-def model_of_recipe(recipe: Any) -> Model:
+def model_of_recipe(recipe: object) -> Model:
     """Return the model of a recipe. Raises ValueError if refhmc cannot have written the recipe."""
     from refhmc import models
 
@@ -63,14 +64,14 @@ def model_of_recipe(recipe: Any) -> Model:
     return model
 
 
-def _size(value: Any) -> float:
+def _size(value: ArrayLike) -> float:
     try:
         return float(np.size(value))
     except (TypeError, ValueError):  # rows of different lengths
         return math.inf
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Return the value as JSON stores it. Raises TypeError for anything but numbers, strings and arrays of them."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -80,7 +81,7 @@ def _plain(value: Any) -> Any:
     return array.tolist()
 
 
-def _check(value: Any, depth: int = 0) -> None:
+def _check(value: object, depth: int = 0) -> None:
     """Raise ValueError if :func:`_plain` cannot have returned the value, or if a whole number is too large."""
     if type(value) is list and depth < 9:
         for each in value:

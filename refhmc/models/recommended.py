@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 
 class Recommended(NamedTuple):
@@ -33,5 +33,5 @@ class Recommended(NamedTuple):
     kernel: str = ""
     metric: str = ""
     why: str = ""
-    options: tuple[tuple[str, Any], ...] = ()
-    metric_options: tuple[tuple[str, Any], ...] = ()
+    options: tuple[tuple[str, object], ...] = ()
+    metric_options: tuple[tuple[str, object], ...] = ()

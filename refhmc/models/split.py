@@ -15,9 +15,9 @@ from __future__ import annotations
 import functools
 import reprlib
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.compile.compiled import jit_anew
 from refhmc.core.arguments import whole_number
@@ -125,7 +125,7 @@ def with_share(data: np.ndarray, share: float) -> np.ndarray:
     return np.vstack([data, np.full((1, data.shape[1]), share)])
 
 
-def shares(n: int, M: int, order: Any, what: str) -> list[np.ndarray]:
+def shares(n: int, M: int, order: str | ArrayLike, what: str) -> list[np.ndarray]:
     """Return the rows 0, ..., n - 1 in M parts whose sizes differ by at most one.
 
     ``order`` is "given", "random" (always the same), or an array of all rows.

@@ -48,9 +48,10 @@ Rows of the data:
 from __future__ import annotations
 
 import functools
-from typing import Any
+from types import ModuleType
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.compile.compiled import jit, jit_allocating, jit_sum
 from refhmc.models.base import Model
@@ -89,7 +90,7 @@ class StochasticVolatilityOnArrays(ArrayImplementation):
 
     name = "stochastic-volatility"
 
-    def __init__(self, y_squared: np.ndarray, xp: Any = np) -> None:
+    def __init__(self, y_squared: np.ndarray, xp: ModuleType = np) -> None:
         self.T, self.dim, self.y_squared = len(y_squared), len(y_squared) + 3, xp.asarray(y_squared)
 
     def read(self, q: Array) -> tuple:
@@ -249,7 +250,9 @@ def curvature_times(x: np.ndarray, t: int) -> float:
 
 
 @jit_sum
-def latent_value_and_gradient(x: np.ndarray, scaled: Any, phi: Any, e: Any, out: np.ndarray) -> Any:
+def latent_value_and_gradient(
+    x: np.ndarray, scaled: np.ndarray, phi: float, e: float, out: np.ndarray
+) -> tuple[float, float, float]:
     """Return the terms of L that depend on x, with W and Q, and write their gradient; ``scaled`` is y^2 e^{-2u}."""
     T = x.shape[0]
     W = levels = Q = 0.0 * x[0] + 0.0 * phi + 0.0 * scaled[0]
@@ -271,12 +274,12 @@ def latent_value_and_gradient(x: np.ndarray, scaled: Any, phi: Any, e: Any, out:
 
 
 @jit
-def x_value_and_gradient(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> Any:
+def x_value_and_gradient(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
     return latent_value_and_gradient(x, data[1], data[2, 0], data[2, 1], out)[0]
 
 
 @jit_allocating
-def x_log_density(x: np.ndarray, data: np.ndarray) -> Any:
+def x_log_density(x: np.ndarray, data: np.ndarray) -> float:
     return x_value_and_gradient(x, data, np.empty_like(x))
 
 
@@ -338,7 +341,7 @@ def condition_x(q: np.ndarray, data: np.ndarray) -> None:
 
 
 @jit
-def parameter_value_and_gradient(p: np.ndarray, data: np.ndarray, out: np.ndarray) -> Any:
+def parameter_value_and_gradient(p: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
     W, A, B, C, T = data[0, 0], data[0, 1], data[0, 2], data[0, 3], data[0, 4]
     phi, s, prior = map_of_phi(p[2])
     e = np.exp(-2 * p[1])
@@ -351,12 +354,12 @@ def parameter_value_and_gradient(p: np.ndarray, data: np.ndarray, out: np.ndarra
 
 
 @jit_allocating
-def parameter_log_density(p: np.ndarray, data: np.ndarray) -> Any:
+def parameter_log_density(p: np.ndarray, data: np.ndarray) -> float:
     return parameter_value_and_gradient(p, data, np.empty_like(p))
 
 
 @jit
-def parameter_second(p: np.ndarray, data: np.ndarray) -> Any:
+def parameter_second(p: np.ndarray, data: np.ndarray) -> tuple[float, float, float, float]:
     """Return uu, gg, ga and aa."""
     W, A, B, C, _ = data[0, 0], data[0, 1], data[0, 2], data[0, 3], data[0, 4]
     phi, s, _ = map_of_phi(p[2])
@@ -405,7 +408,7 @@ def parameter_fisher(p: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit
-def fisher_slopes(p: np.ndarray, data: np.ndarray) -> Any:
+def fisher_slopes(p: np.ndarray, data: np.ndarray) -> tuple[float, float, float]:
     """Return dG_gg/dg, dG_ga/da and dG_aa/da."""
     phi, s, _ = map_of_phi(p[2])
     aa = 2 * phi * s * (4 - data[0, 4] - PRIOR_UP - PRIOR_DOWN)
@@ -627,7 +630,7 @@ def names_of(T: int) -> list[str]:
 
 
 @recreatable
-def StochasticVolatility(y: Any = None, T: int = 1000) -> Model:
+def StochasticVolatility(y: ArrayLike | None = None, T: int = 1000) -> Model:
     """Return a stochastic volatility model.
 
     The log variance of the series is a hidden autoregression::

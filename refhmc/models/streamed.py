@@ -16,6 +16,7 @@ are copied when they are needed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ class Sending:
     ends the copy.
     """
 
-    def __init__(self, makers: Sequence[Callable[[Any], ArrayImplementation]], xp: Any) -> None:
+    def __init__(self, makers: Sequence[Callable[..., ArrayImplementation]], xp: ModuleType) -> None:
         self.makers, self.xp, self.on_gpu = makers, xp, "cupy" in getattr(xp, "__name__", "").split(".")
         self.pinned = [FromPinned(xp) for _ in makers]
         self.stream: Any = None
@@ -69,7 +70,7 @@ class Sending:
             self.send(following, before)  # ``text`` still owns its memory
         return found
 
-    def send(self, m: int, free: Any) -> None:
+    def send(self, m: int, free: object) -> None:
         """Copy the data of part m into memory that is free after the event ``free``."""
         with self.stream:
             self.stream.wait_event(free)
@@ -89,13 +90,13 @@ class FromPinned:
     ``asarray`` copies arrays that are requested before the namespace is ``complete`` from page-locked memory.
     """
 
-    def __init__(self, xp: Any) -> None:
+    def __init__(self, xp: ModuleType) -> None:
         self.xp, self.copies, self.complete = xp, {}, False  # type: ignore[var-annotated]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.xp, name)
 
-    def asarray(self, x: Any, **options: Any) -> Array:
+    def asarray(self, x: object, **options: object) -> Array:
         if isinstance(x, np.ndarray) and x.ndim and x.size:
             if not self.complete:
                 self.copies[id(x)] = x, pinned(x)  # keeps x alive, so that no other array has its id

@@ -36,7 +36,7 @@ def test_a_models_own_starts_share_no_number_with_the_chains():
 
     model = refhmc.Model(3, lambda q: -0.5 * q @ q, lambda q: -q, initial=initial)
     drawn.clear()
-    starts_of_model(model, 11, 2, np)(np.arange(2), 0)
+    starts_of_model(model.initial, 11, 2, np)(np.arange(2), 0)
     kernel = Streams(keys_of(11, 2)).uniforms(
         slice(None), np.zeros(2, np.int64), Purpose.KERNEL, np.zeros(2, np.int64), 3
     )

@@ -15,7 +15,7 @@ from numba import types as nb
 
 from refhmc.compile.compiled import forget, jit_anew, jit_of_user, logged, returned_type, silence_experimental
 from refhmc.compile.identity import identity_of, identity_with
-from refhmc.compile.numba_internals import NumbaError, UnsupportedBytecodeError
+from refhmc.compile.numba_internals import Dispatcher, NumbaError, UnsupportedBytecodeError
 from refhmc.compile.user_text import WithoutData, compilable
 from refhmc.core import types
 from refhmc.errors import ModelError
@@ -63,21 +63,21 @@ def compiled_alone(function: Callable) -> Callable:
     return jit_anew(forms[argument_count(function.function)])
 
 
-def kept(text: Callable, *functions: Callable) -> Callable:
+def kept(text: Callable, *functions: Callable) -> Dispatcher:
     """Return `text`, whose closure contains compiled `functions`, compiled, and cached if their identity is known."""
     return jit_of_user(text, functions, identity_with(text, functions))
 
 
 @shared
-def compiled_user_function(key: str, same: SameParts, unpack: Any) -> Callable:
+def compiled_user_function(key: str, same: SameParts, unpack: Callable) -> Callable:
     """Return the user's ``f(q, data)`` or ``f(q, data, out)`` in the core's protocol. Raises NumbaError.
 
     It gets q itself, which it may overwrite: :func:`on_a_copy`. ``out`` contains zeros.
     """
-    text: Any
+    text: Callable
     function = same.function
     silence_experimental()
-    f: Any = compiled_alone(function)
+    f = compiled_alone(function)
     identity = None if same.identity is None else identity_of((same.identity, unpack))
     if key == "log_density":
         adapted = jit_of_user(lambda q, data: f(q, unpack(data)), (f, unpack), identity)
@@ -186,7 +186,7 @@ def density_on_a_copy(log_density: Callable) -> Callable:
 
 
 @shared
-def change_from_function(same: SameParts, unpack: Any, takes_data: bool) -> Any:
+def change_from_function(same: SameParts, unpack: Any, takes_data: bool) -> Dispatcher:
     """Return ``log_density_change`` in the core's protocol."""
     f = compiled_alone(same.function)
     if unpack is None and takes_data:
@@ -209,7 +209,7 @@ def change_from_function(same: SameParts, unpack: Any, takes_data: bool) -> Any:
 
 
 @shared
-def change_from_density(log_density: Callable) -> Any:
+def change_from_density(log_density: Callable) -> Dispatcher:
     """Return the same from the full density; j = -1 selects the density at q itself minus the given one."""
 
     def change(q: np.ndarray, data: np.ndarray, j: int, new_value: float, present: float) -> float:

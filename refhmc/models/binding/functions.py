@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from refhmc.compile.user_text import WithoutData
 from refhmc.errors import ModelError
 
@@ -115,9 +117,9 @@ class Deferred:
     def made(self) -> Callable:
         return self.make()
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: np.ndarray) -> float | np.ndarray | None:
         return self.made(*arguments)
 
 
-def made(function: Any) -> Any:
+def made(function: Any) -> Callable:
     return function.made if isinstance(function, Deferred) else function

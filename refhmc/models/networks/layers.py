@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -43,8 +43,8 @@ class Layer(Protocol):
     @property
     def size(self) -> int: ...
     def shape_after(self, shape: tuple[int, ...]) -> tuple[int, ...]: ...
-    def forward(self, w: Expansion, x: Expansion) -> tuple[Expansion, Any]: ...
-    def backward(self, kept: Any, y_bar: Expansion, wants_x: bool) -> tuple[Expansion | None, Expansion | None]: ...
+    def forward(self, w: Expansion, x: Expansion) -> tuple[Expansion, tuple]: ...
+    def backward(self, kept: tuple, y_bar: Expansion, wants_x: bool) -> tuple[Expansion | None, Expansion | None]: ...
 
 
 def rows_times(a: Array, b: Array) -> Array:
@@ -157,13 +157,13 @@ class Dense:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {"W": (self.outputs, self.inputs), "b": (self.outputs,)}
 
-    def forward(self, w: Expansion, x: Expansion) -> tuple[Expansion, Any]:
+    def forward(self, w: Expansion, x: Expansion) -> tuple[Expansion, tuple]:
         n = self.outputs * self.inputs
         W = linear(lambda w: reshaped(w[..., :n], 1, self.outputs, self.inputs), w)
         b = linear(lambda w: w[..., None, n:], w)
         return plus(product(lambda x, W: rows_times(x, transpose(W)), x, W), b), (W, x)
 
-    def backward(self, kept: Any, y_bar: Expansion, wants_x: bool) -> tuple[Expansion | None, Expansion | None]:
+    def backward(self, kept: tuple, y_bar: Expansion, wants_x: bool) -> tuple[Expansion | None, Expansion | None]:
         W, x = kept
         x_bar = product(rows_times, y_bar, W) if wants_x else None
         return x_bar, joined(*weights_bar(x, y_bar))
@@ -179,11 +179,11 @@ class Activation:
     def shape_after(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         return shape
 
-    def forward(self, w: Expansion, x: Expansion) -> tuple[Expansion, Any]:
+    def forward(self, w: Expansion, x: Expansion) -> tuple[Expansion, tuple]:
         f = self.f(x[0], 1 + len(x) // 2)
         return function(f[:-1], x), function(f[1:], x)
 
-    def backward(self, kept: Any, y_bar: Expansion, wants_x: bool) -> tuple[Expansion | None, Expansion | None]:
+    def backward(self, kept: tuple, y_bar: Expansion, wants_x: bool) -> tuple[Expansion | None, Expansion | None]:
         return product(lambda y, slope: y * slope, y_bar, kept), None
 
 
@@ -196,13 +196,13 @@ class RowsLast:
     def shape_after(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         return shape
 
-    def forward(self, w: Expansion, x: Expansion) -> tuple[Expansion, Any]:
+    def forward(self, w: Expansion, x: Expansion) -> tuple[Expansion, tuple]:
         def in_one_piece(x: Array) -> Array:  # of memory
             return namespace(x).reshape(namespace(x).reshape(x, (-1,)), x.shape)
 
-        return linear(lambda x: in_one_piece(self.turned(x)), x), None
+        return linear(lambda x: in_one_piece(self.turned(x)), x), ()
 
-    def backward(self, kept: Any, y_bar: Expansion, wants_x: bool) -> tuple[Expansion | None, Expansion | None]:
+    def backward(self, kept: tuple, y_bar: Expansion, wants_x: bool) -> tuple[Expansion | None, Expansion | None]:
         return linear(self.turned, y_bar), None
 
     def turned(self, x: Array) -> Array:
@@ -294,7 +294,7 @@ class Convolution:
                 x = add_to(x, place, p[..., a, b, :, :, :])
         return x
 
-    def forward(self, w: Expansion, x: Expansion) -> tuple[Expansion, Any]:
+    def forward(self, w: Expansion, x: Expansion) -> tuple[Expansion, tuple]:
         *_, height, width, n = x[0].shape
         k = self.size - self.outputs
         K = linear(lambda w: reshaped(w[..., :k], 1, self.outputs, k // self.outputs), w)
@@ -303,7 +303,7 @@ class Convolution:
         y = plus(product(self.applied, K, p), b)
         return linear(lambda y: reshaped(y, 2, outputs, i, j, n), y), (K, p, (height, width, n))
 
-    def backward(self, kept: Any, y_bar: Expansion, wants_x: bool) -> tuple[Expansion | None, Expansion | None]:
+    def backward(self, kept: tuple, y_bar: Expansion, wants_x: bool) -> tuple[Expansion | None, Expansion | None]:
         K, p, shape = kept
         y_bar = linear(lambda y: reshaped(y, 4, self.outputs, math.prod(y.shape[-3:])), y_bar)
         b_bar = linear(lambda y: y @ namespace(y).ones(y.shape[-1], dtype=y.dtype), y_bar)
@@ -334,7 +334,7 @@ class MaxPooling:
             for b in range(self.side)
         ]
 
-    def forward(self, w: Expansion, x: Expansion) -> tuple[Expansion, Any]:
+    def forward(self, w: Expansion, x: Expansion) -> tuple[Expansion, tuple]:
         xp, places = namespace(x[0]), self.places(x[0])
         values = [x[0][place] for place in places]
         largest = values[0]
@@ -350,7 +350,7 @@ class MaxPooling:
 
         return (largest, *linear(picked, x[1:])), (found, places, x[0].shape[-3:])
 
-    def backward(self, kept: Any, y_bar: Expansion, wants_x: bool) -> tuple[Expansion | None, Expansion | None]:
+    def backward(self, kept: tuple, y_bar: Expansion, wants_x: bool) -> tuple[Expansion | None, Expansion | None]:
         found, places, shape = kept
 
         def put(y: Array) -> Array:
@@ -371,9 +371,9 @@ class Flattening:
     def shape_after(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         return (math.prod(shape),)
 
-    def forward(self, w: Expansion, x: Expansion) -> tuple[Expansion, Any]:
+    def forward(self, w: Expansion, x: Expansion) -> tuple[Expansion, tuple]:
         shape = x[0].shape[-4:]
         return linear(lambda x: transpose(reshaped(x, 4, math.prod(shape[:3]), shape[3])), x), shape
 
-    def backward(self, kept: Any, y_bar: Expansion, wants_x: bool) -> tuple[Expansion | None, Expansion | None]:
+    def backward(self, kept: tuple, y_bar: Expansion, wants_x: bool) -> tuple[Expansion | None, Expansion | None]:
         return linear(lambda y: reshaped(transpose(y), 2, *kept), y_bar), None

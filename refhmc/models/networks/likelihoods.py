@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -35,8 +35,8 @@ class Likelihood(Protocol):
     ``log_density`` of y (n, k) or (n,) has shape (..., n); ``observed`` is y in the shape of the mean; ``information`` is V a.
     """
 
-    precision: float
-
+    @property
+    def precision(self) -> float: ...
     def log_density(self, f: Array, y: Array) -> Array: ...
     def mean(self, f: Expansion) -> Expansion: ...
     def observed(self, y: Array, f: Array) -> Array: ...
@@ -44,7 +44,7 @@ class Likelihood(Protocol):
     def predicted(self, f: np.ndarray) -> dict: ...
 
 
-def slope(likelihood: Any, f: Expansion, y: Array) -> Expansion:
+def slope(likelihood: Likelihood, f: Expansion, y: Array) -> Expansion:
     """Return d log p / df = t (y - m(f))."""
     t = likelihood.precision
     m, *more = linear(lambda m: -t * m if t != 1 else -m, likelihood.mean(f))

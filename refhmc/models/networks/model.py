@@ -8,14 +8,15 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from refhmc.core.arguments import array_of_numbers, positive, refuse_masked, whole_number
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.inputs import finite, images, in_precision, labels, rows_of
-from refhmc.models.networks import likelihoods
 from refhmc.models.networks.activations import ACTIVATIONS
 from refhmc.models.networks.layers import Activation
+from refhmc.models.networks.likelihoods import LIKELIHOODS, Bernoulli, Gaussian, Likelihood
 from refhmc.models.networks.network import NetworkOnArrays, Posterior
 
 IN_PYTHON = "a network consists of matrix products, which run in NumPy"
@@ -29,9 +30,9 @@ class Design:
 
     layers: tuple
     shape: tuple[int, ...]
-    likelihood: Any
+    likelihood: Likelihood
     prior_precision: tuple[float, ...]
-    dtype: Any
+    dtype: np.dtype
     batch: int
     name: str
 
@@ -49,9 +50,9 @@ def activation(name: str) -> Activation:
 def design(
     layers: Sequence,
     shape: tuple[int, ...],
-    likelihood: Any,
-    prior_precision: Any,
-    dtype: Any,
+    likelihood: Likelihood,
+    prior_precision: ArrayLike,
+    dtype: DTypeLike,
     batch: int | None,
     name: str,
 ) -> Design:
@@ -73,12 +74,12 @@ def design(
     return Design(tuple(layers), shape, likelihood, each, np.dtype(dtype), rows, name)
 
 
-def chosen_likelihood(name: str | None, n_outputs: int, y: np.ndarray, output_precision: float) -> Any:
+def chosen_likelihood(name: str | None, n_outputs: int, y: ArrayLike, output_precision: float) -> Likelihood:
     """Return a likelihood by name; by default softmax for integers and several outputs, else Gaussian. Raises ValueError."""
     if name is None:
         name = "softmax" if n_outputs > 1 and np.asarray(y).dtype.kind in "iu" and np.ndim(y) == 1 else "gaussian"
-    if name not in likelihoods.LIKELIHOODS:
-        raise ValueError(f"likelihood must be one of {', '.join(map(repr, likelihoods.LIKELIHOODS))}; got {name!r}.")
+    if name not in LIKELIHOODS:
+        raise ValueError(f"likelihood must be one of {', '.join(map(repr, LIKELIHOODS))}; got {name!r}.")
     if name == "bernoulli" and n_outputs != 1:
         raise ValueError(f"likelihood 'bernoulli' needs a network with one output; got {n_outputs}.")
     if name == "softmax" and n_outputs < 2:
@@ -86,12 +87,12 @@ def chosen_likelihood(name: str | None, n_outputs: int, y: np.ndarray, output_pr
     positive("output_precision", output_precision)
     if name != "gaussian" and output_precision != 1:
         raise ValueError(f"output_precision must be left out unless likelihood is 'gaussian'; got likelihood {name!r}.")
-    return likelihoods.Gaussian(float(output_precision)) if name == "gaussian" else likelihoods.LIKELIHOODS[name]()
+    return Gaussian(float(output_precision)) if name == "gaussian" else LIKELIHOODS[name]()
 
 
-def observations(y: Any, n: int, n_outputs: int, likelihood: Any, dtype: Any) -> np.ndarray:
+def observations(y: ArrayLike, n: int, n_outputs: int, likelihood: Likelihood, dtype: DTypeLike) -> np.ndarray:
     """Return ``y`` in the form that the likelihood takes. Raises ShapeError or ValueError."""
-    if isinstance(likelihood, likelihoods.Gaussian):
+    if isinstance(likelihood, Gaussian):
         y = finite("y", y)
         y = y[:, None] if y.ndim == 1 else y
         if y.shape != (n, n_outputs):
@@ -101,7 +102,7 @@ def observations(y: Any, n: int, n_outputs: int, likelihood: Any, dtype: Any) ->
     y = np.asarray(y)
     if y.shape != (n,):
         raise ShapeError(f"y must have shape ({n},), one label per row of X; got {y.shape}.")
-    n_classes = 2 if isinstance(likelihood, likelihoods.Bernoulli) else n_outputs
+    n_classes = 2 if isinstance(likelihood, Bernoulli) else n_outputs
     y = labels(y, n_classes)
     return y.astype(dtype) if n_outputs == 1 else y
 
@@ -163,7 +164,7 @@ def share_of(
     return network_model(of, X[run], y[run], prior * share, names)
 
 
-def outputs_of(of: Design, posterior: Posterior, q: np.ndarray, X: Any) -> np.ndarray:
+def outputs_of(of: Design, posterior: Posterior, q: np.ndarray, X: ArrayLike) -> np.ndarray:
     """Return f(X; q), (n, outputs), for X as users give it. Raises ShapeError."""
     X = images(X) if len(of.shape) == 3 else rows_of(X, *of.shape)
     if X.shape[1:] != of.shape:

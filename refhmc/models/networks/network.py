@@ -33,13 +33,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from refhmc.models.networks.expansion import Expansion, constant, linear
 from refhmc.models.networks.layers import Convolution, reshaped
-from refhmc.models.networks.likelihoods import slope
+from refhmc.models.networks.likelihoods import Likelihood, slope
 from refhmc.models.on_arrays import ArrayImplementation, in_dtype_of, keep_what_is_freed, where_finite
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array, namespace
@@ -62,7 +64,7 @@ def forward(layers: Sequence, w: Expansion, x: Expansion) -> tuple[Expansion, li
 def backward(layers: Sequence, kept: list, f_bar: Expansion) -> list[Expansion]:
     """Return dL/dw of each layer that has weights, from dL/df."""
     w_bars: list[Expansion] = []
-    bar: Any = f_bar
+    bar = f_bar
     first = next(k for k, layer in enumerate(layers) if layer.size)
     for k in reversed(range(first, len(layers))):
         bar, w_bar = layers[k].backward(kept[k], bar, wants_x=k > first)
@@ -84,7 +86,7 @@ def stacked(w_bars: list[Expansion], k: int) -> Array:
     return whole[0] if len(whole) == 1 else xp.concat(whole, axis=-1)
 
 
-def fisher_bar(likelihood: Any, f: Array, J: Array, M: Array) -> Expansion:
+def fisher_bar(likelihood: Likelihood, f: Array, J: Array, M: Array) -> Expansion:
     """Return V (M J + M' J)_i and J_i' V_f (M J)_i, the second None if V does not depend on f.
 
     f is (..., n, outputs), J (..., d, n, outputs) and M (..., d, d).
@@ -110,13 +112,13 @@ class NetworkOnArrays(ArrayImplementation):
     def __init__(
         self,
         layers: Sequence,
-        likelihood: Any,
+        likelihood: Likelihood,
         precisions: np.ndarray,
-        dtype: Any,
+        dtype: DTypeLike,
         name: str,
         X: np.ndarray,
         y: np.ndarray,
-        xp: Any = np,
+        xp: ModuleType = np,
     ) -> None:
         self.layers, self.likelihood, self.name, self.dim = layers, likelihood, name, len(precisions)
         self.precisions, self.X, self.y = xp.asarray(precisions), xp.asarray(X), xp.asarray(y)
@@ -227,9 +229,9 @@ class Posterior:
     """
 
     layers: tuple
-    likelihood: Any
+    likelihood: Likelihood
     precisions: np.ndarray
-    dtype: Any
+    dtype: np.dtype
     batch: int
 
     def __post_init__(self) -> None:

@@ -18,7 +18,6 @@ from refhmc.errors import GradientError, WarmupError, _see
 from refhmc.integrators.defaults import resolve
 from refhmc.kernels.blocks import blocks_of
 from refhmc.metrics.base import ArrayModel
-from refhmc.models.base import Model
 from refhmc.numerics.batched import Array
 from refhmc.sampling.chains.chain import Plan, make_plan
 from refhmc.sampling.chains.engine import SILENT
@@ -186,7 +185,7 @@ def starts_of(spec: RunSpec, text: ArrayModel, plan: Plan, xp: ModuleType) -> Ar
     if given is None:
         drawn = uniform_starts(text, entropy, chains, xp)
         if callable(model.initial):
-            drawn = starts_of_model(model, entropy, chains, xp)
+            drawn = starts_of_model(model.initial, entropy, chains, xp)
         return random_starts(drawn, text, metric, chains, xp)
     q = xp.asarray(given)
     for k in map(int, np.flatnonzero(~to_host(fit(text, metric, q)))):
@@ -198,12 +197,12 @@ def starts_of(spec: RunSpec, text: ArrayModel, plan: Plan, xp: ModuleType) -> Ar
     return q
 
 
-def starts_of_model(model: Model, entropy: int, chains: int, xp: ModuleType) -> Callable:
-    """Return the function that draws starts by ``model.initial``, from each chain's own stream."""
+def starts_of_model(initial: Callable, entropy: int, chains: int, xp: ModuleType) -> Callable:
+    """Return the function that draws starts by ``initial``, from each chain's own stream."""
     keys, counter = keys_of(entropy, chains).view(np.uint64), [0, 0, int(Purpose.START), 0]
     generators = [np.random.Generator(np.random.Philox(key=key, counter=counter)) for key in keys]
 
     def drawn(rows: Array, tried: int) -> Array:
-        return xp.asarray(np.array([model.initial(generators[k]) for k in to_host(rows)], dtype=float))  # type: ignore[misc]
+        return xp.asarray(np.array([initial(generators[k]) for k in to_host(rows)], dtype=float))
 
     return drawn
