@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.core.arguments import refuse_complex, refuse_masked
 from refhmc.core.named_axes import SAMPLES
@@ -111,7 +112,7 @@ class Coordinates:
             named[name] = x[:, first : first + size].reshape(u.shape[:-1] + shape)
         return named
 
-    def unconstrain(self, values: Mapping[str, Any], what: str = "values") -> np.ndarray:
+    def unconstrain(self, values: Mapping[str, ArrayLike], what: str = "values") -> np.ndarray:
         """Return the coordinates of given values.
 
         Parameters
@@ -151,7 +152,7 @@ def values_class(names: tuple[str, ...], title: str = "Values") -> Any:
 
 
 @functools.lru_cache(maxsize=256)
-def _values_class(names: tuple[str, ...], title: str) -> Any:
+def _values_class(names: tuple[str, ...], title: str) -> type[tuple]:
     return collections.namedtuple(title, names, module=__name__)
 
 
@@ -183,7 +184,7 @@ def _identifier(name: str) -> str:
     return letters + "_" if keyword.iskeyword(letters) else letters if letters.isidentifier() else f"x{letters}"
 
 
-def _coordinates(what: str, name: str, support: Support, value: Any) -> np.ndarray:
+def _coordinates(what: str, name: str, support: Support, value: ArrayLike) -> np.ndarray:
     refuse_masked(f"{what}: {name}", value, InitError)
     refuse_complex(f"{what}: {name}", value, ShapeError)
     try:

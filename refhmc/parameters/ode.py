@@ -20,12 +20,13 @@ transforms everything from the values to the coordinates. All functions are comp
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.optimize
 from numba import types as nb
+from numpy.typing import ArrayLike
 
 from refhmc.compile.compiled import borrowed, entry, jit_anew, jit_part
 from refhmc.compile.pointer_type import Pointer
@@ -119,7 +120,7 @@ def put(T: np.ndarray, a: int, b: int, c: int, value: float) -> None:
         T[c, b, a] += value
 
 
-def terms_signature() -> Any:
+def terms_signature() -> object:
     integers, arrays = (types.INTEGERS, types.INTEGERS, types.MATRIX), (types.VECTOR, types.MATRIX, types.STACK)
     data = (types.MATRIX, types.MATRIX, types.MATRIX)
     return nb.float64(Pointer(LAW), nb.float64, nb.int64, *data, *integers, types.VECTOR, types.VECTOR, *arrays)
@@ -191,7 +192,7 @@ def add_terms(
     return total if total > -np.inf else -np.inf
 
 
-def information_signature() -> Any:
+def information_signature() -> object:
     integers, out = (types.INTEGERS, types.INTEGERS, types.MATRIX), (types.MATRIX, types.STACK)
     data = (types.MATRIX, types.MATRIX, types.MATRIX)
     return nb.void(Pointer(INFORMATION), nb.float64, nb.int64, *data, *integers, types.VECTOR, types.VECTOR, *out)
@@ -593,13 +594,13 @@ def model_of(
     functions: tuple[Callable, ...],
     *,
     parameters: Coordinates,
-    initial_state: Any,
-    times: Any,
-    y: Any,
+    initial_state: Callable | Sequence[float | str] | np.ndarray,
+    times: ArrayLike,
+    y: ArrayLike,
     errors: ErrorLaw,
-    prior: Any,
-    observe: Any,
-    states: Any,
+    prior: Mapping[str, Prior] | Own | None,
+    observe: Callable | tuple[Callable, ...] | list[Callable] | None,
+    states: Sequence[str] | None,
     name: str,
     options: dict[str, Any],
     **solver: Any,
@@ -672,7 +673,7 @@ def check_derivatives(model: ODEModel) -> None:
 
 
 def observations_of(
-    times: Any, y: Any, law: ErrorLaw, places: np.ndarray | None, n: int | None
+    times: ArrayLike, y: ArrayLike, law: ErrorLaw, places: np.ndarray | None, n: int | None
 ) -> tuple[Observations, np.ndarray]:
     """Return the data and the index of s of each column. Raises ShapeError or ValueError."""
     times, y = np.array(array_of_numbers("times", times)), np.array(array_of_numbers("y", y))
@@ -704,7 +705,9 @@ def observations_of(
     return Observations(times, y, s), np.full(k, -1, dtype=np.int64)
 
 
-def priors_of(prior: Any, parameters: Coordinates, places: Mapping[str, np.ndarray]) -> tuple[np.ndarray, Own | None]:
+def priors_of(
+    prior: Mapping[str, Prior] | Own | None, parameters: Coordinates, places: Mapping[str, np.ndarray]
+) -> tuple[np.ndarray, Own | None]:
     """Return the table of priors, a row per value, and the user's own prior. Raises ModelError."""
     laws = np.zeros((parameters.count, 4))
     laws[:, 0] = FLAT

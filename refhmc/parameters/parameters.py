@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from refhmc._deprecated import renamed_arguments
+from refhmc.models.base import Model
 from refhmc.parameters.coordinates import Coordinates
 from refhmc.parameters.model import FunctionsOfValues, ParametersModel
 
@@ -142,7 +143,7 @@ class Parameters(Coordinates):
         functions = FunctionsOfValues(log_density, gradient, value_and_gradient, *derivatives)
         return ParametersModel(self, functions, data, options)
 
-    def ode(self, functions: tuple, **arguments: Any) -> Any:
+    def ode(self, functions: tuple, **arguments: Any) -> Model:
         """Return the posterior of an ODE with these parameters; called by :func:`refhmc.models.ODE`.
 
         Parameters

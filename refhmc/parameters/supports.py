@@ -819,7 +819,7 @@ class CholeskyCorrelation(Support):
         return np.arcsinh(x[..., rows, columns] / after[..., rows, columns + 1]).ravel()
 
 
-def _bound(what: str, value: Any) -> float:
+def _bound(what: str, value: object) -> float:
     if not is_number(value) or not math.isfinite(value):
         raise ModelError(
             f"{what} must be a finite number; got {value!r}. Use Above, Below or Real for infinite bounds."
