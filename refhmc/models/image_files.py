@@ -21,6 +21,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 File = str | os.PathLike[str]
+Files = File | list[File] | tuple[File, ...]
+Rows = slice | Sequence[int] | np.ndarray
 
 DIGITS = tuple("0123456789")
 CLOTHES = (
@@ -49,13 +51,7 @@ class Images(NamedTuple):
     names: tuple[str, ...]
 
 
-def mnist(
-    path: File | list[File] | tuple[File, ...],
-    subset: str = "train",
-    *,
-    rows: slice | Sequence[int] | np.ndarray = slice(None),
-    dtype: DTypeLike = np.float64,
-) -> Images:
+def mnist(path: Files, subset: str = "train", *, rows: Rows = slice(None), dtype: DTypeLike = np.float64) -> Images:
     """Load the MNIST handwritten digits from files.
 
     refhmc does not include or download the files. Pixels k become k / 255.
@@ -102,11 +98,7 @@ def mnist(
 
 
 def fashion_mnist(
-    path: File | list[File] | tuple[File, ...],
-    subset: str = "train",
-    *,
-    rows: slice | Sequence[int] | np.ndarray = slice(None),
-    dtype: DTypeLike = np.float64,
+    path: Files, subset: str = "train", *, rows: Rows = slice(None), dtype: DTypeLike = np.float64
 ) -> Images:
     """Load the Fashion-MNIST pictures of clothes from files.
 
@@ -142,13 +134,7 @@ def fashion_mnist(
     return load(path, subset, rows, dtype, CLOTHES)
 
 
-def load(
-    path: File | list[File] | tuple[File, ...],
-    subset: str,
-    rows: slice | Sequence[int] | np.ndarray,
-    dtype: DTypeLike,
-    names: tuple[str, ...],
-) -> Images:
+def load(path: Files, subset: str, rows: Rows, dtype: DTypeLike, names: tuple[str, ...]) -> Images:
     """Return the images in files of one of the supported formats."""
     if subset not in STEMS:
         raise ValueError(f"subset must be 'train' or 'test'; got {subset!r}.")
