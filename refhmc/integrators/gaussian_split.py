@@ -33,7 +33,7 @@ from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
 from refhmc.errors import MetricError, ShapeError
 from refhmc.metrics.base import NOTHING
-from refhmc.metrics.euclidean import Dense, Diagonal, Identity, inverse_product
+from refhmc.metrics.euclidean import inverse_product, is_plain
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import dot
@@ -192,8 +192,8 @@ class GaussianSplit:
         ----------
         model : Model
             The model.
-        metric : Identity, Diagonal or Dense
-            The metric.
+        metric : Euclidean
+            The metric: ``Identity()``, ``Diagonal(variances)``, ``Dense(covariance)`` or a user's with given values.
 
         Returns
         -------
@@ -210,7 +210,7 @@ class GaussianSplit:
         d = model.dim
         if np.shape(self.mean) != (d,):
             raise ShapeError(f"mean must have shape ({d},) for model {model.name!r}; got {np.shape(self.mean)}.")
-        if metric.learns != NOTHING or not isinstance(metric, Identity | Diagonal | Dense):
+        if metric.learns != NOTHING or not is_plain(metric):
             raise MetricError(
                 f"metric must not be adapted for GaussianSplit; got {type(metric).__name__}. Use Identity(), "
                 "Diagonal(variances) or Dense(covariance)."

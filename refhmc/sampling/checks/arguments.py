@@ -63,7 +63,7 @@ def run_spec(
     if isinstance(warmup, str) and warmup == "stan":
         kernel = as_stan(kernel)
     elif warmup is not None:
-        learned = chains_of(warmup)
+        learned = chains_of(warmup, getattr(kernel, "metric", None))
         check_dimension(warmup, model.dim)
         if initvals is None:
             initvals, start_origin = ends_of(warmup, chains), "warmup"
