@@ -47,7 +47,10 @@ class StartedDense(Started):
     is_dense = True
 
     def inverse_mass(self, dim):
-        return self.start * np.eye(dim) if self.variances is None else np.array(self.variances, float)
+        if self.variances is None:
+            return self.start * np.eye(dim)
+        covariance = np.array(self.variances, float)
+        return 0.5 * (covariance + covariance.T)  # rounding in warm-up is not symmetric
 
 
 @dataclass(frozen=True, eq=False)
