@@ -29,6 +29,7 @@ from refhmc.batch.warmup import (
 from refhmc.core import sample_stats as S
 from refhmc.errors import InitError, ModelError, ShapeError
 from refhmc.integrators.defaults import resolve
+from refhmc.metrics import Diagonal
 from refhmc.metrics.base import AS_STAN, FROM_GRADIENTS, NOTHING
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
@@ -132,6 +133,8 @@ class Run:
         xp, n = batched.namespace(q), q.shape[0]
         self.text, self.kernel, self.options = text, kernel, options
         self.metric, self.integrator = resolve(kernel.metric, kernel.integrator)
+        if kernel.metric is None and getattr(kernel, "jumping", False):
+            self.metric = Diagonal()
         self.names = tuple(name for name in kernel.statistics if name not in NOT_OF_A_DRAW)
         self.evaluations: dict[str, int] = {}
         self.searches_failed, self.tries = 0, 0
