@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Self, TypeGuard
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -353,7 +353,7 @@ class Dense(Euclidean):
         return covariance
 
 
-def is_plain(metric: object) -> TypeGuard[Euclidean]:
+def is_plain(metric: Any) -> bool:
     """Return whether a metric is constant, and its rows and compiled functions are those of ``Euclidean``."""
     parts = "stacks", "geometry", "refresh", "leapfrog"
     return isinstance(metric, Euclidean) and all(
@@ -361,7 +361,7 @@ def is_plain(metric: object) -> TypeGuard[Euclidean]:
     )
 
 
-def is_diagonal(metric: object) -> bool:
+def is_diagonal(metric: Any) -> bool:
     """Return whether a metric is constant and has no more than the diagonal of M^-1."""
     return is_plain(metric) and not metric.is_dense
 
