@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -231,7 +232,8 @@ def from_dataset(group: xarray.Dataset, own: Any = None) -> list[Adapted]:
 
     Values of a user's metric become values of ``own`` if it is of the same class; otherwise the metric is None.
     """
-    kind, options = METRICS.get(group.attrs["metric"]), json.loads(group.attrs.get("options", "{}"))
+    kind: Callable | None = METRICS.get(group.attrs["metric"])
+    options = json.loads(group.attrs.get("options", "{}"))
     if kind is None and values_of(own) and label_of(own) == group.attrs["metric"]:
         kind = partial(replace, own)
     names = values_of(own) if isinstance(kind, partial) else getattr(kind, "learned_values", ())
