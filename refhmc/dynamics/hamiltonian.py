@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from numba import types as nb
 
 from refhmc.compile.compiled import entry
@@ -242,7 +243,7 @@ class Hamiltonian:
         z[Q] = self.model._position(q)
         return z
 
-    def _momentum(self, p: np.ndarray) -> np.ndarray:
+    def _momentum(self, p: ArrayLike) -> np.ndarray:
         """Return the momentum as an array (d,). Raises ShapeError for another shape."""
         p = array_of_numbers("momentum", p, ShapeError)
         if p.ndim == 0 and self.model.dim == 1:
