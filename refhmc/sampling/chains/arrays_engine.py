@@ -143,7 +143,7 @@ class ArraysEngine:
         if self.batch is None:
             return
         from_arrays.put_draws(result, self.batch, self.spec.save_warmup, ended=self.ended)
-        result.attributes.update(from_arrays.counts(self.batch, self.logs))
+        result.attributes.update(from_arrays.counts(self.batch, self.logs, ended=self.ended))
         result.attributes.update(interrupted=bool(self.stopped_by), stopped_by=self.stopped_by)
 
     def to_review(self, result: Result) -> DrawsToReview:

@@ -57,12 +57,13 @@ def failure_of(model: Model, batch: Run, error: Exception) -> SamplingError:
     )
 
 
-def counts(batch: Run, logs: list) -> dict[str, object]:
+def counts(batch: Run, logs: list, *, ended: bool = True) -> dict[str, object]:
     """Return the attributes with counts of evaluations of all chains together, needed or not, and of failed ones.
 
-    It is not known in which chains evaluations failed.
+    It is not known in which chains evaluations failed. The thread of a batch that has not `ended` counts by itself.
     """
-    batch.count_evaluations()
+    if ended:
+        batch.count_evaluations()
     failures = [failure for log in logs for failure in log.found.values()]
     found = {f"n_{name}_evaluations": int(count) for name, count in batch.evaluations.items()}
     changes = found.pop("n_change_evaluations", 0)
