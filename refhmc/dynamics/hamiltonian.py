@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 from numba import types as nb
+from numpy.typing import ArrayLike
 
 from refhmc.compile.compiled import entry
 from refhmc.core import types
