@@ -9,36 +9,32 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
 from refhmc.adaptation.dual_averaging import continue_dual_averaging
-from refhmc.adaptation.from_pairs import HISTORY, change, rank_of, rows_of
+from refhmc.adaptation.from_pairs import HISTORY, change, rows_of
 from refhmc.errors import ShapeError
 from refhmc.metrics import METRICS
-from refhmc.metrics.base import FROM_DRAWS
-from refhmc.metrics.euclidean import FIRST_DIRECTION, LOW_RANK, Dense, Diagonal, Identity
+from refhmc.metrics.base import FROM_DRAWS, NOTHING
+from refhmc.metrics.euclidean import Diagonal, Euclidean, is_plain
 from refhmc.metrics.low_rank import LowRank
 
 if TYPE_CHECKING:
     import xarray
 
-OF_METRICS: dict[type, tuple[str, ...]] = {
-    Diagonal: ("variances",),
-    Dense: ("covariance",),
-    LowRank: ("variances", "directions", "eigenvalues"),
-}
-CONSTANT = Identity, *OF_METRICS
 SAME = 1.5  # factor of a variance: a metric that differs by less hardly changes the step size (by a factor of 1.2)
 
 
 class Adapted(NamedTuple):
     """Values that one chain has learned in warm-up.
 
-    ``metric`` has its values, so that a kernel can use it; it is None for a user's own metric. ``history`` (windows, 6) has
-    the columns ``HISTORY`` of :mod:`refhmc.adaptation.from_pairs`. ``length`` and ``jitter`` describe HMC's trajectories if
-    the kernel gives no length; otherwise they are None and 0. ``integrator`` is its name, "" if unknown.
+    ``metric`` has its values, so that a kernel can use it; it is None for a user's own metric without
+    ``learned_values``. ``history`` (windows, 6) has the columns ``HISTORY`` of :mod:`refhmc.adaptation.from_pairs`. ``length``
+    and ``jitter`` describe HMC's trajectories if the kernel gives no length; otherwise they are None and 0. ``integrator`` is
+    its name, "" if unknown.
     """
 
     step_size: float
@@ -52,15 +48,9 @@ class Adapted(NamedTuple):
 def adapted_of(block: Any) -> Adapted:
     """Return the present values of a block."""
     kind: Any = block.plan.dynamics.metric
-    metric: Any = kind if is_known(kind) else None
-    if isinstance(kind, Dense):
-        metric = Dense(block.mats[0].copy())
-    elif isinstance(kind, LowRank):
-        k, variances = rank_of(block), block.vecs[0].copy()
-        U = block.vecs[FIRST_DIRECTION : FIRST_DIRECTION + k] * block.vecs[1]
-        metric = LowRank(variances, U, 1 + block.vecs[int(LOW_RANK.vectors["spread"]), :k])
-    elif isinstance(kind, Diagonal):
-        metric = Diagonal(block.vecs[0].copy())
+    metric: Any = kind if is_known(kind) and kind.learns == NOTHING else None
+    if values_of(kind):
+        metric = kind.from_rows(block.vecs, block.mats)
     done, settings = block.history[:, 0] > 0, block.settings[0]
     steps = integrator_of(block.plan.dynamics.integrator)
     learned = Adapted(float(settings.step_size), metric, block.history[done].copy(), integrator=steps)
@@ -81,6 +71,11 @@ def integrator_of(integrator: Any) -> str:
 def is_known(metric: Any) -> bool:
     """Return whether the metric is one of refhmc's own."""
     return type(metric) in METRICS.values()
+
+
+def values_of(metric: Any) -> tuple[str, ...]:
+    """Return the names of a metric's values that warm-up can learn; () if it has none."""
+    return metric.learned_values if isinstance(metric, Euclidean) else ()
 
 
 def begin_from(block: Any, adapted: Adapted) -> None:
@@ -116,6 +111,11 @@ def begin_from(block: Any, adapted: Adapted) -> None:
 def take_metric(block: Any, metric: Any) -> None:
     """Set the start of the metric that the block learns. Raises ValueError for a metric of another kind."""
     kind = block.plan.dynamics.metric
+    if metric is None and not values_of(kind):
+        raise ValueError(
+            f"warmup must have the values that {name_of(kind)} has learned; got a result without them. Name them in its "
+            "attribute learned_values (docs/how_to_add.md), or omit warmup."
+        )
     if not isinstance(metric, type(kind)) and not (isinstance(kind, LowRank) and isinstance(metric, Diagonal)):
         raise ValueError(
             f"warmup must have the metric that the kernel learns, {name_of(kind)}; got {name_of(metric)}. "
@@ -148,13 +148,18 @@ def check_integrator(kinds: str, learned: str) -> None:
 def is_same(kind: Any, metric: Any, d: int) -> bool:
     """Return whether both metrics are the same: constant ones if M^-1 agrees within the factor ``SAME``, others by options.
 
-    A user's own metric is not stored, and is assumed to be the kernel's.
+    A user's own metric without ``learned_values`` is not stored, and is assumed to be the kernel's.
     """
-    if isinstance(kind, CONSTANT) and isinstance(metric, CONSTANT):
+    if has_constant_rows(kind) and has_constant_rows(metric):
         return change(as_rows(metric, d), as_rows(kind, d)) <= SAME
     if metric is None or type(kind) is not type(metric):
         return metric is None and not is_known(kind)
     return all(np.array_equal(getattr(kind, each.name), getattr(metric, each.name)) for each in fields(kind))
+
+
+def has_constant_rows(metric: Any) -> bool:
+    """Return whether ``as_rows`` describes the metric."""
+    return is_plain(metric) or isinstance(metric, LowRank)
 
 
 def as_rows(metric: Any, d: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -162,9 +167,8 @@ def as_rows(metric: Any, d: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if isinstance(metric, LowRank):
         V, eigenvalues = metric.low_rank(d)
         return metric.scales(d), V, eigenvalues - 1
-    if isinstance(metric, Dense):
-        return rows_of(metric.inverse_mass(d))
-    return metric.inverse_mass(d), np.zeros((0, d)), np.zeros(0)
+    inverse_mass = metric.inverse_mass(d)
+    return rows_of(inverse_mass) if inverse_mass.ndim == 2 else (inverse_mass, np.zeros((0, d)), np.zeros(0))
 
 
 def name_of(metric: Any) -> str:
@@ -172,17 +176,33 @@ def name_of(metric: Any) -> str:
     return "(your own)" if metric is None else type(metric).__name__
 
 
+def label_of(metric: Any) -> str:
+    """Return the name of a metric in a result: refhmc's own, or the class of a user's."""
+    return metric.name if is_known(metric) else type(metric).__name__
+
+
+def options_of(metric: Any) -> dict[str, Any]:
+    """Return the options of one of refhmc's metrics, by name; those that are not the defaults if it has learned values."""
+    names, found = values_of(metric), {}
+    for each in fields(metric):
+        value, default = getattr(metric, each.name), cast(Any, each.default)
+        if not names or (each.name not in names and not np.array_equal(value, default)):
+            found[each.name] = np.asarray(value).tolist()
+    return found
+
+
 def as_dataset(chains: list[Adapted], numbers: list[int]) -> xarray.Dataset:
     """Return a group of the ArviZ object, with the chains' ``numbers`` as its coordinate.
 
     Directions are rows, padded with NaN to the largest number that a chain has. The attribute ``metric`` is the metric's name,
-    "none" for a user's own. ``options`` has, as JSON, those of a metric that was not learned. ``integrator`` is its class.
+    the class of a user's own, or "none" if its values are not known. ``options`` has, as JSON, those of a metric that was not
+    learned, and is empty for a user's. ``integrator`` is its class.
     """
     import xarray as xr
 
     metric = chains[0].metric
-    names = OF_METRICS.get(type(metric), ())
-    options = {} if names or metric is None else {each.name: getattr(metric, each.name) for each in fields(metric)}
+    names, options = values_of(metric), options_of(metric) if is_known(metric) else {}
+    axes: dict[str, tuple[str, ...]]
     axes = {"variances": ("coordinate",), "covariance": ("coordinate", "coordinate_"), "eigenvalues": ("direction",)}
     axes |= {"directions": ("direction", "coordinate"), "history": ("window", "quantity")}
     of_chains = {name: [np.asarray(getattr(each.metric, name)) for each in chains] for name in names}
@@ -196,20 +216,25 @@ def as_dataset(chains: list[Adapted], numbers: list[int]) -> xarray.Dataset:
         whole = np.full((len(values), rows, *values[0].shape[1:]), np.nan)
         for k, value in enumerate(values):
             whole[k, : len(value)] = value
+        if len(axes.get(name, ())) != whole.ndim - 1:
+            axes[name] = tuple(f"{name}_dim_{k}" for k in range(whole.ndim - 1))
         variables[name] = (("chain", *axes[name]), whole)
-    plain = {name: np.asarray(value).tolist() for name, value in options.items()}
-    about = {"metric": "none" if metric is None else metric.name, "options": json.dumps(plain)}
+    about = {"metric": "none" if metric is None else label_of(metric), "options": json.dumps(options)}
     about["integrator"] = chains[0].integrator
     made = xr.Dataset(variables, {"chain": numbers, "quantity": list(HISTORY)}, about)
     # ArviZ 0.23's to_dataframe needs labels for every axis.
     return made.assign_coords({axis: np.arange(n) for axis, n in made.sizes.items() if axis not in made.coords})
 
 
-def from_dataset(group: xarray.Dataset) -> list[Adapted]:
-    """Return the values of the chains in such a group."""
-    kind = METRICS.get(group.attrs["metric"])
-    names = OF_METRICS.get(kind, ())  # type: ignore[arg-type]
-    options = {} if names else json.loads(group.attrs.get("options", "{}"))
+def from_dataset(group: xarray.Dataset, own: Any = None) -> list[Adapted]:
+    """Return the values of the chains in such a group, for a kernel with the metric ``own``.
+
+    Values of a user's metric become values of ``own`` if it is of the same class; otherwise the metric is None.
+    """
+    kind, options = METRICS.get(group.attrs["metric"]), json.loads(group.attrs.get("options", "{}"))
+    if kind is None and values_of(own) and label_of(own) == group.attrs["metric"]:
+        kind = partial(replace, own)
+    names = values_of(own) if isinstance(kind, partial) else getattr(kind, "learned_values", ())
     found = []
     for k in range(group.sizes["chain"]):
         values = {name: group[name].values[k] for name in (*names, "history")}
@@ -280,15 +305,25 @@ def as_stan(kernel: Any) -> Any:
         return kernel
     if metric is None:
         return replace(kernel, metric=Diagonal(regularization="stan"))
-    return replace(kernel, metric=type(metric)(regularization="stan")) if metric.learns == FROM_DRAWS else kernel
+    if metric.learns != FROM_DRAWS:
+        return kernel
+    if not hasattr(metric, "regularization"):
+        raise ValueError(
+            f"metric must have the argument regularization for warmup='stan'; got {name_of(metric)}, which has none. "
+            "Define it as in Diagonal, use Diagonal() or Dense(), or omit warmup."
+        )
+    return replace(kernel, metric=replace(metric, regularization="stan"))
 
 
-def chains_of(warmup: Any) -> list[Adapted]:
-    """Return the values that the chains of a result, raw or ArviZ's, have learned. Raises ValueError if it has none."""
+def chains_of(warmup: Any, metric: Any = None) -> list[Adapted]:
+    """Return the values that the chains of a result, raw or ArviZ's, have learned, for a kernel with this ``metric``.
+
+    Raises ValueError if it has none.
+    """
     known = getattr(warmup, "adapted", None)
     if known is None and "adaptation" in groups_of(warmup):
         group = warmup["adaptation"]
-        known = from_dataset(group.to_dataset() if hasattr(group, "to_dataset") else group)
+        known = from_dataset(group.to_dataset() if hasattr(group, "to_dataset") else group, metric)
     if not known or not all(isinstance(each, Adapted) for each in known):
         raise ValueError(
             why_not(attributes_of(warmup))

@@ -32,6 +32,7 @@ from refhmc.errors import InitError, ModelError, ShapeError
 from refhmc.integrators.base import ArrayIntegrator
 from refhmc.integrators.defaults import resolve
 from refhmc.kernels.options import Kernel
+from refhmc.metrics import Diagonal
 from refhmc.metrics.base import AS_STAN, FROM_GRADIENTS, NOTHING, ArrayMetric, ArrayModel
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
@@ -135,6 +136,8 @@ class Run:
         xp, n = batched.namespace(q), q.shape[0]
         self.text, self.kernel, self.options = text, kernel, options
         self.metric, self.integrator = resolve(kernel.metric, kernel.integrator)
+        if kernel.metric is None and getattr(kernel, "jumping", False):
+            self.metric = Diagonal()
         self.names = tuple(name for name in kernel.statistics if name not in NOT_OF_A_DRAW)
         self.evaluations: dict[str, int] = {}
         self.searches_failed, self.tries = 0, 0

@@ -24,7 +24,6 @@ from refhmc.batch.chains import ALL, Chains
 from refhmc.batch.steps import StepMaker
 from refhmc.batch.streams import Purpose, Rows
 from refhmc.batch.table import pick_point
-from refhmc.metrics import Dense, Diagonal
 from refhmc.metrics.base import FROM_GRADIENTS, ArrayModel, ConstantMetric, Metric
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
@@ -94,7 +93,7 @@ def learned_metric(
         with np.errstate(all="ignore"):
             ratio = np.sqrt(W / to_host(gradients.covariance()))
         before = metric.inverse_mass(len(ratio))
-        return Diagonal(np.where((ratio > SMALLEST) & (ratio < LARGEST), ratio, before))
+        return with_inverse_mass(metric, np.where((ratio > SMALLEST) & (ratio < LARGEST), ratio, before))
     keep, add = n / (n + SHRINK_COUNT), SHRINK_TO * SHRINK_COUNT / (n + SHRINK_COUNT)
     variances = np.diag(W) if positions.dense else W
     if as_stan:
@@ -106,8 +105,16 @@ def learned_metric(
         to = np.where(variances > 0, variances, (np.diag(before) if positions.dense else before) / add)
     if positions.dense:
         W = (W + W.T) / 2
-        return Dense(keep * W + add * np.diag(to))
-    return Diagonal(keep * W + add * to)
+        return with_inverse_mass(metric, keep * W + add * np.diag(to))
+    return with_inverse_mass(metric, keep * W + add * to)
+
+
+def with_inverse_mass(metric: Any, W: np.ndarray) -> Any:
+    """Return the metric with M^-1 = W, (d, d), or (d,) if it is diagonal."""
+    d = len(W)
+    return (
+        metric.from_rows(np.diag(W)[None], W[None]) if W.ndim == 2 else metric.from_rows(W[None], np.zeros((0, d, d)))
+    )
 
 
 def moments_for(metric: Metric, q: Array) -> tuple[Moments, Moments | None]:

@@ -34,7 +34,7 @@ from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
 from refhmc.errors import MetricError, ShapeError
 from refhmc.metrics.base import NOTHING, ConstantMetric, Metric
-from refhmc.metrics.euclidean import Dense, Diagonal, EuclideanOnArrays, Identity, inverse_product
+from refhmc.metrics.euclidean import EuclideanOnArrays, inverse_product, is_plain
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import dot
@@ -193,8 +193,8 @@ class GaussianSplit:
         ----------
         model : Model
             The model.
-        metric : Identity, Diagonal or Dense
-            The metric.
+        metric : Euclidean
+            The metric: ``Identity()``, ``Diagonal(variances)``, ``Dense(covariance)`` or a user's with given values.
 
         Returns
         -------
@@ -211,7 +211,7 @@ class GaussianSplit:
         d = model.dim
         if np.shape(self.mean) != (d,):
             raise ShapeError(f"mean must have shape ({d},) for model {model.name!r}; got {np.shape(self.mean)}.")
-        if metric.learns != NOTHING or not isinstance(metric, Identity | Diagonal | Dense):
+        if metric.learns != NOTHING or not is_plain(metric):
             raise MetricError(
                 f"metric must not be adapted for GaussianSplit; got {type(metric).__name__}. Use Identity(), "
                 "Diagonal(variances) or Dense(covariance)."

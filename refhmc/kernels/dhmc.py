@@ -49,8 +49,8 @@ from refhmc.kernels.hmc import (
     with_end,
 )
 from refhmc.kernels.options import check_jitter, check_length, check_options, with_advice
-from refhmc.metrics import Diagonal, Identity
-from refhmc.metrics.base import FROM_GRADIENTS
+from refhmc.metrics.base import FROM_GRADIENTS, FROM_PAIRS, NOTHING
+from refhmc.metrics.euclidean import is_diagonal
 from refhmc.metrics.laplace import LaplaceOnArrays, energy, views
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
@@ -148,14 +148,14 @@ class DHMC:
 
     def __post_init__(self) -> None:
         check_options(self)
-        if not isinstance(self.metric, Identity | Diagonal | None):
+        if self.metric is not None and not is_diagonal(self.metric):
             raise TypeError(
-                f"metric must be Identity() or Diagonal() for DHMC; got {type(self.metric).__name__}. Discontinuous "
-                "coordinates are moved one at a time, so that their metric has to be diagonal."
+                f"metric must be diagonal and Euclidean for DHMC, such as Diagonal(); got {type(self.metric).__name__}. "
+                "Discontinuous coordinates are moved one at a time."
             )
-        if isinstance(self.metric, Diagonal) and self.metric.learns == FROM_GRADIENTS:
+        if getattr(self.metric, "learns", NOTHING) in (FROM_GRADIENTS, FROM_PAIRS):
             raise ValueError(
-                f"metric must learn from draws for DHMC; got learn_from={self.metric.learn_from!r}. A discontinuous "
+                f"metric must learn from draws for DHMC; got {self.metric!r}. A discontinuous "
                 "coordinate has no gradient. Use Diagonal()."
             )
         check_length(self)

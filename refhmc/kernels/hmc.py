@@ -324,7 +324,10 @@ def jittered_length(randomness: tuple, settings: Any) -> int:
 
 
 class Energies(NamedTuple):
-    """Energies of a trajectory: at its start and end, the least and the largest, and the error H - H0 of largest magnitude."""
+    """Energies of a trajectory: at its start and end, the least and the largest, and the error H - H0 of largest magnitude.
+
+    The last is of finite energies only. The least and the largest are used only if the end is finite.
+    """
 
     start: float
     end: float
@@ -337,10 +340,9 @@ class Energies(NamedTuple):
 def with_end(energies: Energies, H: float) -> Energies:
     """Return the energies of a trajectory that has moved on to a state of energy ``H``."""
     H0, _, lowest, highest, worst = energies
-    if math.isfinite(H):
-        lowest, highest = min(lowest, H), max(highest, H)
-        worst = H - H0 if abs(H - H0) > abs(worst) else worst
-    return Energies(H0, H, lowest, highest, worst)
+    # Not one `if` for all: LLVM then compiles selects instead of a branch that is often mispredicted.
+    error = H - H0 if math.isfinite(H) else 0.0
+    return Energies(H0, H, min(lowest, H), max(highest, H), error if abs(error) > abs(worst) else worst)
 
 
 @jit_inline

@@ -60,9 +60,9 @@ from refhmc.core.randomness import draw_order, next_normals
 from refhmc.core.split_data import nth_part, part_of
 from refhmc.core.types import as_model, as_points, as_work, as_workspace
 from refhmc.kernels.options import check_options
-from refhmc.metrics import Diagonal, Identity
-from refhmc.metrics.base import NOTHING
-from refhmc.metrics.euclidean import EuclideanOnArrays, diagonal
+from refhmc.metrics import Identity
+from refhmc.metrics.base import NOTHING, Metric
+from refhmc.metrics.euclidean import EuclideanOnArrays, diagonal, is_diagonal
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
@@ -103,7 +103,7 @@ class StochasticGradient:
     decay: tuple[float, float] | None = None
     cycle: int | None = None
     exploration: float = 0.0
-    metric: Identity | Diagonal = IDENTITY
+    metric: Metric = IDENTITY
     evaluate_lp: bool = False
 
     integrator = None
@@ -118,10 +118,10 @@ class StochasticGradient:
                 f"step_size must be given for {type(self).__name__}; got None. It is not adapted to minibatches."
             )
         check_options(self)
-        if not isinstance(self.metric, Identity | Diagonal) or self.metric.learns != NOTHING:
+        if not is_diagonal(self.metric) or self.metric.learns != NOTHING:
             raise TypeError(
-                f"metric must be Identity() or Diagonal(variances) for {type(self).__name__}; got {self.metric!r}. "
-                "It is not adapted to minibatches."
+                f"metric must be Identity(), Diagonal(variances) or another diagonal one for {type(self).__name__}; got "
+                f"{self.metric!r}. It is not adapted to minibatches."
             )
         for name in ("n_steps", "cycle"):
             if getattr(self, name) is not None:

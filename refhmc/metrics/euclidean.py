@@ -11,7 +11,8 @@ for both.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -53,9 +54,13 @@ DRAWS, GRADIENTS_TOO = "draws", "draws and gradients"
 
 
 class Euclidean:
-    """Base class of the constant metrics."""
+    """Base class of the constant metrics, also for metrics of your own.
+
+    A metric that warm-up learns is a dataclass. ``learned_values`` has the name of its argument for M^-1.
+    """
 
     position_dependent = False
+    learned_values: tuple[str, ...] = ()
 
     @property
     def reads(self) -> tuple:
@@ -120,6 +125,27 @@ class Euclidean:
             inverse_mass = np.diag(inverse_mass)
         vecs[0], vecs[1] = inverse_mass, 1 / np.sqrt(inverse_mass)
         return vecs, mats
+
+    def from_rows(self, vectors: np.ndarray, matrices: np.ndarray) -> Self:
+        """Return this metric with the values that warm-up has learned.
+
+        A metric with more than one name in ``learned_values`` overrides it.
+
+        Parameters
+        ----------
+        vectors : ndarray, shape (k, d)
+            Rows of the metric. The first is the diagonal of M^-1.
+        matrices : ndarray, shape (m, d, d)
+            Matrices of the metric. The first is M^-1 if the metric is dense.
+
+        Returns
+        -------
+        Euclidean
+            The same metric with these values, which are copied.
+        """
+        (name,) = self.learned_values
+        learned: Self = replace(self, **{name: (matrices if self.is_dense else vectors)[0].copy()})  # type: ignore
+        return learned
 
     def options(self) -> dict[str, float]:
         """Return the options of the compiled functions.
@@ -216,6 +242,7 @@ class Diagonal(Euclidean):
     learn_from: str = DRAWS
     regularization: str | None = None
     is_dense = False
+    learned_values = ("variances",)
 
     def __post_init__(self) -> None:
         check_estimator(self)
@@ -226,6 +253,9 @@ class Diagonal(Euclidean):
         if self.variances is not None:
             return NOTHING
         return AS_STAN if self.regularization else {DRAWS: FROM_DRAWS, GRADIENTS_TOO: FROM_GRADIENTS}[self.learn_from]
+
+    def from_rows(self, vectors: np.ndarray, matrices: np.ndarray) -> Self:
+        return replace(super().from_rows(vectors, matrices), learn_from=DRAWS, regularization=None)
 
     def inverse_mass(self, dim: int) -> np.ndarray:
         if self.variances is None:
@@ -286,6 +316,7 @@ class Dense(Euclidean):
     learn_from: str = DRAWS
     regularization: str | None = None
     is_dense = True
+    learned_values = ("covariance",)
 
     def __post_init__(self) -> None:
         check_estimator(self)
@@ -296,6 +327,9 @@ class Dense(Euclidean):
         if self.covariance is not None:
             return NOTHING
         return AS_STAN if self.regularization else {DRAWS: FROM_DRAWS, GRADIENTS_TOO: FROM_PAIRS}[self.learn_from]
+
+    def from_rows(self, vectors: np.ndarray, matrices: np.ndarray) -> Self:
+        return replace(super().from_rows(vectors, matrices), learn_from=DRAWS, regularization=None)
 
     def inverse_mass(self, dim: int) -> np.ndarray:
         if self.covariance is None:
@@ -317,6 +351,19 @@ class Dense(Euclidean):
                 f"covariance must be positive definite; got a matrix whose least eigenvalue is {least:.6g}."
             )
         return covariance
+
+
+def is_plain(metric: Any) -> bool:
+    """Return whether a metric is constant, and its rows and compiled functions are those of ``Euclidean``."""
+    parts = "stacks", "geometry", "refresh", "leapfrog"
+    return isinstance(metric, Euclidean) and all(
+        getattr(type(metric), part, None) is getattr(Euclidean, part, None) for part in parts
+    )
+
+
+def is_diagonal(metric: Any) -> bool:
+    """Return whether a metric is constant and has no more than the diagonal of M^-1."""
+    return is_plain(metric) and not metric.is_dense
 
 
 def is_positive(covariance: np.ndarray) -> bool:

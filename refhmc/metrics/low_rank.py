@@ -12,7 +12,8 @@ and with k = d a dense one. The compiled implementation is that of :mod:`refhmc.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -83,6 +84,7 @@ class LowRank(Euclidean):
     directions: ArrayLike | None = None
     eigenvalues: ArrayLike | None = None
     is_dense = False
+    learned_values = "variances", "directions", "eigenvalues"
 
     @property
     def learns(self) -> int:
@@ -176,6 +178,12 @@ class LowRank(Euclidean):
         vecs = np.zeros((FIRST_DIRECTION + max(self.most_directions(d), len(V)), d))
         put_low_rank(vecs, self.scales(d), V, eigenvalues)
         return vecs, np.zeros((0, d, d))
+
+    def from_rows(self, vectors: np.ndarray, matrices: np.ndarray) -> Self:
+        rows = ROWS(vectors)
+        k = int(rows.rank[0])
+        U = vectors[FIRST_DIRECTION : FIRST_DIRECTION + k] * rows.root
+        return replace(self, variances=rows.inverse_mass.copy(), directions=U, eigenvalues=1 + rows.spread[:k])
 
     def on_arrays(self, model: ArrayModel) -> HamiltonianOnArrays:
         return LowRankOnArrays(model, self)

@@ -64,7 +64,7 @@ def run_spec(
     if isinstance(warmup, str) and warmup == "stan":
         found = as_stan(found)
     elif warmup is not None:
-        learned = chains_of(warmup)
+        learned = chains_of(warmup, getattr(kernel, "metric", None))
         check_dimension(warmup, model.dim)
         if initvals is None:
             initvals, start_origin = ends_of(warmup, chains), "warmup"

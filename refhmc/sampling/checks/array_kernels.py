@@ -9,7 +9,7 @@ from refhmc.batch.draw import TRANSITIONS
 from refhmc.integrators.defaults import resolve
 from refhmc.kernels.options import Kernel
 from refhmc.metrics import Diagonal
-from refhmc.metrics.base import FROM_PAIRS
+from refhmc.metrics.base import FROM_PAIRS, NOTHING
 
 
 def kernel_on_arrays(kernel: Any) -> Kernel:
@@ -27,6 +27,11 @@ def kernel_on_arrays(kernel: Any) -> Kernel:
     if not hasattr(getattr(integrator, "base", integrator), "on_arrays"):
         raise ValueError(
             f"integrator must have an array implementation; got {type(integrator).__name__}. Use backend='numba' for it."
+        )
+    if metric.learns != NOTHING and not getattr(metric, "learned_values", ()):
+        raise ValueError(
+            f"metric must name in its attribute learned_values what warm-up learns, for this backend; got "
+            f"{type(metric).__name__}, which names nothing. Define it (docs/how_to_add.md), or use backend='numba'."
         )
     if metric.learns != FROM_PAIRS or getattr(kernel, "jumping", False):
         return kernel

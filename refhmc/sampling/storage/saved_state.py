@@ -37,7 +37,7 @@ from refhmc.core.records import (
 from refhmc.core.sample_stats import COUNTS, FLAGS, N_STATS, OUTCOMES, STATS
 from refhmc.errors import CheckpointError
 from refhmc.metrics.base import FROM_PAIRS, NOTHING
-from refhmc.metrics.euclidean import FIRST_DIRECTION, Dense, Diagonal, Identity
+from refhmc.metrics.euclidean import FIRST_DIRECTION, is_plain
 from refhmc.metrics.laplace import LAYOUT
 from refhmc.metrics.low_rank import ROWS, LowRank
 from refhmc.metrics.tridiagonal import BANDED, Tridiagonal
@@ -313,14 +313,15 @@ def _check_metric(block: BlockState) -> None:
         if metric.diagonal is not None:
             same = np.array_equal(vecs[: BANDED.n_vectors], fresh.vecs[: BANDED.n_vectors])
             _require(same and np.array_equal(mats, fresh.mats), "vecs", "they are not the kernel's metric")
-    elif type(metric) in (Identity, Diagonal, Dense, LowRank):
-        if metric.learns == NOTHING and type(metric) is not LowRank:
+    elif isinstance(metric, LowRank):
+        _check_inverse_mass(vecs, mats)
+        _check_directions(vecs)
+    elif is_plain(metric):
+        if metric.learns == NOTHING:
             same = np.array_equal(vecs[:2], fresh.vecs[:2]) and np.array_equal(mats, fresh.mats)
             _require(same, "vecs", "they are not the kernel's metric")
-            return
-        _check_inverse_mass(vecs, mats)
-        if type(metric) is LowRank:
-            _check_directions(vecs)
+        else:
+            _check_inverse_mass(vecs, mats)
 
 
 def _check_inverse_mass(vecs: np.ndarray, mats: np.ndarray) -> None:
