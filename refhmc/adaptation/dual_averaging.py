@@ -21,10 +21,16 @@ criterion, and the default target is one at which solvers hardly fail, 0.98.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from refhmc.compile.compiled import jit
 from refhmc.core.records import REAL, record_type
+
+if TYPE_CHECKING:
+    from refhmc.kernels.options import Kernel
+    from refhmc.metrics.base import Metric
 
 GAMMA, T0, KAPPA = 0.05, 10.0, 0.75
 KNOWN = 50.0  # number of iterations that a step size from a result counts for
@@ -33,7 +39,7 @@ TARGET, RIEMANNIAN_TARGET = 0.8, 0.98
 DUAL = record_type({"log_step": REAL, "log_step_bar": REAL, "h_bar": REAL, "mu": REAL, "count": REAL})
 
 
-def target_acceptance(kernel: Any, metric: Any) -> float:
+def target_acceptance(kernel: Kernel, metric: Metric) -> float:
     """Return the target of dual averaging: the kernel's own, or for None that of the metric's kind."""
     if kernel.target_accept is not None:
         return kernel.target_accept
@@ -41,14 +47,14 @@ def target_acceptance(kernel: Any, metric: Any) -> float:
 
 
 @jit
-def restart_dual_averaging(dual: Any, step_size: float) -> None:
+def restart_dual_averaging(dual: np.record, step_size: float) -> None:
     """Start at ``step_size``, with ten times that value as the first aim."""
     dual.log_step = dual.log_step_bar = math.log(step_size)
     dual.mu = math.log(10.0 * step_size)
     dual.h_bar = dual.count = 0.0
 
 
-def continue_dual_averaging(dual: Any, step_size: float) -> None:
+def continue_dual_averaging(dual: np.record, step_size: float) -> None:
     """Start at a known ``step_size``, and aim at it."""
     dual.log_step = dual.log_step_bar = dual.mu = math.log(step_size)
     dual.h_bar, dual.count = 0.0, KNOWN

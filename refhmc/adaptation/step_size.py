@@ -7,7 +7,6 @@ Algorithm 4, with 0.8 instead of their 1/2).
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,7 @@ JUMP_SEARCH_TARGET = 0.5  # at the end of the support half of the jumps are turn
 
 @jit
 def search_step_size(
-    dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, start: float, control: Any
+    dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, start: float, control: np.record
 ) -> float:
     """Double or halve the step size until the acceptance of a single step crosses 0.8, with a fresh momentum each time.
 
@@ -54,7 +53,7 @@ def search_step_size(
 
 
 @jit
-def search_jump_size(model: tuple, z: np.ndarray, work: tuple, start: float, control: Any) -> float:
+def search_jump_size(model: tuple, z: np.ndarray, work: tuple, start: float, control: np.record) -> float:
     """Double or halve the jump size until the average of min(1, exp(change of log density)) crosses 1/2.
 
     Each discontinuous coordinate is moved separately from the point ``z``, in both directions. A stop ends the search.
@@ -80,6 +79,6 @@ def search_jump_size(model: tuple, z: np.ndarray, work: tuple, start: float, con
 
 
 @jit
-def set_jump_size(settings: Any, work: tuple) -> None:
+def set_jump_size(settings: np.record, work: tuple) -> None:
     """Set the masses of the discontinuous coordinates for the step size and the jump size in ``settings``."""
     scale_jumps(work, settings.jump_size / settings.step_size)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numba
+import numpy as np
 from numba import types as nb
 
 from refhmc.adaptation.dual_averaging import DUAL, restart_dual_averaging, update_dual_averaging
@@ -40,16 +41,16 @@ class Adaptation(NamedTuple):
     size and of the jump size, the progress of warm-up, its plan, and its windows, rows (learns the metric, start, stop).
     """
 
-    mean: Any
-    scatter: Any
-    gradient_scatter: Any
-    kept: Any
-    kept_gradients: Any
-    dual: Any
-    jump_dual: Any
-    progress: Any
-    plan: Any
-    windows: Any
+    mean: np.ndarray
+    scatter: np.ndarray
+    gradient_scatter: np.ndarray
+    kept: np.ndarray
+    kept_gradients: np.ndarray
+    dual: np.record
+    jump_dual: np.record
+    progress: np.record
+    plan: np.record
+    windows: np.ndarray
 
 
 ADAPTATION = nb.Tuple(
@@ -75,9 +76,9 @@ def adapt(
     workspace: tuple,
     randomness: tuple,
     adaptation: tuple,
-    settings: Any,
-    stats: Any,
-    control: Any,
+    settings: np.record,
+    stats: np.record,
+    control: np.record,
 ) -> None:
     """Adapt after a draw of warm-up."""
     mean, scatter, gradient_scatter, kept, kept_gradients, dual, jump_dual, progress, plan, windows = adaptation
@@ -123,7 +124,7 @@ def adapt(
 
 
 @jit
-def take_sizes(dynamics: tuple, log_step: float, log_jump: float, settings: Any, work: tuple) -> None:
+def take_sizes(dynamics: tuple, log_step: float, log_jump: float, settings: np.record, work: tuple) -> None:
     """Set the step size, and the jump size if it is adapted separately, from dual averaging."""
     settings.step_size = math.exp(log_step)
     if dynamics[0] == JUMPING:
@@ -139,7 +140,13 @@ def jumps_apart(work: tuple) -> bool:
 
 @jit
 def begin_step_size(
-    dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, adaptation: tuple, settings: Any, control: Any
+    dynamics: tuple,
+    model: tuple,
+    workspace: tuple,
+    randomness: tuple,
+    adaptation: tuple,
+    settings: np.record,
+    control: np.record,
 ) -> None:
     """Search a first step size for the present metric, and restart dual averaging from it."""
     points, _, _, _, work = as_workspace(workspace)

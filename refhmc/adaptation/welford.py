@@ -20,7 +20,6 @@ then closer to its target.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -54,7 +53,7 @@ def update_welford(mean: np.ndarray, scatter: np.ndarray, q: np.ndarray, count: 
 
 
 @jit
-def learn_from_gradients(scatter: Any, gradient_scatter: Any, work: np.ndarray) -> None:
+def learn_from_gradients(scatter: np.ndarray, gradient_scatter: np.ndarray, work: np.ndarray) -> None:
     """Set M^-1 = diag sqrt(var q / var dL/dq); a coordinate in which either is constant keeps its value."""
     w = diagonal(work)
     for i in range(scatter.shape[1]):

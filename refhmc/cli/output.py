@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import pathlib
 import sys
 import tempfile
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from refhmc.cli.signatures import path_given
 from refhmc.core.matplotlib import import_matplotlib
@@ -23,7 +24,7 @@ FEWEST = 4  # draws per chain that a summary needs
 SUMMARISED = 1000  # largest dimension with a summary: ArviZ takes a millisecond per coordinate
 
 
-def add_outputs(parser: Any) -> None:
+def add_outputs(parser: argparse.ArgumentParser) -> None:
     """Add the options for the output of a run."""
     output = parser.add_argument_group("output")
     for option, file, text in (
@@ -35,7 +36,7 @@ def add_outputs(parser: Any) -> None:
     output.add_argument("--json", action="store_true", help="Print one JSON object: attributes, summary, warnings.")
 
 
-def deliver(options: Any, model: Model, advice: Recommended, draw: Callable[[], Result]) -> int:
+def deliver(options: argparse.Namespace, model: Model, advice: Recommended, draw: Callable[[], Result]) -> int:
     """Draw, write ``--out``, ``--plot`` and ``--report``, print the results and return the exit status.
 
     If the run ends with an exception, a second Ctrl-C included, write and summarise the draws so far before raising it.
@@ -56,7 +57,7 @@ def deliver(options: Any, model: Model, advice: Recommended, draw: Callable[[], 
             warnings.simplefilter("ignore", refhmc.errors.SamplingWarning)  # printed below, in order
             result = draw()
     except BaseException as error:
-        partial: Any = getattr(error, "partial", None)
+        partial: Result | None = getattr(error, "partial", None)
         if partial is None or not partial.groups.get("posterior"):
             raise
         result, failure = partial, error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from refhmc.cli.signatures import TYPES, add_options_of_classes
@@ -12,6 +13,10 @@ from refhmc.core.registry import AUTO, Registry, required
 from refhmc.core.registry import options as options_of
 
 if TYPE_CHECKING:
+    from refhmc.backends import Arrays, Numba
+    from refhmc.integrators.base import Integrator
+    from refhmc.kernels.options import AnyKernel
+    from refhmc.metrics.base import Metric
     from refhmc.models.base import Model
     from refhmc.models.recommended import Recommended
 
@@ -63,7 +68,7 @@ def classes(part: str) -> Registry:
     return Registry({name.replace("_", "-"): kind for name, kind in known.items() if simple(kind)})
 
 
-def add_parts(parser: Any) -> None:
+def add_parts(parser: argparse.ArgumentParser) -> None:
     """Add ``--kernel``, ``--metric``, ``--integrator`` and ``--backend`` with the options of each."""
     text = (
         "The options of each choice are listed below, with the choices that have them and their defaults in parentheses. They "
@@ -77,13 +82,13 @@ def add_parts(parser: Any) -> None:
         add_options_of_classes(parser.add_argument_group(f"options of --{part}"), classes(part))
 
 
-def given(options: Any, part: str) -> dict[str, Any]:
+def given(options: argparse.Namespace, part: str) -> dict[str, Any]:
     """Return the options of a kernel, metric, integrator or backend that are given, apart from those in its ``NAME:...``."""
     names = dict.fromkeys(name for kind in classes(part).values() for name in options_of(kind))
     return {name: value for name in names if (value := getattr(options, name, None)) is not None}
 
 
-def made(part: str, word: str, given: dict[str, Any]) -> Any:
+def made(part: str, word: str, given: Mapping[str, object]) -> Any:
     """Return the object with this name, the options of the word, and those in `given`.
 
     Raises ValueError if an option belongs to another choice or to none, or if a required one is missing.
@@ -102,7 +107,7 @@ def made(part: str, word: str, given: dict[str, Any]) -> Any:
     return kind(**together)
 
 
-def make_kernel(options: Any, model: Model) -> Any:
+def make_kernel(options: argparse.Namespace, model: Model) -> AnyKernel:
     """Return the kernel that --kernel, --metric, --integrator and their options select.
 
     Raises ValueError for an option without effect.
@@ -116,7 +121,7 @@ def make_kernel(options: Any, model: Model) -> Any:
     return made("kernel", word, dict(advice.options) | word.options | chosen)
 
 
-def make_metric(options: Any, advice: Recommended) -> Any:
+def make_metric(options: argparse.Namespace, advice: Recommended) -> Metric | None:
     """Return the metric, or None for the default of the kernel."""
     word, more = options.metric, given(options, "metric")
     if word is None and advice.metric:
@@ -126,7 +131,7 @@ def make_metric(options: Any, advice: Recommended) -> Any:
     return made("metric", word, more)
 
 
-def make_integrator(options: Any, metric: Any) -> Any:
+def make_integrator(options: argparse.Namespace, metric: Metric | None) -> Integrator | None:
     """Return the integrator, or None for the default of the kernel.
 
     The base of a composition is itself NAME or NAME:option=value, and gets the separate options, such as --tolerance.
@@ -145,12 +150,12 @@ def make_integrator(options: Any, metric: Any) -> Any:
     return made("integrator", word, more)
 
 
-def make_backend(options: Any) -> Any:
+def make_backend(options: argparse.Namespace) -> Numba | Arrays:
     """Return the backend that --backend and its options select."""
     return made("backend", options.backend or Word("numba"), given(options, "backend"))
 
 
-def advice_taken(options: Any, model: Model) -> Recommended:
+def advice_taken(options: argparse.Namespace, model: Model) -> Recommended:
     """Return the model's recommendation, unless --kernel, --metric or an option that it sets is given."""
     from refhmc.models.recommended import Recommended
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from refhmc.integrators.base import Integrator
+    from refhmc.kernels.options import AnyKernel
+    from refhmc.models.base import Model
 
 
 def compile_everything() -> Iterator[tuple[int, int, str, float]]:
@@ -15,11 +20,11 @@ def compile_everything() -> Iterator[tuple[int, int, str, float]]:
     from refhmc.models.binding.functions import DERIVATIVES
     from refhmc.sampling.chains.chain import make_plan
 
-    def core(kernel: Any, model: Any = None, tune: int = 0) -> Any:
+    def core(kernel: AnyKernel, model: Model | None = None, tune: int = 0) -> Callable[[], None]:
         model = gaussian if model is None else model
         return lambda: make_plan(model, kernel, tune).compile(model.name)
 
-    def derivatives(model: Any) -> Any:
+    def derivatives(model: Model) -> Callable[[], None]:
         def evaluate() -> None:
             q = model.initial if isinstance(model.initial, np.ndarray) else np.zeros(model.dim)
             model.log_density(q)
@@ -66,7 +71,7 @@ def compile_everything() -> Iterator[tuple[int, int, str, float]]:
         yield done, len(tasks), title, time.perf_counter() - begin
 
 
-def variants() -> Iterator[tuple[str, Any]]:
+def variants() -> Iterator[tuple[str, Integrator]]:
     """Yield title and object of each integrator for position-dependent metrics, in each variant; compositions are left out."""
     from refhmc.core.registry import required
     from refhmc.integrators import INTEGRATORS

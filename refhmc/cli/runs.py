@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import pathlib
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import refhmc
 from refhmc.cli.model import model_named
@@ -17,7 +17,10 @@ from refhmc.sampling.resume import model_of, resume
 from refhmc.sampling.sample import sample
 
 if TYPE_CHECKING:
+    import xarray
+
     from refhmc.models.base import Model
+    from refhmc.plot.runs import RunLike
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +38,7 @@ def split_model(options: argparse.Namespace, model: Model) -> Model:
     return model if options.split is None else model.split(options.split)
 
 
-def learned(warmup: str | None) -> Any:
+def learned(warmup: str | None) -> str | xarray.DataTree | None:
     """Return the value of ``warmup``: "stan", or the result in a netCDF file.
 
     Raises ValueError if the file does not exist.
@@ -132,7 +135,7 @@ def run_report(options: argparse.Namespace) -> int:
     model = None if name is None else model_named(name)
     out = options.out or (path.with_suffix(".html") if saved else pathlib.Path(f"{name.rpartition(':')[2]}.html"))
     check_writable(out, renamed=True)
-    result: Any = path
+    result: RunLike = path
     if not saved:
         arguments = given(options, sample) | {"model": model, "save_warmup": True, "raw": True}
         with warnings.catch_warnings():

@@ -23,7 +23,7 @@ def two_numbers(text: str) -> tuple[float, ...]:
     return numbers
 
 
-def initial_values(text: str) -> Any:
+def initial_values(text: str) -> object:
     """Parse the JSON value of ``--initvals``."""
     try:
         return json.loads(text)
@@ -70,7 +70,7 @@ FORMS: dict[str, dict[str, Any]] = {  # of parameters that the command line take
 PYTHON_ONLY = ("raw",)  # parameters with a simple type that are for Python only
 
 
-def first_sentences(documented: Any) -> dict[str, str]:
+def first_sentences(documented: Callable) -> dict[str, str]:
     """Return the first sentence of each entry under Parameters as plain text, escaped for argparse."""
     found = re.search(r"^Parameters\n-+\n(.*?)(?:\n\n|\Z)", inspect.getdoc(documented) or "", re.DOTALL | re.MULTILINE)
     entries = re.findall(r"^(\w+) : .*\n((?: +.*(?:\n|\Z))+)", found[1] if found else "", re.MULTILINE)
@@ -81,7 +81,7 @@ def first_sentences(documented: Any) -> dict[str, str]:
     }
 
 
-def forms_of(documented: Any) -> dict[str, dict[str, Any]]:
+def forms_of(documented: Callable) -> dict[str, dict[str, Any]]:
     """Return the arguments of ``add_argument`` for each parameter that has an option."""
     forms, sentences = {}, first_sentences(documented)
     for name, parameter in inspect.signature(documented).parameters.items():
@@ -97,13 +97,13 @@ def forms_of(documented: Any) -> dict[str, dict[str, Any]]:
     return forms
 
 
-def default_of(form: dict[str, Any]) -> str:
+def default_of(form: Mapping[str, object]) -> str:
     """Return the default for the help, or an empty string."""
     default = form["default"]
     return "" if default in (None, inspect.Parameter.empty) or isinstance(default, bool) else str(default)
 
 
-def add_options(parser: Any, function: Callable, only: Collection[str] = ()) -> None:
+def add_options(parser: argparse._ActionsContainer, function: Callable, only: Collection[str] = ()) -> None:
     """Add an option for each parameter of a function, or for those named in `only`."""
     for name, form in forms_of(function).items():
         if not only or name in only:
@@ -111,7 +111,7 @@ def add_options(parser: Any, function: Callable, only: Collection[str] = ()) -> 
             add(parser, name, **{**form, "help": shown})
 
 
-def add_options_of_classes(parser: Any, classes: Mapping[str, Any]) -> None:
+def add_options_of_classes(parser: argparse._ActionsContainer, classes: Mapping[str, Callable]) -> None:
     """Add the options of kernels, metrics, integrators or backends.
 
     None, the default of each option here, stands for the default of the class. The help has each sentence with the names of the
@@ -131,7 +131,7 @@ def add_options_of_classes(parser: Any, classes: Mapping[str, Any]) -> None:
         add(parser, name, **{**form, "help": text, "default": None})
 
 
-def add(parser: Any, name: str, *, flag: str | None = None, **form: Any) -> None:
+def add(parser: argparse._ActionsContainer, name: str, *, flag: str | None = None, **form: Any) -> None:
     """Add the option ``--name``, or `flag`, whose value is stored under `name`."""
     parser.add_argument(flag or f"--{name.replace('_', '-')}", dest=name, **form)
 

@@ -29,13 +29,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numba
+from numba import types as nb
 
 from refhmc.compile.file_lock import FileLock, HeldError
 from refhmc.compile.linking import PartLibrary
 from refhmc.compile.numba_internals import (
     CompileResult,
+    CPUContext,
     Environment,
     FunctionCache,
+    JITCodeLibrary,
+    JITCPUCodegen,
+    Signature,
     TypeOfDispatcher,
     _rebuild_env,
     compile_result,
@@ -91,7 +96,7 @@ def cache_directory() -> pathlib.Path | None:
     return path
 
 
-def refuse(path: Any, status: os.stat_result) -> None:
+def refuse(path: str | os.PathLike, status: os.stat_result) -> None:
     """Raise PermissionError if a path with this owner and mode may have been written by others."""
     if not hasattr(os, "geteuid"):  # Windows, where a user's own directories have access lists instead
         return
@@ -137,7 +142,7 @@ class _Environment:
         return _rebuild_env, ("numba", self.environment.consts, self.environment.env_name)
 
 
-def _calls_python(library: Any) -> bool:
+def _calls_python(library: JITCodeLibrary) -> bool:
     """Return whether code runs as Python in it (``numba.objmode``), with the names of its module.
 
     Numba has a variable for each such piece. (Calls of Python alone are not enough: code that takes records needs them.)
@@ -193,7 +198,7 @@ class CompiledCode(FunctionCache):
         self._lock: FileLock | None = None
         self._suffix = "part.nbc" if part else "nbc"
 
-    def path(self, sig: Any, codegen: Any) -> pathlib.Path | None:
+    def path(self, sig: Signature | tuple, codegen: JITCPUCodegen) -> pathlib.Path | None:
         """Return the file of a signature, or None if nothing is cached.
 
         This is the case if the function's file is unknown and there is no `identity`, or if an argument is a function, whose
@@ -206,8 +211,7 @@ class CompiledCode(FunctionCache):
         in_file = os.path.exists(code.co_filename)  # otherwise generated: the identity includes its source
         if directory is None or not (in_file or self._identity) or any(map(_has_function, arguments)):
             return None
-        machine: Any = codegen.magic_tuple()
-        text: Any = self._identity
+        machine, text = codegen.magic_tuple(), self._identity
         if text is None:
             _, machine, text = self._index_key(sig, codegen)
         file = _hash_of_file(code.co_filename) if in_file else None
@@ -217,7 +221,7 @@ class CompiledCode(FunctionCache):
         folder = directory if self._identity is None else directory / OF_MODELS
         return folder / f"{name}-{hashlib.sha256(repr(key).encode()).hexdigest()[:24]}.{self._suffix}"
 
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
+    def load_overload(self, sig: Signature | tuple, target_context: CPUContext) -> CompileResult | None:
         """Return the compiled function of a signature, or None after `missed` if no trusted file exists."""
         target_context.refresh()
         path, (_, declared) = self.path(sig, target_context.codegen()), normalize_signature(sig)
@@ -251,7 +255,7 @@ class CompiledCode(FunctionCache):
                     self._lock.release()
                 self._lock = outer
 
-    def save_overload(self, sig: Any, data: Any) -> None:
+    def save_overload(self, sig: Signature | tuple, data: CompileResult) -> None:
         """Cache the code compiled for a signature, if possible."""
         path = self.path(sig, data.codegen)
         if path is None or self._holds_addresses(data.library) or any(not part.can_cache for part in data.lifted):
@@ -266,25 +270,25 @@ class CompiledCode(FunctionCache):
             if not _is_in_use(error):
                 _warn_not_kept(f"{path.parent}: {error.strerror or error}")
 
-    def forget(self, sig: Any, codegen: Any) -> None:
+    def forget(self, sig: Signature | tuple, codegen: JITCPUCodegen) -> None:
         """Remove the cached code of a signature."""
         path = self.path(sig, codegen)
         if path is not None:
             path.unlink(missing_ok=True)
 
-    def _holds_addresses(self, library: Any) -> bool:
+    def _holds_addresses(self, library: JITCodeLibrary) -> bool:
         """Return whether the code contains addresses of this process other than those of `known`, which it never reads."""
         return library.has_dynamic_globals and any(
             int(name.rpartition(".")[2], 16) not in self._known for name in library._dynamic_globals
         )
 
 
-def _has_function(kind: Any) -> bool:
+def _has_function(kind: nb.Type) -> bool:
     """Return whether a type is that of a compiled function, or of a tuple that contains one."""
     return isinstance(kind, TypeOfDispatcher) or any(map(_has_function, getattr(kind, "types", ())))
 
 
-def _load(path: pathlib.Path, target_context: Any, declared: Any) -> CompileResult | None:
+def _load(path: pathlib.Path, target_context: CPUContext, declared: nb.Type | None) -> CompileResult | None:
     """Return the contents of a file, if they are trusted and return the `declared` type, if there is one.
 
     Untrusted files give a warning and are removed.
@@ -312,7 +316,9 @@ def _load(path: pathlib.Path, target_context: Any, declared: Any) -> CompileResu
     return None
 
 
-def _part_of(target_context: Any, library: tuple, fndesc: Any, environment: Any, *rest: Any) -> CompileResult:
+def _part_of(
+    target_context: CPUContext, library: tuple, fndesc: object, environment: Environment, *rest: Any
+) -> CompileResult:
     """Rebuild as Numba's ``CompileResult._rebuild``, for a part."""
     signature, objectmode, lifted, type_annotation, reload_init, referenced_envs = rest
     for function in reload_init:

@@ -22,15 +22,20 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numba
+import numpy as np
 from numba import types as nb
 from numba.extending import intrinsic
 
 from refhmc.compile.compile_cache import CompiledCode
 from refhmc.compile.linking import Last, Part, SelfContained, Whole
 from refhmc.compile.numba_internals import (
+    CPUContext,
+    Dispatcher,
     NumbaExperimentalFeatureWarning,
+    Signature,
     cgutils,
     imputils,
+    ir,
     make_array,
     populate_array,
     templates,
@@ -39,20 +44,22 @@ from refhmc.compile.numba_internals import (
 # Numba's reference counting of arrays costs as much as a small model. Core functions own no arrays:
 # without the runtime (``_nrt``), they cannot allocate, and nothing is counted.
 # All options are explicit, because a function inherits missing ones from its first caller.
-OPTIONS = {"nogil": True, "error_model": "numpy", "fastmath": False, "forceinline": False, "_nrt": True}
+OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": False, "forceinline": False, "_nrt": True}
 CORE = {**OPTIONS, "_nrt": False}
 # Sums may be reordered for vector registers: the order is the same in every run, and NaN and inf are kept.
 REORDERED_SUMS: dict[str, Any] = {"fastmath": {"reassoc", "nsz"}}
 
 
-def _kept_njit(function: Callable, *bound: Any, pipeline_class: Any = SelfContained, **options: Any) -> Any:
+def _kept_njit(
+    function: Callable, *bound: Any, pipeline_class: type[SelfContained] = SelfContained, **options: Any
+) -> Dispatcher:
     """Return Numba's ``njit`` with the cache of :mod:`refhmc.compile.compile_cache` instead of its own."""
     dispatcher = numba.njit(pipeline_class=pipeline_class, **options)(function)
     if not numba.config.DISABLE_JIT:
         cache = CompiledCode(function, _announce_once, *bound, part=pipeline_class is Part)
         compile_or_load = dispatcher.compile
 
-        def compile_in_turn(signature: Any) -> Any:
+        def compile_in_turn(signature: Signature | tuple) -> Callable:
             with cache.turn():
                 return compile_or_load(signature)
 
@@ -60,7 +67,7 @@ def _kept_njit(function: Callable, *bound: Any, pipeline_class: Any = SelfContai
     return dispatcher
 
 
-def _with_part(whole: Any, make_part: Callable) -> Any:
+def _with_part(whole: Any, make_part: Callable[[], Dispatcher]) -> Dispatcher:
     """Return a dispatcher whose function is compiled as a part (:mod:`refhmc.compile.linking`) for compiled callers.
 
     This holds even if the whole function is already compiled. LLVM changes code when it generates object code, and what
@@ -70,38 +77,38 @@ def _with_part(whole: Any, make_part: Callable) -> Any:
         return whole
 
     @functools.cache
-    def part() -> Any:
+    def part() -> Dispatcher:
         made = make_part()
         made._compiling_counter = whole._compiling_counter  # recursive calls find the function by it
         return made
 
-    def get_call_template(arguments: Any, keywords: Any) -> Any:
+    def get_call_template(arguments: tuple, keywords: dict[str, nb.Type]) -> tuple:
         _, types = whole._compiler.fold_argument_types(arguments, keywords)
         if tuple(types) in whole.overloads:
             part().compile(whole.overloads[tuple(types)].signature)
         return part().get_call_template(arguments, keywords)
 
-    def get_overload(types: Any) -> Any:
+    def get_overload(types: Sequence[nb.Type]) -> Callable:
         return part().overloads[tuple(types)].entry_point
 
     whole.get_call_template, whole.get_overload, whole.part = get_call_template, get_overload, part
     return whole
 
 
-def returned_type(dispatcher: Any) -> Any:
+def returned_type(dispatcher: Dispatcher) -> nb.Type | None:
     """Return the return type of the last compiled version, or None if there is none."""
     part = getattr(dispatcher, "part", None)
     versions = [*dispatcher.overloads.values(), *(part().overloads.values() if part else ())]
     return versions[-1].signature.return_type if versions else None
 
 
-def forget(dispatcher: Any, signature: Any) -> None:
+def forget(dispatcher: Any, signature: Signature) -> None:
     """Remove the cached code of a signature."""
     if isinstance(getattr(dispatcher, "_cache", None), CompiledCode):
         dispatcher._cache.forget(signature, dispatcher.targetctx.codegen())
 
 
-def is_cached(function: Any, signature: Any) -> bool:
+def is_cached(function: Any, signature: Signature | None) -> bool:
     """Return whether code of the signature is compiled or cached, or cannot be cached; an Entry has its own signature."""
     if isinstance(function, Entry):
         function, signature = function._dispatcher, function.signature()
@@ -111,23 +118,23 @@ def is_cached(function: Any, signature: Any) -> bool:
     return path is None or path.exists()
 
 
-def _core_njit(function: Callable, **options: Any) -> Any:
+def _core_njit(function: Callable, **options: Any) -> Dispatcher:
     """Return a cached function, compiled as a part for callers in the core."""
     options = {**CORE, **options}
     return _with_part(_kept_njit(function, **options), lambda: _kept_njit(function, pipeline_class=Part, **options))
 
 
-def jit(function: Callable) -> Any:
+def jit(function: Callable) -> Dispatcher:
     """Return a function of the compiled core: cached, compiled at first use, without allocations."""
     return _core_njit(function)
 
 
-def jit_sum(function: Callable) -> Any:
+def jit_sum(function: Callable) -> Dispatcher:
     """Return a function as :func:`jit`, for sums over long vectors, whose terms may be added in another (fixed) order."""
     return _core_njit(function, **REORDERED_SUMS)
 
 
-def jit_products(function: Callable) -> Any:
+def jit_products(function: Callable) -> Dispatcher:
     """Return a function as :func:`jit_sum` that may fuse products with sums: for matrix products.
 
     (Not for code that is compiled in several places and must agree: LLVM decides separately in each.)
@@ -135,22 +142,22 @@ def jit_products(function: Callable) -> Any:
     return _core_njit(function, fastmath={*REORDERED_SUMS["fastmath"], "contract"})
 
 
-def jit_part(function: Callable) -> Any:
+def jit_part(function: Callable) -> Dispatcher:
     """Return a function as :func:`jit` that LLVM always inlines: a section of one, written separately."""
     return _core_njit(function, forceinline=True)
 
 
-def jit_part_sum(function: Callable) -> Any:
+def jit_part_sum(function: Callable) -> Dispatcher:
     """Return a function as :func:`jit_sum` that LLVM always inlines."""
     return _core_njit(function, forceinline=True, **REORDERED_SUMS)
 
 
-def jit_template(function: Callable) -> Any:
+def jit_template(function: Callable) -> Dispatcher:
     """Return a function as :func:`jit_part` that takes a compiled function as argument; only its callers are cached."""
     return numba.njit(**{**CORE, "forceinline": True})(function)
 
 
-def jit_bound(function: Callable, known: Sequence, identity: str | None) -> Any:
+def jit_bound(function: Callable, known: Sequence, identity: str | None) -> Dispatcher:
     """Return a function as :func:`jit`, whose closure has compiled functions, `known`, compiled with all its callees.
 
     `identity` identifies these functions; if it is None, the code is not cached.
@@ -162,7 +169,7 @@ def jit_bound(function: Callable, known: Sequence, identity: str | None) -> Any:
     return _kept_njit(function, identity, known, pipeline_class=Whole, **CORE)
 
 
-def jit_of_user(function: Callable, known: Sequence, identity: str | None, *, importable: bool = False) -> Any:
+def jit_of_user(function: Callable, known: Sequence, identity: str | None, *, importable: bool = False) -> Dispatcher:
     """Return a function as :func:`jit_anew`, whose closure has a user's functions, `known`.
 
     It is cached if they have an `identity`, and if what runs as Python in them is `importable`
@@ -172,19 +179,21 @@ def jit_of_user(function: Callable, known: Sequence, identity: str | None, *, im
         return jit_anew(function)
     function.__qualname__ += f".{identity[:24]}"  # as in :func:`jit_bound`
     whole = _kept_njit(function, identity, known, importable, **OPTIONS)
-    made = _with_part(whole, lambda: numba.njit(pipeline_class=Part, **OPTIONS)(function))
+    made: Any = _with_part(whole, lambda: numba.njit(pipeline_class=Part, **OPTIONS)(function))
     made.identity = identity
     return made
 
 
-def of_width(d: int, axes: int = 1) -> Any:
+def of_width(d: int, axes: int = 1) -> Callable[[np.ndarray], np.ndarray]:
     """Return a compiled identity function that declares the last axis, or the last two, to have d entries."""
     if numba.config.DISABLE_JIT:
         return lambda array: array
 
     @intrinsic
-    def known(_: Any, array: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def known(_: object, array: nb.Array) -> tuple[Signature, Callable]:
+        def generate(
+            context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: Sequence[ir.Value]
+        ) -> ir.Value:
             there = make_array(array)(context, builder, arguments[0])
             shape, strides = (cgutils.unpack_tuple(builder, each, array.ndim) for each in (there.shape, there.strides))
             for k in range(1, axes + 1):
@@ -201,17 +210,19 @@ def of_width(d: int, axes: int = 1) -> Any:
 
 if numba.config.DISABLE_JIT:
 
-    def borrowed(array: Any) -> Any:
+    def borrowed(array: np.ndarray) -> np.ndarray:
         """Return the array."""
         return array
 
 else:
 
     @intrinsic
-    def borrowed(_: Any, array: Any) -> Any:
+    def borrowed(_: object, array: nb.Array) -> tuple[Signature, Callable]:
         """Return the array without reference counting, for compiled code that owns it and uses it afterwards."""
 
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def generate(
+            context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: Sequence[ir.Value]
+        ) -> ir.Value:
             there = make_array(array)(context, builder, arguments[0])
             there.meminfo = cgutils.get_null_value(there.meminfo.type)
             there.parent = cgutils.get_null_value(there.parent.type)
@@ -220,7 +231,7 @@ else:
         return array(array), generate
 
 
-def reshaped(vector: Any, shape: tuple[int, ...]) -> Any:
+def reshaped(vector: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Return the entries of a vector as an array of this shape."""
     return vector.reshape(shape)
 
@@ -230,13 +241,15 @@ if numba.config.DISABLE_JIT:
 else:
 
     @intrinsic
-    def shaped(_: Any, vector: Any, shape: Any) -> Any:
+    def shaped(_: object, vector: nb.Array, shape: nb.BaseTuple) -> tuple[Signature, Callable] | None:
         """Return :func:`reshaped` of a contiguous vector without checking strides and without reference counting."""
         if vector.layout != "C":
             return None
         kind = nb.Array(vector.dtype, len(shape), "C")
 
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def generate(
+            context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: Sequence[ir.Value]
+        ) -> ir.Value:
             there, made = make_array(vector)(context, builder, arguments[0]), make_array(kind)(context, builder)
             lengths = cgutils.unpack_tuple(builder, arguments[1], len(shape))
             strides = [context.get_constant(nb.intp, vector.dtype.bitwidth // 8)][: len(lengths)]
@@ -262,22 +275,22 @@ def extenders() -> set[str]:
     return modules - {None}  # some of Numba's own, created by exec
 
 
-def jit_inline(function: Callable) -> Any:
+def jit_inline(function: Callable) -> Dispatcher:
     """Return a function as :func:`jit`, inlined before type inference: for code that depends on the caller's types."""
     return _kept_njit(function, inline="always", **CORE)
 
 
-def jit_allocating(function: Callable) -> Any:
+def jit_allocating(function: Callable) -> Dispatcher:
     """Return a function as :func:`jit`, for the few functions that allocate arrays."""
     return _kept_njit(function, **OPTIONS)
 
 
-def jit_calling_python(function: Callable) -> Any:
+def jit_calling_python(function: Callable) -> Dispatcher:
     """Return a function as :func:`jit` that takes the GIL and calls back into Python."""
     return _kept_njit(function, error_model="numpy", fastmath=False)
 
 
-def jit_anew(function: Callable) -> Any:
+def jit_anew(function: Callable) -> Dispatcher:
     """Return a function that each process compiles for itself: a user's function, and what is derived from it."""
     whole, part = (numba.njit(pipeline_class=each, **OPTIONS) for each in (SelfContained, Part))
     return _with_part(whole(function), lambda: part(function))
@@ -359,7 +372,7 @@ def logged(title: str) -> Iterator[None]:
             _unannounced = None
 
 
-def compile_pointer(function: Any, signature: Any, title: str) -> None:
+def compile_pointer(function: Any, signature: Signature, title: str) -> None:
     """Compile a :func:`jit` function for the signature of its pointer, and log it."""
     if not numba.config.DISABLE_JIT and not function.overloads:
         with logged(title):
@@ -369,7 +382,7 @@ def compile_pointer(function: Any, signature: Any, title: str) -> None:
 class Entry:
     """A compiled function called by Python, compiled (or loaded from the cache) at its first call."""
 
-    def __init__(self, function: Callable, signature: Callable[[], object], title: str) -> None:
+    def __init__(self, function: Callable, signature: Callable[[], Signature], title: str) -> None:
         functools.update_wrapper(self, function)
         self.py_func = function
         self.title = title
@@ -402,7 +415,7 @@ class Entry:
         return compiled(*args)
 
 
-def entry(signature: Callable[[], object], title: str) -> Callable[[Callable], Entry]:
+def entry(signature: Callable[[], Signature], title: str) -> Callable[[Callable], Entry]:
     """Decorate a function that Python calls; ``signature()`` returns the Numba signature when it is needed."""
     return lambda function: Entry(function, signature, title)
 

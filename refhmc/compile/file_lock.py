@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 import weakref
-from typing import IO, Any
+from typing import IO
 
 from refhmc.compile.regular_files import open_regular
 
@@ -80,7 +80,7 @@ class FileLock:
         self.acquire()
         return self
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.release()
 
 

@@ -46,10 +46,12 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Iterator, Mapping, Set
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+
+T = TypeVar("T")
 
 READS_GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 WRITES_GLOBAL = {"STORE_GLOBAL", "DELETE_GLOBAL"}
@@ -83,7 +85,7 @@ class Fingerprint(NamedTuple):
         return sha256(json.dumps(self.parts, sort_keys=True))
 
 
-def fingerprint(roots: Mapping[str, Any]) -> Fingerprint:
+def fingerprint(roots: Mapping[str, object]) -> Fingerprint:
     """Return the parts of values and functions by name, and of everything that they reach."""
     walk = _Walk()
     for name, value in roots.items():
@@ -236,7 +238,7 @@ class _Walk:
         self.called: dict[int, str] = {}  # functions, classes and objects with parts, with their names in labels
         self.known: dict[int, str] = {}  # arrays and objects described before
         self.entered: list[int] = []  # enclosing containers and objects
-        self.alive: list[Any] = []  # keeps objects alive, so that ids stay unique
+        self.alive: list[object] = []  # keeps objects alive, so that ids stay unique
         self.at = ""  # label of the current part
         self.waiting: list[tuple[types.FunctionType, str]] = []  # functions still to be inspected
 
@@ -305,7 +307,7 @@ class _Walk:
             return f"{value.dtype} {value!r}"
         return self.remember(value, self.array) if kind is np.ndarray else None
 
-    def alone(self, value: Any) -> str:
+    def alone(self, value: object) -> str:
         """Return a description that is independent of other parts, for members of unordered containers."""
         if type(value) in (str, int, float, bool, bytes, type(None)):
             return self.describe(value)
@@ -317,7 +319,7 @@ class _Walk:
         self.unknown += walk.unknown
         return f"{description} {sha256(json.dumps(walk.parts, sort_keys=True))[:32] if walk.parts else ''}".strip()
 
-    def array(self, value: Any) -> str:
+    def array(self, value: np.ndarray) -> str:
         """Describe type, shape and content of an array; all NaNs are equal."""
         array = np.asarray(value)
         words = f"{array.dtype} array of shape {array.shape}"
@@ -327,12 +329,12 @@ class _Walk:
             array = np.where(np.isnan(array), np.array(np.nan, array.dtype), array)  # one bit pattern for all NaNs
         return f"{words}, {sha256(np.ascontiguousarray(array).tobytes())[:32]}"
 
-    def remember(self, value: Any, describe: Any) -> str:
+    def remember(self, value: T, describe: Callable[[T], str]) -> str:
         if id(value) not in self.known:
             self.known[id(value)] = describe(value)
         return self.known[id(value)]
 
-    def thing(self, value: Any, name: str | None) -> str:
+    def thing(self, value: object, name: str | None) -> str:
         """Describe an object of any other class: its class, and its state as pickle takes it."""
         if hasattr(type(value), "__dlpack__") and not isinstance(value, np.ndarray):  # an array of JAX, Torch, CuPy
             return self.remember(value, lambda v: self.array(np.asarray(getattr(v, "detach", lambda: v)())))
@@ -347,7 +349,7 @@ class _Walk:
         self.called[id(value)] = name
         return self.state(value, name)
 
-    def state(self, value: Any, name: str | None = None) -> str:
+    def state(self, value: object, name: str | None = None) -> str:
         """Describe an object's class and what ``pickle`` would write; with a name, a part for each attribute."""
         by_type = copyreg.dispatch_table.get(type(value))
         try:
@@ -366,13 +368,13 @@ class _Walk:
         contents = pairs if isinstance(value, collections.OrderedDict) else dict(pairs)
         return " ".join(map(self.describe, (type(value), made_by, *arguments, state, items, contents)))
 
-    def by_type(self, value: Any, why: str) -> str:
+    def by_type(self, value: object, why: str) -> str:
         self.unknown.append(f"{self.at} ({type(value).__module__}.{type(value).__qualname__}; {why})")
         return f"{type(value).__module__}.{type(value).__qualname__}, known by its type alone"
 
     # -- functions
 
-    def function(self, value: Any, name: str) -> str | None:
+    def function(self, value: object, name: str) -> str | None:
         """Describe a function of any kind; return None for a callable object, which is described like any other."""
         if isinstance(value, types.MethodType):
             bound_to = self.describe(value.__self__, f"{name}'s object")
@@ -488,7 +490,7 @@ class _Walk:
         module = getattr(value, "__module__", None) or getattr(bound, "__name__", None)
         return f"{self.edition(value, module)} {value.__name__}"
 
-    def edition(self, value: Any, module: str | None) -> str:
+    def edition(self, value: object, module: str | None) -> str:
         """Return the module of compiled code, with the content of its file if it is the user's."""
         package = package_of(module)
         if package is not None:
@@ -551,7 +553,7 @@ def _is_empty(cell: types.CellType) -> bool:
     return False
 
 
-def _python_text(value: Any) -> Any:
+def _python_text(value: object) -> object:
     """Return the Python function inside a compiled or caching one (Numba, JAX, ``functools.lru_cache``), or None."""
     for path in ("py_func", "_dispatcher.py_func", "gufunc_builder.py_func", "_pyfunc"):
         inner = value
@@ -562,7 +564,7 @@ def _python_text(value: Any) -> Any:
     return getattr(value, "__wrapped__", None) if package_of(type(value).__module__) is not None else None
 
 
-def _options(dispatcher: Any) -> dict[str, Any]:
+def _options(dispatcher: Any) -> dict[str, object]:
     """Return the options with which the user has Numba compile a function."""
     options = {**dispatcher.targetoptions, "locals": str(getattr(dispatcher, "locals", None))}
     if not getattr(dispatcher, "_can_compile", True):  # only for the given signatures
@@ -570,7 +572,7 @@ def _options(dispatcher: Any) -> dict[str, Any]:
     return options
 
 
-def _is_member(key: str, value: Any) -> bool:
+def _is_member(key: str, value: object) -> bool:
     """Return whether an attribute of a class may affect its results."""
     if isinstance(value, types.MemberDescriptorType | types.GetSetDescriptorType) or key == "_abc_impl":
         return False
@@ -578,7 +580,7 @@ def _is_member(key: str, value: Any) -> bool:
     return key not in ("__repr__", "__str__") if isinstance(value, MEMBERS) else not special
 
 
-def _unused(label: str, taken: Any) -> str:
+def _unused(label: str, taken: Collection[str]) -> str:
     """Return the label, with a number if it is taken."""
     if label not in taken:
         return label
@@ -588,7 +590,7 @@ def _unused(label: str, taken: Any) -> str:
     return f"{label} ({k})"
 
 
-def classes_in(name: str, value: Any) -> dict[str, type]:
+def classes_in(name: str, value: object) -> dict[str, type]:
     """Return the classes of a kernel and of its dataclass fields, by label: a user may have derived their own."""
     found = {f"the class of {name}": type(value)}
     if dataclasses.is_dataclass(value):

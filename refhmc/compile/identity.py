@@ -34,7 +34,7 @@ def identity_of(known: tuple) -> str | None:
     return with_editions(found.digest, {*found.packages, *map(str, extending)})
 
 
-def by_identity(known: Any) -> Any:
+def by_identity(known: object) -> object:
     """Replace compiled functions in nested tuples by their ``identity``, if they have one."""
     if type(known) is tuple:
         return tuple(map(by_identity, known))

@@ -13,14 +13,21 @@ it generates object code, which would change a caller's result.
 
 from __future__ import annotations
 
-from typing import Any
-
-from refhmc.compile.numba_internals import Compiler, JITCodeLibrary, Linkage, compiler, parse_assembly, parse_bitcode
+from refhmc.compile.numba_internals import (
+    Compiler,
+    JITCodeLibrary,
+    JITCPUCodegen,
+    Linkage,
+    ModuleRef,
+    compiler,
+    parse_assembly,
+    parse_bitcode,
+)
 
 COPY = Linkage.linkonce_odr
 
 
-def hide(module: Any, where: str) -> dict[str, str]:
+def hide(module: ModuleRef, where: str) -> dict[str, str]:
     """Make the copies in a module internal, and return their old names by their new ones.
 
     The loader knows all objects of the process, and finds internal functions by name, too.
@@ -39,7 +46,7 @@ class SelfContainedLibrary(JITCodeLibrary):
         self._hidden = hide(self._final_module, self._name)
         super()._finalize_final_module()
 
-    def _get_module_for_linking(self) -> Any:
+    def _get_module_for_linking(self) -> ModuleRef:
         module = super()._get_module_for_linking()
         while self._hidden:
             name, before = self._hidden.popitem()
@@ -56,7 +63,7 @@ class Flags(compiler.Flags):
     def __hash__(self) -> int:
         return self.ALL_ALIKE
 
-    def __eq__(self, other: object) -> Any:
+    def __eq__(self, other: object) -> bool:
         if not isinstance(other, compiler.Flags):
             return NotImplemented
         options = {*self._values, *other._values}  # all others have their defaults
@@ -68,11 +75,11 @@ class SelfContained(Compiler):
 
     library: type[JITCodeLibrary] = SelfContainedLibrary
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)
         self.state.flags = Flags(self.state.flags)
 
-    def define_pipelines(self) -> Any:
+    def define_pipelines(self) -> list:
         state = self.state
         state.library = self.library(state.targetctx.codegen(), state.func_id.func_qualname)
         state.library.enable_object_caching()
@@ -118,7 +125,7 @@ class PartLibrary(JITCodeLibrary):
     """The optimised intermediate code of one function, for its callers to copy."""
 
     @classmethod
-    def from_bitcode(cls, codegen: Any, name: str, bitcode: bytes) -> PartLibrary:
+    def from_bitcode(cls, codegen: JITCPUCodegen, name: str, bitcode: bytes) -> PartLibrary:
         """Return the library that :meth:`serialize_using_object_code` serialized."""
         library = cls(codegen, name)
         library._final_module = parse_bitcode(bitcode)
@@ -149,6 +156,6 @@ class Part(SelfContained):
 
     library = PartLibrary
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)
         self.state.flags.no_cpython_wrapper = self.state.flags.no_cfunc_wrapper = True

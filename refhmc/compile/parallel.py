@@ -19,15 +19,14 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import numba
 
 from refhmc.compile.compile_cache import cache_directory
 from refhmc.compile.compiled import Entry, is_cached
 from refhmc.compile.file_lock import FileLock, HeldError
-from refhmc.compile.numba_internals import dumps
+from refhmc.compile.numba_internals import Signature, dumps
 
 MOST = 4  # processes, because a run rarely compiles more than four large functions
 FEWEST = 2  # functions for which a helper is started, which takes a second of CPU time
@@ -39,7 +38,7 @@ WITHOUT_WINDOW = getattr(subprocess, "CREATE_NO_WINDOW", 0)  # on Windows
 
 
 @contextlib.contextmanager
-def helpers_for(functions: Sequence[tuple[Any, Any]]) -> Iterator[None]:
+def helpers_for(functions: Sequence[tuple[Callable, Signature | None]]) -> Iterator[None]:
     """Context in which helpers compile those functions, given with their signatures, that are not cached."""
     most, directory = processes() - 1, cache_directory()
     if numba.config.DISABLE_JIT or most < 1 or directory is None:
@@ -69,7 +68,7 @@ def processes() -> int:
     return min(cores, MOST)
 
 
-def job_of(function: Any, signature: Any) -> tuple | None:
+def job_of(function: Callable, signature: Signature | None) -> tuple | None:
     """Return module, name and signature of a function of refhmc, or None if a helper cannot find it or it is cached."""
     text = getattr(function, "py_func", None)
     name, module = getattr(text, "__qualname__", ""), getattr(text, "__module__", None) or ""
@@ -81,7 +80,7 @@ def job_of(function: Any, signature: Any) -> tuple | None:
 
 def start(jobs: list[tuple]) -> subprocess.Popen:
     """Start a process that compiles `jobs`. Raises OSError."""
-    interpreter: Any = multiprocessing.spawn.get_executable()
+    interpreter = multiprocessing.spawn.get_executable()
     helper = subprocess.Popen(
         [os.fsdecode(interpreter or ""), "-P", "-c", HELPER],
         stdin=subprocess.PIPE,

@@ -13,7 +13,7 @@ from numba import types as nb
 from numba.extending import NativeValue, register_model, unbox
 
 from refhmc.compile.fingerprint import sha256
-from refhmc.compile.numba_internals import FunctionModel, cgutils
+from refhmc.compile.numba_internals import Dispatcher, FunctionModel, cgutils, ir
 
 
 class Pointer(nb.FunctionType):
@@ -29,7 +29,7 @@ register_model(Pointer)(FunctionModel)
 
 
 @unbox(Pointer)
-def unbox_pointer(kind: Any, function: Any, c: Any) -> Any:
+def unbox_pointer(kind: Pointer, function: ir.Value, c: Any) -> NativeValue:
     """Return the address that ``function`` stores, or compute and store it at the first use."""
     builder, api = c.builder, c.pyapi
     found = cgutils.alloca_once(builder, api.pyobj)
@@ -49,7 +49,7 @@ def unbox_pointer(kind: Any, function: Any, c: Any) -> Any:
     return NativeValue(pointer._getvalue())
 
 
-def keep_address(function: Any, kind: Pointer) -> int:
+def keep_address(function: Dispatcher, kind: Pointer) -> int:
     """Return the address of a function for ``kind``, compiled if necessary, and store it. Raises TypeError."""
     if not hasattr(function, "get_compile_result"):
         raise TypeError(

@@ -8,6 +8,7 @@ code that calls it. For a function without identity, the code contains the addre
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -15,14 +16,23 @@ from numba.extending import intrinsic
 
 from refhmc.compile.compiled import Entry
 from refhmc.compile.identity import identity_of
-from refhmc.compile.numba_internals import NumbaError, UnsupportedBytecodeError, add_symbol, cgutils, ir
+from refhmc.compile.numba_internals import (
+    CPUContext,
+    Dispatcher,
+    NumbaError,
+    Signature,
+    UnsupportedBytecodeError,
+    add_symbol,
+    cgutils,
+    ir,
+)
 from refhmc.compile.pointer_type import Pointer
 
-_functions: dict[str, Any] = {}  # functions behind symbols: code that calls them may outlive its creator
+_functions: dict[str, Dispatcher] = {}  # functions behind symbols: code that calls them may outlive its creator
 _lock = threading.RLock()
 
 
-def by_address(function: Any, signature: Any = None) -> Any:
+def by_address(function: Any, signature: Signature | None = None) -> Callable:
     """Return a compiled function without arguments that returns the pointer to another; an :class:`Entry` has a signature."""
     if isinstance(function, Entry):
         function, signature = function.dispatcher, function.signature()
@@ -31,8 +41,8 @@ def by_address(function: Any, signature: Any = None) -> Any:
     kind, symbol = Pointer(signature), symbol_of(function, signature)
 
     @intrinsic
-    def pointer(_: Any) -> Any:
-        def generate(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
+    def pointer(_: object) -> tuple[Signature, Callable]:
+        def generate(context: CPUContext, builder: ir.IRBuilder, _signature: Signature, _arguments: tuple) -> ir.Value:
             if symbol is None:
                 address = context.add_dynamic_addr(builder, address_of(function, signature), info=str(function))
             else:
@@ -49,7 +59,7 @@ def by_address(function: Any, signature: Any = None) -> Any:
     return pointer
 
 
-def symbol_of(function: Any, signature: Any) -> str | None:
+def symbol_of(function: Dispatcher, signature: Signature) -> str | None:
     """Return the symbol of a function in this process, or None if it has no identity or does not compile."""
     identity = identity_of((function, str(signature)))
     if identity is None:
@@ -65,7 +75,7 @@ def symbol_of(function: Any, signature: Any) -> str | None:
     return symbol
 
 
-def address_of(function: Any, signature: Any) -> int:
+def address_of(function: Dispatcher, signature: Signature) -> int:
     """Return the address of the function itself; calls through Numba's C wrapper take twice the time for long ones."""
     function.compile(signature)
     found = function.overloads[signature.args]

@@ -9,7 +9,7 @@ import contextlib
 import os
 import pathlib
 import stat
-from typing import IO, Any
+from typing import IO
 
 # A link and, on Windows, a junction, which Python does not report as a symbolic link.
 LINKS = tuple(getattr(stat, name, -1) for name in ("IO_REPARSE_TAG_SYMLINK", "IO_REPARSE_TAG_MOUNT_POINT"))
@@ -20,7 +20,7 @@ class UnsafeFileError(OSError):
     """A path is a link, not a regular file, or a file of another user."""
 
 
-def open_regular(path: pathlib.Path, mode: str) -> IO[Any]:
+def open_regular(path: pathlib.Path, mode: str) -> IO:
     """Open a file as ``open`` does, but only a regular one with a single name.
 
     Raises UnsafeFileError, before anything is read or changed, for a link, a device or a file of another user.

@@ -14,10 +14,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
+import numpy as np
 
 from refhmc.compile.compiled import jit_anew
 from refhmc.compile.fingerprint import package_of
-from refhmc.compile.numba_internals import NumbaError, UnsupportedError, cpu_target
+from refhmc.compile.numba_internals import Dispatcher, NumbaError, UnsupportedError, cpu_target
 
 
 class WithoutData:
@@ -26,11 +27,11 @@ class WithoutData:
     def __init__(self, function: Callable) -> None:
         self.function = function
 
-    def __call__(self, q: Any, data: Any, *rest: Any) -> Any:
+    def __call__(self, q: np.ndarray, data: object, *rest: np.ndarray) -> Any:
         return self.function(q, *rest)
 
 
-def compilable(function: Any) -> Any:
+def compilable(function: Callable) -> Callable:
     """Return `function` for :func:`jit_anew`, or compiled. Raises Numba's UnsupportedError unless it is a plain function."""
     if hasattr(function, "py_func"):
         return function
@@ -41,7 +42,7 @@ def compilable(function: Any) -> Any:
     return with_compiled_callees(function)
 
 
-def _kind(function: Any) -> str:
+def _kind(function: object) -> str:
     return (
         "a bound method" if isinstance(function, types.MethodType) else f"an object of class {type(function).__name__}"
     )
@@ -49,14 +50,14 @@ def _kind(function: Any) -> str:
 
 def with_compiled_callees(function: types.FunctionType) -> types.FunctionType:
     """Return the same source calling compiled functions, or the function itself if it calls none."""
-    done: dict[int, Any] = {}
+    done: dict[int, Dispatcher] = {}
     text, calls = _copy(function)
     for put, callee in calls:
         put(_compiled(callee, done))
     return text if calls else function
 
 
-def _compiled(callee: types.FunctionType, done: dict[int, Any]) -> Any:
+def _compiled(callee: types.FunctionType, done: dict[int, Dispatcher]) -> Dispatcher:
     """Return the compiled function; `done` has those compiled before, by ``id`` of the original."""
     if id(callee) not in done:
         text, calls = _copy(callee)
@@ -89,7 +90,7 @@ def _copy(function: types.FunctionType) -> tuple[types.FunctionType, list[tuple[
     return text, calls
 
 
-def _is_module_of_user(value: Any) -> bool:
+def _is_module_of_user(value: object) -> bool:
     return isinstance(value, types.ModuleType) and package_of(value.__name__) is None
 
 
@@ -114,7 +115,7 @@ def _names_in(code: types.CodeType) -> list[str]:
     return sorted({*code.co_names, *(name for each in within for name in _names_in(each))})
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     """Return whether a value is a Python function that Numba does not support itself."""
     if not isinstance(value, types.FunctionType):
         return False

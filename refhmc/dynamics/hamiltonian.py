@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numba import types as nb
+from numpy.typing import ArrayLike
 
 from refhmc.compile.compiled import entry
 from refhmc.core import types
@@ -242,7 +243,7 @@ class Hamiltonian:
         z[Q] = self.model._position(q)
         return z
 
-    def _momentum(self, p: np.ndarray) -> np.ndarray:
+    def _momentum(self, p: ArrayLike) -> np.ndarray:
         """Return the momentum as an array (d,). Raises ShapeError for another shape."""
         p = array_of_numbers("momentum", p, ShapeError)
         if p.ndim == 0 and self.model.dim == 1:

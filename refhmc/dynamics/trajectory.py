@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import types as nb
+from numpy.typing import ArrayLike
 
 from refhmc.compile.compiled import Entry, jit_part
 from refhmc.core import sample_stats as S
@@ -122,8 +123,8 @@ run_leapfrog = Entry(with_the_leapfrog, signature, "the trajectory of the leapfr
 def integrate(
     H: Hamiltonian,
     integrator: Integrator,
-    q: np.ndarray,
-    p: np.ndarray,
+    q: ArrayLike,
+    p: ArrayLike,
     *,
     step_size: float,
     n_steps: int,

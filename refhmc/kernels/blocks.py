@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +17,10 @@ from refhmc.core import sample_stats as S
 from refhmc.core.protocols import Model
 from refhmc.core.records import records
 
+if TYPE_CHECKING:
+    from refhmc.kernels.options import AnyKernel, Kernel
+
+Block = str | int | Iterable[str | int]  # a name, an index, or several
 ALL = ""  # the block of all coordinates, and its name
 # A conditional's log density and energy have an unknown additive constant, which the other blocks change.
 NOT_OF_BLOCKS = ("lp", "energy")
@@ -24,17 +28,17 @@ NOT_OF_BLOCKS = ("lp", "energy")
 STEPS = (1.0, 3.0, 10.0, 30.0, 100.0, 1000.0)
 
 
-def blocks_of(kernel: Any) -> Mapping[Any, Any]:
+def blocks_of(kernel: AnyKernel) -> Mapping[Block, Kernel]:
     """Return a mapping from each block to the kernel that moves it, in their order."""
     return getattr(kernel, "blocks", {ALL: kernel})
 
 
-def kernels_of(kernel: Any) -> dict[str, Any]:
+def kernels_of(kernel: AnyKernel) -> dict[str, Kernel]:
     """Return the kernels by the names of their blocks."""
     return {block_name(block, place): each for place, (block, each) in enumerate(blocks_of(kernel).items())}
 
 
-def indices_of(model: Model, kernel: Any) -> list[np.ndarray]:
+def indices_of(model: Model, kernel: AnyKernel) -> list[np.ndarray]:
     """Return the coordinates of each block. Raises ValueError unless they are a partition of the model's coordinates."""
     found = [block_indices(model, block) for block in blocks_of(kernel)]
     times = np.bincount(np.concatenate(found), minlength=model.dim)
@@ -49,20 +53,20 @@ def indices_of(model: Model, kernel: Any) -> list[np.ndarray]:
     return found
 
 
-def statistics_of_blocks(kernel: Any, rows: np.ndarray) -> dict[str, dict[str, np.ndarray]]:
+def statistics_of_blocks(kernel: AnyKernel, rows: np.ndarray) -> dict[str, dict[str, np.ndarray]]:
     """Return typed statistics of each block by its name, from the core's rows (..., blocks * N_STATS)."""
     kernels = kernels_of(kernel)
     parts = np.moveaxis(_by_block(rows, len(kernels)), -2, 0)
     return {name: S.named(part, each.statistics) for part, (name, each) in zip(parts, kernels.items(), strict=True)}
 
 
-def statistics(kernel: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
+def statistics(kernel: AnyKernel, rows: np.ndarray) -> dict[str, np.ndarray]:
     """Return all statistics of the draws by name; for several blocks, those of all together and those of each with its name."""
     by_name = statistics_of_blocks(kernel, rows)
     if ALL in by_name:
         return by_name[ALL]
     of_blocks = records(_by_block(rows, len(by_name)), S.STATS)
-    whole: dict[str, Any] = {
+    whole: dict[str, np.ndarray] = {
         "lp": of_blocks.lp[..., -1].copy(),
         "acceptance_rate": of_blocks.acceptance_rate.mean(axis=-1),
         "n_steps": of_blocks.n_steps.sum(axis=-1).astype(np.int64),
@@ -74,7 +78,7 @@ def statistics(kernel: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
     return whole
 
 
-def rows_of(kernel: Any, named: Mapping[str, np.ndarray]) -> np.ndarray:
+def rows_of(kernel: AnyKernel, named: Mapping[str, np.ndarray]) -> np.ndarray:
     """Return rows (n, blocks * N_STATS) from which :func:`statistics` makes these, (n,) each; other entries are 0."""
     by_block, of = named_by_block(kernel, named), S.STATS.names or ()
     rows = np.zeros((len(next(iter(named.values()))), len(by_block), S.N_STATS))
@@ -86,7 +90,7 @@ def rows_of(kernel: Any, named: Mapping[str, np.ndarray]) -> np.ndarray:
     return rows.reshape(len(rows), -1)
 
 
-def named_by_block(kernel: Any, named: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
+def named_by_block(kernel: AnyKernel, named: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
     """Return the statistics that :func:`statistics` has made by block again, without those that it omits for blocks."""
     names = list(kernels_of(kernel))
     if names == [ALL]:
@@ -100,7 +104,7 @@ def _by_block(rows: np.ndarray, n_blocks: int) -> np.ndarray:
     return rows.reshape(*rows.shape[:-1], n_blocks, S.N_STATS)
 
 
-def block_name(block: tuple | str, place: int) -> str:
+def block_name(block: object, place: int) -> str:
     """Return the name of a block: ``x``, ``beta_sigma_phi``, or ``block0`` for indices."""
     if isinstance(block, str):
         return block
@@ -109,7 +113,7 @@ def block_name(block: tuple | str, place: int) -> str:
     return f"block{place}"
 
 
-def block_indices(model: Model, block: Any) -> np.ndarray:
+def block_indices(model: Model, block: Block) -> np.ndarray:
     """Return the coordinates of a block, in its order. Raises ValueError for names and indices that the model does not have."""
     if isinstance(block, str) and block == ALL:
         return np.arange(model.dim)

@@ -26,7 +26,8 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+
+import numpy as np
 
 from refhmc.compile.compiled import invariant, jit
 from refhmc.core import sample_stats as S
@@ -50,7 +51,7 @@ from refhmc.kernels.hmc import (
 from refhmc.kernels.options import check_jitter, check_length, check_options, with_advice
 from refhmc.metrics.base import FROM_GRADIENTS, FROM_PAIRS, NOTHING
 from refhmc.metrics.euclidean import is_diagonal
-from refhmc.metrics.laplace import energy, views
+from refhmc.metrics.laplace import LaplaceOnArrays, energy, views
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
@@ -196,7 +197,7 @@ class DHMC:
 
 
 def transition(
-    H: Any,
+    H: LaplaceOnArrays,
     q: Array,
     p: Array,
     uniforms: Array,
@@ -237,7 +238,7 @@ def transition(
     a_step = max(len(J) - 1, 0)  # uniforms per step
     orders = (batched.random_order(J, uniforms[..., k : k + a_step]) for k in itertools.count(used, max(a_step, 1)))
 
-    def step(H: Any, q: Array, p: Array, eps: Array) -> tuple[Array, Array]:
+    def step(H: LaplaceOnArrays, q: Array, p: Array, eps: Array) -> tuple[Array, Array]:
         return discontinuous_step(H, q, p, eps, next(orders))
 
     z, energy, done = trajectory(H, step, (q, p), eps, n)
@@ -262,7 +263,13 @@ def draw_order(randomness: tuple, work: tuple, n: int) -> None:
 
 @jit
 def dhmc(
-    dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any, stats: Any, control: Any
+    dynamics: tuple,
+    model: tuple,
+    workspace: tuple,
+    randomness: tuple,
+    settings: np.record,
+    stats: np.record,
+    control: np.record,
 ) -> int:
     """Make one transition from the state, with a fresh momentum, and return its outcome."""
     points, _, _, own, work = as_workspace(workspace)

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from refhmc.core.registry import registry
-from refhmc.kernels.blocks import block_name
+from refhmc.kernels.blocks import Block, block_name
 from refhmc.kernels.dhmc import DHMC
 from refhmc.kernels.hmc import HMC
 from refhmc.kernels.nuts import NUTS
-from refhmc.kernels.options import check_kernel, named
+from refhmc.kernels.options import Kernel, check_kernel, named
 
 OF_BLOCKS = registry({"DHMC": DHMC, "HMC": HMC, "NUTS": NUTS})
 
@@ -102,7 +102,7 @@ class Gibbs:
             raise ValueError(f"blocks must have different names; got {names}. Give indices for one of two.")
 
 
-def plain_block(block: Any) -> Any:
+def plain_block(block: Block) -> Block:
     """Return a block as a checkpoint stores it: indices as Python integers, a range as a tuple."""
     if isinstance(block, np.integer):
         return int(block)
@@ -111,7 +111,7 @@ def plain_block(block: Any) -> Any:
     return tuple(int(part) if isinstance(part, np.integer) else part for part in block)
 
 
-def made(kernel: Any, block: Any) -> Any:
+def made(kernel: Any, block: Block) -> Kernel:
     """Return a block's kernel, given as an object or by a word."""
     what = f"block {block!r}: the kernel"
     if isinstance(kernel, str):

@@ -41,6 +41,7 @@ from refhmc.core.types import as_points, as_work, as_workspace
 from refhmc.integrators.step import integrator_step
 from refhmc.kernels.hmc import begin, not_begun
 from refhmc.kernels.options import check_options, solver_statistics, with_advice
+from refhmc.metrics.base import HamiltonianOnArrays
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
@@ -205,7 +206,14 @@ def spread(energies: list) -> float:
 
 
 def build_tree(
-    H: Any, step: Callable, edge: State, eps: float, depth: int, H0: float, new: NewStates, tape: list[float]
+    H: HamiltonianOnArrays,
+    step: Callable,
+    edge: State,
+    eps: float,
+    depth: int,
+    H0: float,
+    new: NewStates,
+    tape: list[float],
 ) -> Interval:
     """Return the interval of the 2^depth states beyond ``edge``, and add them to ``new``. Raises Ended."""
     if depth == 0:
@@ -264,7 +272,7 @@ class Move(NamedTuple):
 
 
 def transition(
-    H: Any,
+    H: HamiltonianOnArrays,
     step: Callable,
     q: Array,
     p: Array,
@@ -373,18 +381,18 @@ class Tree(NamedTuple):
 class IntervalRows(NamedTuple):
     """Rows (d,) of an interval: the sum of its momenta, and momentum and velocity at its first and last states."""
 
-    rho: Any
-    p_first: Any
-    v_first: Any
-    p_last: Any
-    v_last: Any
+    rho: np.ndarray
+    p_first: np.ndarray
+    v_first: np.ndarray
+    p_last: np.ndarray
+    v_last: np.ndarray
 
 
 INTERVAL_ROWS = len(IntervalRows._fields)
 
 
 @jit_inline
-def as_interval(rows: np.ndarray) -> Any:
+def as_interval(rows: np.ndarray) -> IntervalRows:
     """Return named views of the rows of an interval."""
     return IntervalRows(rows[0], rows[1], rows[2], rows[3], rows[4])
 
@@ -506,7 +514,7 @@ def build_subtree(
     z: np.ndarray,
     candidate: np.ndarray,
     H0: float,
-    control: Any,
+    control: np.record,
 ) -> Subtree:
     """Build a subtree of 2^depth states from the point ``z``, which moves to its far end.
 
@@ -556,7 +564,13 @@ def doubled(tree: Tree, half: Subtree, forward: bool, chosen: bool) -> Tree:
 
 @jit
 def summarise(
-    tree: Tree, leaves: Leaves, extension: Extension, H0: float, settings: Any, status: Any, stats: Any
+    tree: Tree,
+    leaves: Leaves,
+    extension: Extension,
+    H0: float,
+    settings: np.record,
+    status: np.record,
+    stats: np.record,
 ) -> int:
     """Fill in the statistics of a transition and return its outcome."""
     invariant(tree.first <= tree.draw < tree.first + (1 << tree.depth))
@@ -584,7 +598,13 @@ def summarise(
 
 @jit
 def nuts(
-    dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any, stats: Any, control: Any
+    dynamics: tuple,
+    model: tuple,
+    workspace: tuple,
+    randomness: tuple,
+    settings: np.record,
+    stats: np.record,
+    control: np.record,
 ) -> int:
     """Make one transition from the state, with a fresh momentum, and return its outcome."""
     points, intervals, _, _, work = as_workspace(workspace)

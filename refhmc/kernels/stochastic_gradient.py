@@ -48,7 +48,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -61,8 +61,8 @@ from refhmc.core.split_data import nth_part, part_of
 from refhmc.core.types import as_model, as_points, as_work, as_workspace
 from refhmc.kernels.options import check_options
 from refhmc.metrics import Identity
-from refhmc.metrics.base import NOTHING
-from refhmc.metrics.euclidean import diagonal, is_diagonal
+from refhmc.metrics.base import NOTHING, Metric
+from refhmc.metrics.euclidean import EuclideanOnArrays, diagonal, is_diagonal
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
@@ -103,7 +103,7 @@ class StochasticGradient:
     decay: tuple[float, float] | None = None
     cycle: int | None = None
     exploration: float = 0.0
-    metric: Any = IDENTITY
+    metric: Metric = IDENTITY
     evaluate_lp: bool = False
 
     integrator = None
@@ -480,7 +480,7 @@ class SGHMC(StochasticGradient):
         return math.sqrt(2 * (self.friction - self.noise_estimate))
 
 
-def plain_decay(given: Any) -> tuple:
+def plain_decay(given: object) -> tuple:
     """Return ``(b, gamma)``, also from a list or an array, as Python numbers. Raises ValueError for anything else."""
     both = given.tolist() if isinstance(given, np.ndarray) else given
     if not isinstance(both, tuple | list) or len(both) != 2 or not all(is_number(x) and 0 < x < math.inf for x in both):
@@ -506,7 +506,7 @@ class Iterates(NamedTuple):
     diverging: Array
 
 
-def transition(kernel: StochasticGradient, H: Any, q: Array, p: Array, numbers: Array) -> Iterates:
+def transition(kernel: StochasticGradient, H: EuclideanOnArrays, q: Array, p: Array, numbers: Array) -> Iterates:
     """Make the first transition of each chain of a stochastic-gradient kernel, on arrays.
 
     Parameters
@@ -552,7 +552,7 @@ def minibatch_gradient(parts: list, m: Array, q: Array) -> Array:
 
 
 @jit
-def step_of_update(settings: Any) -> float:
+def step_of_update(settings: np.record) -> float:
     """Return eps_t."""
     eps, t = settings.step_size, settings.updates
     if settings.decay_power > 0:
@@ -563,7 +563,7 @@ def step_of_update(settings: Any) -> float:
 
 
 @jit
-def explores(settings: Any) -> bool:
+def explores(settings: np.record) -> bool:
     """Return whether the next update belongs to the exploration of its cycle, which has no noise."""
     return settings.cycle > 0 and (settings.updates % settings.cycle) / settings.cycle < settings.exploration
 
@@ -587,7 +587,7 @@ def next_minibatch(model: tuple, state: np.ndarray, randomness: tuple, t: int, w
 
 
 @jit
-def update(state: np.ndarray, h: float, noise: np.ndarray, settings: Any, work: tuple) -> bool:
+def update(state: np.ndarray, h: float, noise: np.ndarray, settings: np.record, work: tuple) -> bool:
     """Make one update from the state's position, momentum and gradient; return whether the new position is finite."""
     point, mass, a, c = as_point(state), diagonal(work), settings.momentum, settings.noise
     infinite = 0
@@ -601,7 +601,13 @@ def update(state: np.ndarray, h: float, noise: np.ndarray, settings: Any, work: 
 
 @jit
 def stochastic_gradient(
-    dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any, stats: Any, control: Any
+    dynamics: tuple,
+    model: tuple,
+    workspace: tuple,
+    randomness: tuple,
+    settings: np.record,
+    stats: np.record,
+    control: np.record,
 ) -> int:
     """Make one transition from the state, with the momentum and the order of the parts kept in it; return the outcome."""
     points, _, noise, _, work = as_workspace(workspace)

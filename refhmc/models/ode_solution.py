@@ -108,7 +108,7 @@ def in_place(function: Callable, compiled: bool) -> Callable:
 
 def make_along(functions: Sequence[Callable], k: int, n: int, p: int, compiled: bool = True) -> Callable:
     """Return ``(u, t, work)``, which calls :func:`along_path` of a function with k values and its derivatives."""
-    whole = (*functions, *[not_given] * (4 - len(functions)))
+    whole: list[Callable] = [*functions, *[not_given] * (4 - len(functions))]
     f, jacobian, hessian, third = (in_place(function, compiled) for function in whole)
     text: Callable = along_path if compiled else plain(along_path)
 

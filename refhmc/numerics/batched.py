@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ Array = Any  # of a namespace of the array API
 LAST_BITS = 4 * float(np.finfo(float).eps)
 
 
-def namespace(x: Array) -> Any:
+def namespace(x: Array) -> ModuleType:
     """Return the functions that belong to an array: NumPy's, JAX's, or else those of array-api-compat."""
     if hasattr(x, "__array_namespace__"):
         return x.__array_namespace__()
@@ -33,7 +34,7 @@ def once(method: Callable) -> Callable:
     """
 
     @functools.wraps(method)
-    def at(self: Any, q: Array) -> Any:
+    def at(self: Any, q: Array) -> Array:
         remember = getattr(self.model, "remember", None)
         return method(self, q) if remember is None else remember(method.__name__, q, functools.partial(method, self, q))
 
@@ -44,7 +45,7 @@ def kept(method: Callable) -> Callable:
     """Return ``method(self, q)`` that is computed once, since it only depends on the namespace, shape and dtype of q."""
 
     @functools.wraps(method)
-    def constant(self: Any, q: Array) -> Any:
+    def constant(self: Any, q: Array) -> Array:
         keep = getattr(self.model, "keep", None)
         return method(self, q) if keep is None else keep(method.__name__, functools.partial(method, self, q))
 
@@ -256,7 +257,7 @@ def iterated(
     return x, solved, iterations, residual, blamed
 
 
-def rows_of(value: Any, shape: tuple, rows: Array) -> Any:
+def rows_of(value: Array, shape: tuple, rows: Array) -> Array:
     """Return the ``rows`` (r,), counted through the leading ``shape``, of an array (..., k), as (r, k).
 
     Values that are equal for all rows are returned unchanged.

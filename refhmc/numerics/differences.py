@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 COMPLEX_STEP = 1e-30
 
@@ -27,7 +28,9 @@ class Derivative(NamedTuple):
     route: str
 
 
-def ridders(f: Callable[[float], np.ndarray], width: float = 0.2, levels: int = 15, scale: Any = 1.0) -> Derivative:
+def ridders(
+    f: Callable[[float], np.ndarray], width: float = 0.2, levels: int = 15, scale: float | np.ndarray = 1.0
+) -> Derivative:
     """Return df/dt at 0, f : R -> R^m; NaN if f is never finite.
 
     Errors are compared in units of ``scale``, (m,) or a number.
@@ -39,7 +42,7 @@ def ridders(f: Callable[[float], np.ndarray], width: float = 0.2, levels: int = 
     def error_of(value: np.ndarray, apart: np.ndarray, w: float) -> float:
         return float((apart / scale).max(initial=0.0))
 
-    def enough(value: np.ndarray, error: Any) -> bool:
+    def enough(value: np.ndarray, error: np.ndarray) -> bool:
         return bool(error <= 1e-12 * np.abs(value / scale).max(initial=0.0))
 
     value, error = extrapolated(quotient, width * 0.5 ** np.arange(levels), error_of, enough)
@@ -80,7 +83,9 @@ def noise_of(values: np.ndarray, *orders: int) -> np.ndarray:
     return np.sqrt(np.min(squares, axis=0))
 
 
-def complex_step(f: Callable[[np.ndarray], Any], x: np.ndarray, u: np.ndarray, here: np.ndarray) -> np.ndarray | None:
+def complex_step(
+    f: Callable[[np.ndarray], ArrayLike], x: np.ndarray, u: np.ndarray, here: np.ndarray
+) -> np.ndarray | None:
     """Return the derivative of f along u, or None if f does not accept complex numbers; ``here`` is f(x)."""
     try:
         with np.errstate(all="ignore"):
@@ -94,7 +99,7 @@ def complex_step(f: Callable[[np.ndarray], Any], x: np.ndarray, u: np.ndarray, h
     return value.imag / COMPLEX_STEP
 
 
-def along(f: Callable[[np.ndarray], Any], x: np.ndarray, u: np.ndarray, width: float = 0.2) -> Derivative:
+def along(f: Callable[[np.ndarray], ArrayLike], x: np.ndarray, u: np.ndarray, width: float = 0.2) -> Derivative:
     """Return d/dt f(x + t u) at t = 0, by complex step if that agrees with differences to 1e-4, otherwise by Ridders.
 
     (The comparison detects functions that accept a complex number and drop its imaginary part or its sign.)
@@ -112,7 +117,7 @@ def along(f: Callable[[np.ndarray], Any], x: np.ndarray, u: np.ndarray, width: f
     return ridders(lambda t: np.asarray(f(x + t * u), dtype=float), width)
 
 
-def jacobian(f: Callable[[np.ndarray], Any], x: np.ndarray, width: float = 0.2) -> Derivative:
+def jacobian(f: Callable[[np.ndarray], ArrayLike], x: np.ndarray, width: float = 0.2) -> Derivative:
     """Return [..., k] = df/dx_k, column by column with :func:`along`; the route is that of the worst column."""
     x = np.asarray(x, dtype=float)
     columns = [along(f, x, u, width) for u in np.eye(len(x))]

@@ -17,7 +17,6 @@ Small matrices start with step 4.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -33,7 +32,7 @@ SMALL = 4  # up to this d Jacobi's rotations alone are the fastest
 
 
 @jit
-def eigen(A: np.ndarray, values: Any, vectors: Any, work: np.ndarray) -> Any:
+def eigen(A: np.ndarray, values: np.ndarray, vectors: np.ndarray, work: np.ndarray) -> bool:
     """Compute values[k] and unit vectors[k] (a row) with A = sum_k values[k] vectors[k] vectors[k]', in no special order.
 
     A is symmetric and is not modified; ``work`` has at least 2 d + 3 rows of length d. Return False, with undefined values and
@@ -116,7 +115,7 @@ def rotation(a: float, b: float, c: float) -> tuple[float, float, float]:
 
 
 @jit_sum
-def most_coupled(A: np.ndarray) -> Any:
+def most_coupled(A: np.ndarray) -> tuple[float, int]:
     """Return sum_ij |A_ij|, and the row with the largest sum off the diagonal, the best start for the reflections."""
     d = A.shape[0]
     size, largest, start = 0.0, -1.0, 0
@@ -143,7 +142,7 @@ def identity(V: np.ndarray) -> None:
 
 
 @jit
-def scaled(A: np.ndarray, scale: Any, start: Any, out: np.ndarray) -> None:
+def scaled(A: np.ndarray, scale: float, start: int, out: np.ndarray) -> None:
     """Set out = scale A with coordinates 0 and start exchanged."""
     d = A.shape[0]
     for i in range(d):
@@ -159,7 +158,9 @@ def scaled(A: np.ndarray, scale: Any, start: Any, out: np.ndarray) -> None:
 
 
 @jit_sum
-def tridiagonal(A: np.ndarray, nothing: Any, diagonal: Any, off_diagonal: Any, beta: Any, p: np.ndarray) -> None:
+def tridiagonal(
+    A: np.ndarray, nothing: float, diagonal: np.ndarray, off_diagonal: np.ndarray, beta: np.ndarray, p: np.ndarray
+) -> None:
     """Compute A = Q T Q' by reflections I - beta_k u u', u in A[k, k+1:]; a row below ``nothing`` is zero."""
     d = A.shape[0]
     for k in range(d - 1):
@@ -198,7 +199,7 @@ def tridiagonal(A: np.ndarray, nothing: Any, diagonal: Any, off_diagonal: Any, b
 
 
 @jit_sum
-def reflections(U: np.ndarray, beta: Any, V: np.ndarray) -> None:
+def reflections(U: np.ndarray, beta: np.ndarray, V: np.ndarray) -> None:
     """Set V = Q', the product of the reflections, each from the right: V <- V - (V u) beta u'."""
     d = V.shape[0]
     identity(V)
@@ -217,7 +218,7 @@ def reflections(U: np.ndarray, beta: Any, V: np.ndarray) -> None:
 
 
 @jit
-def rotate(x: np.ndarray, y: np.ndarray, cosine: Any, sine: Any) -> None:
+def rotate(x: np.ndarray, y: np.ndarray, cosine: float, sine: float) -> None:
     """Set (x, y) <- (cos x - sin y, sin x + cos y)."""
     for j in range(x.shape[0]):
         a, b = x[j], y[j]
@@ -226,7 +227,7 @@ def rotate(x: np.ndarray, y: np.ndarray, cosine: Any, sine: Any) -> None:
 
 
 @jit
-def ql(diagonal: Any, off_diagonal: Any, V: np.ndarray) -> Any:
+def ql(diagonal: np.ndarray, off_diagonal: np.ndarray, V: np.ndarray) -> bool:
     """Make implicit QL steps on the tridiagonal T, and apply their rotations to the rows of V.
 
     Return False if the steps do not end.
@@ -256,7 +257,7 @@ def ql(diagonal: Any, off_diagonal: Any, V: np.ndarray) -> Any:
 
 
 @jit
-def ql_step(diagonal: Any, off_diagonal: Any, V: np.ndarray, first: Any, last: Any) -> None:
+def ql_step(diagonal: np.ndarray, off_diagonal: np.ndarray, V: np.ndarray, first: int, last: int) -> None:
     """Make one step on the rows first ... last, shifted by the eigenvalue of the first 2 x 2 block nearer diagonal[first]."""
     e = off_diagonal[first]
     half = (diagonal[first + 1] - diagonal[first]) / (2 * e)
@@ -286,7 +287,7 @@ def ql_step(diagonal: Any, off_diagonal: Any, V: np.ndarray, first: Any, last: A
 
 
 @jit_sum
-def products(X: np.ndarray, Y: Any, scale: Any, lower: Any, out: np.ndarray) -> None:
+def products(X: np.ndarray, Y: np.ndarray, scale: float, lower: bool, out: np.ndarray) -> None:
     """Set out[i, j] = scale X[i] . Y[j]; with ``lower`` for j <= i only, and out[j, i] equal to it. Two by two, for speed."""
     d = X.shape[0]
     for i in range(0, d, 2):
@@ -309,7 +310,7 @@ def products(X: np.ndarray, Y: Any, scale: Any, lower: Any, out: np.ndarray) -> 
 
 
 @jit
-def spread(values: Any, part: Any) -> Any:
+def spread(values: np.ndarray, part: float) -> bool:
     """Return whether the smallest |value| is below this part of the largest."""
     smallest, largest = math.inf, 0.0
     for k in range(values.shape[0]):
@@ -319,7 +320,7 @@ def spread(values: Any, part: Any) -> Any:
 
 
 @jit
-def jacobi(B: Any, values: Any, V: np.ndarray) -> Any:
+def jacobi(B: np.ndarray, values: np.ndarray, V: np.ndarray) -> bool:
     """Apply Jacobi's rotations to B, in cyclic order, and to the rows of V, until B is diagonal.
 
     Return False if it never is.

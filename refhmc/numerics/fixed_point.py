@@ -36,7 +36,6 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -75,7 +74,7 @@ def fixed_point(
     x: np.ndarray,
     image: np.ndarray,
     history: np.ndarray,
-    end: Any = None,
+    end: np.ndarray | None = None,
 ) -> Outcome:
     """Solve x = f(x) from ``x`` on, in place; return the outcome, and note the reason of a failure.
 
@@ -124,7 +123,9 @@ def fixed_point(
 
 
 @jit_part
-def retreat(x: np.ndarray, history: np.ndarray, memory: int, cache: Any, counters: Any, status: Any) -> bool:
+def retreat(
+    x: np.ndarray, history: np.ndarray, memory: int, cache: np.record, counters: np.record, status: np.record
+) -> bool:
     """Return whether an iterate without an image was an extrapolation; ``x`` is then the plain iterate before it."""
     if memory == 0 or cache.pairs == 0:
         return False
@@ -135,7 +136,7 @@ def retreat(x: np.ndarray, history: np.ndarray, memory: int, cache: Any, counter
 
 
 @jit_part
-def is_bound_to_arrive(k: Any, now: Any, before: Any, there: Any, options: Any) -> Any:
+def is_bound_to_arrive(k: int, now: float, before: float, there: int, options: np.record) -> bool:
     """Return the criterion of a known end, from k, E_k, E_{k-2} and the iterations of the forward step."""
     if not now <= before / 4:
         return False
@@ -205,7 +206,7 @@ def subtract(target: np.ndarray, scale: float, source: np.ndarray) -> None:
 
 
 @jit
-def accelerate(x: np.ndarray, image: np.ndarray, history: np.ndarray, n: int, memory: int, cache: Any) -> None:
+def accelerate(x: np.ndarray, image: np.ndarray, history: np.ndarray, n: int, memory: int, cache: np.record) -> None:
     """Write the next iterate to ``x``.
 
     A pair is a difference of residuals with the corresponding difference of images. Each new one is made orthogonal to the

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ def dot(x: np.ndarray, y: np.ndarray) -> float:
 
 
 @jit_sum
-def total(x: np.ndarray) -> Any:
+def total(x: np.ndarray) -> float:
     """Return sum_i x[i]."""
     result = 0.0
     for i in range(x.shape[0]):
@@ -156,7 +155,7 @@ def subtract_multiple(target: np.ndarray, c: float, source: np.ndarray) -> None:
 
 
 @jit_sum
-def subtract_four(target: Any, c0: Any, c1: Any, c2: Any, c3: Any, rows: Any) -> None:
+def subtract_four(target: np.ndarray, c0: float, c1: float, c2: float, c3: float, rows: np.ndarray) -> None:
     """Set target <- target - c0 rows[0] - ... - c3 rows[3]."""
     r0, r1, r2, r3 = rows[0], rows[1], rows[2], rows[3]
     for i in range(target.shape[0]):

@@ -24,11 +24,13 @@ The compiled functions are for use in models; those named ``*_forward`` and ``*_
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
 from refhmc.compile.compiled import jit
+
+Reals = TypeVar("Reals", float, np.ndarray)
 
 # --------------------------------------------------------------------------------------------- the logistic function
 
@@ -61,7 +63,7 @@ def half_line(u: float, bound: float = 0.0, sign: float = 1.0) -> tuple[float, f
 
 
 @jit
-def half_line_log_jacobian(u: np.ndarray) -> Any:
+def half_line_log_jacobian(u: float) -> tuple[float, float, float, float]:
     """Return log|x'| = u and its three derivatives."""
     return u, 1.0, 0.0, 0.0
 
@@ -71,7 +73,7 @@ def half_line_forward(u: np.ndarray, bound: float = 0.0, sign: float = 1.0) -> f
     return bound + sign * np.exp(u)
 
 
-def half_line_inverse(x: np.ndarray, bound: Any = 0.0, sign: Any = 1.0) -> Any:
+def half_line_inverse(x: np.ndarray, bound: float | np.ndarray = 0.0, sign: float | np.ndarray = 1.0) -> np.ndarray:
     """Return u from x."""
     return np.log(sign * (x - bound))
 
@@ -96,12 +98,12 @@ def interval_log_jacobian(u: float, lower: float = 0.0, upper: float = 1.0) -> t
     return np.log(upper - lower) - softplus(u) - softplus(-u), t, -2 * pm, -2 * pm * t
 
 
-def interval_forward(u: Any, lower: float = 0.0, upper: float = 1.0) -> float | np.ndarray:
+def interval_forward(u: np.ndarray, lower: float = 0.0, upper: float = 1.0) -> float | np.ndarray:
     """Return x in (lower, upper) from u."""
     return lower + (upper - lower) * np.exp(-np.logaddexp(0.0, -u))
 
 
-def interval_inverse(x: Any, lower: float = 0.0, upper: float = 1.0) -> Any:
+def interval_inverse(x: Reals, lower: float = 0.0, upper: float = 1.0) -> Reals:
     """Return u from x."""
     return np.log(x - lower) - np.log(upper - x)
 
@@ -114,13 +116,13 @@ def ordered_forward(u: np.ndarray) -> np.ndarray:
     return np.cumsum(np.concatenate([u[..., :1], np.exp(u[..., 1:])], axis=-1), axis=-1)
 
 
-def ordered_inverse(x: np.ndarray) -> Any:
+def ordered_inverse(x: np.ndarray) -> np.ndarray:
     """Return u (..., k) from increasing x (..., k)."""
     return np.concatenate([x[..., :1], np.log(np.diff(x, axis=-1))], axis=-1)
 
 
 @jit
-def ordered_log_jacobian(u: np.ndarray) -> Any:
+def ordered_log_jacobian(u: np.ndarray) -> float:
     """Return sum_{k>1} u_k, which is linear with the gradient (0, 1, ..., 1)."""
     total = 0.0 * u[0]
     for k in range(1, u.shape[0]):

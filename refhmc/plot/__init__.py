@@ -12,7 +12,7 @@ or a netCDF file. The functions do not use pyplot: they need no display, and no 
 Figure that is the last value of a cell (``ax.figure``). Without Matplotlib, every function raises ImportError.
 """
 
-from typing import Any
+from typing import NoReturn
 
 from refhmc._deprecated import removed
 from refhmc.plot.ellipses import metric_ellipses
@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> NoReturn:
     if name in _IN_ARVIZ:
         raise removed(f"refhmc.plot.{name}", _IN_ARVIZ[name])
     raise AttributeError(f"module 'refhmc.plot' has no attribute {name!r}")

@@ -7,12 +7,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.core.matplotlib import import_matplotlib
 from refhmc.models.model_on_arrays import ModelOnArrays
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from refhmc.models.base import Model
 
 BLUE, ORANGE, GREEN, RED, SKY, PURPLE, YELLOW, BLACK, GREY = (
     *("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#f0e442", "#000000", "#7f7f7f"),
@@ -45,23 +52,25 @@ def picture_class() -> type:
     return Picture
 
 
-def new_figure(width: float = 6.4, height: float = 4.8) -> Any:
+def new_figure(width: float = 6.4, height: float = 4.8) -> Figure:
     """Return an empty figure with this size in inches."""
     return picture_class()(figsize=(width, height), layout="constrained")
 
 
-def axes(ax: Any, width: float = 6.4, height: float = 4.8) -> Any:
+def axes(ax: Axes | None, width: float = 6.4, height: float = 4.8) -> Axes:
     """Return `ax`, or the axes of a new figure. Raises ImportError without Matplotlib."""
     return new_figure(width, height).subplots() if ax is None else ax
 
 
-def panels(figure: Any, rows: int, columns: int, width: float, height: float, **given: Any) -> tuple[Any, np.ndarray]:
+def panels(
+    figure: Figure | None, rows: int, columns: int, width: float, height: float, **given: Any
+) -> tuple[Figure, np.ndarray]:
     """Return `figure`, or a new one, and its axes (rows, columns)."""
     figure = new_figure(width, height) if figure is None else figure
     return figure, figure.subplots(rows, columns, squeeze=False, **given)
 
 
-def legend(ax: Any, **given: Any) -> None:
+def legend(ax: Axes, **given: Any) -> None:
     """Draw a legend if there are labels."""
     if ax.get_legend_handles_labels()[0]:
         ax.legend(fontsize="small", framealpha=0.85, **given)
@@ -72,7 +81,7 @@ def plain(name: str) -> str:
     return name.replace("$", r"\$")
 
 
-def name_axes(ax: Any, x: str | None = None, y: str | None = None) -> None:
+def name_axes(ax: Axes, x: str | None = None, y: str | None = None) -> None:
     """Label axes with names from a file, which may be untrusted: never as TeX, whatever the user's settings are."""
     for set_label, name in ((ax.set_xlabel, x), (ax.set_ylabel, y)):
         if name is not None:
@@ -83,7 +92,7 @@ def colour(k: int) -> str:
     return COLOURS[k % len(COLOURS)]
 
 
-def limits(*values: Any, share: float = 0.15) -> tuple[float, float]:
+def limits(*values: ArrayLike, share: float = 0.15) -> tuple[float, float]:
     """Return a range that contains the finite values, with a margin."""
     finite = np.concatenate([np.ravel(np.asarray(each, dtype=float)) for each in values])
     finite = finite[np.isfinite(finite)]
@@ -98,7 +107,7 @@ def plane(x: tuple[float, float], y: tuple[float, float]) -> tuple[np.ndarray, n
     return xs, ys, np.stack(np.meshgrid(xs, ys), axis=-1)
 
 
-def contours(ax: Any, xs: np.ndarray, ys: np.ndarray, surface: np.ndarray) -> None:
+def contours(ax: Axes, xs: np.ndarray, ys: np.ndarray, surface: np.ndarray) -> None:
     """Draw contours of `surface` (len(ys), len(xs)) at 1/2, 2, 9/2, ... above its minimum.
 
     For -L or H of a Gaussian, these levels are 1, 2, 3, ... standard deviations.
@@ -110,7 +119,9 @@ def contours(ax: Any, xs: np.ndarray, ys: np.ndarray, surface: np.ndarray) -> No
     ax.contour(xs, ys, np.ma.masked_invalid(surface), levels=levels, colors=GREY, linewidths=0.7, alpha=0.7, zorder=0)
 
 
-def density_contours(ax: Any, model: Any, pair: Sequence[int], at: np.ndarray, x: Any, y: Any) -> None:
+def density_contours(
+    ax: Axes, model: Model, pair: Sequence[int], at: np.ndarray, x: tuple[float, float], y: tuple[float, float]
+) -> None:
     """Draw contours of -L over two coordinates within `x` and `y`, with the others fixed at `at` (d,)."""
     xs, ys, points = plane(x, y)
     q = np.broadcast_to(np.asarray(at, dtype=float), (*points.shape[:2], model.dim)).copy()

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.core.matplotlib import import_matplotlib
 from refhmc.errors import ShapeError
 from refhmc.plot.canvas import BLUE, ORANGE, axes, density_contours, legend, limits, name_axes
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from refhmc.dynamics.hamiltonian import Hamiltonian
+    from refhmc.dynamics.trajectory import Trajectory
 
 
 def metric_ellipses(
     H: Hamiltonian,
-    path: Any,
+    path: ArrayLike | Trajectory,
     *,
     coordinates: Sequence[int] = (0, 1),
     every: int = 1,
     scale: float = 0.3,
-    ax: Any = None,
-) -> Any:
+    ax: Axes | None = None,
+) -> Axes:
     """Draw ellipses of the inverse metric at positions along a path, over contours of the density.
 
     An ellipse is the boundary of ::

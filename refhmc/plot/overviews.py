@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from refhmc.diagnostics import e_bfmi
 from refhmc.plot.canvas import BLACK, RED, colour, legend, name_axes, new_figure, panels, plain
 from refhmc.plot.predictive import predictive_band, regression_data
-from refhmc.plot.runs import Run, of_few_chains, run_of, scalars
+from refhmc.plot.runs import Run, RunLike, of_few_chains, run_of, scalars
 from refhmc.sampling.progress import count
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
     from refhmc.models.base import Model
 
 MOST = 6  # scalars of the figure
@@ -20,7 +23,7 @@ MARKED = 200  # most divergences that are marked
 BINS = 40
 
 
-def overview(result: Any, model: Model | None = None, *, figure: Any = None) -> Any:
+def overview(result: RunLike, model: Model | None = None, *, figure: Figure | None = None) -> Figure:
     """Plot traces, histograms and the energies of a run in one figure.
 
     The figure shows up to six scalars, with their true means and standard deviations if they are known, and the energies below.
@@ -109,7 +112,7 @@ def energy_or_step(run: Run) -> tuple[str, np.ndarray]:
     return "energy", np.empty((0, 0))
 
 
-def draw_chains(ax: Any, name: str, values: np.ndarray, run: Run) -> None:
+def draw_chains(ax: Axes, name: str, values: np.ndarray, run: Run) -> None:
     """Draw the values (chain, draw) along each chain, and ticks at the divergent transitions."""
     for chain, of_chain in enumerate(np.where(np.isfinite(values), values, np.nan)):
         ax.plot(of_chain, lw=0.5, marker="." if len(of_chain) == 1 else "", color=colour(chain))
@@ -120,7 +123,7 @@ def draw_chains(ax: Any, name: str, values: np.ndarray, run: Run) -> None:
         ax.plot(draws, np.zeros(len(draws)), "|", color=RED, ms=8, transform=ax.get_xaxis_transform(), clip_on=False)
 
 
-def draw_histograms(ax: Any, values: np.ndarray) -> None:
+def draw_histograms(ax: Axes, values: np.ndarray) -> None:
     """Draw the histogram of each chain without the outermost 1/1000 on each side."""
     ax.set_yticks([])
     finite = values[np.isfinite(values)]
@@ -131,7 +134,7 @@ def draw_histograms(ax: Any, values: np.ndarray) -> None:
             ax.hist(there, bins=BINS, range=(low, high), histtype="step", density=True, color=colour(chain))
 
 
-def draw_truth(along: Any, beside: Any, mean: float | None, sd: float | None) -> None:
+def draw_truth(along: Axes, beside: Axes, mean: float | None, sd: float | None) -> None:
     """Draw the true mean as a line, and one standard deviation on each side as a band."""
     if mean is not None:
         along.axhline(mean, color=BLACK, lw=0.8)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from refhmc.plot.canvas import axes
-from refhmc.plot.runs import run_of
+from refhmc.plot.runs import RunLike, run_of
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from refhmc.models.base import Model
 
 DRAWS = 200  # predictions use at least this many draws per chain, and less than twice as many
@@ -24,7 +26,7 @@ def regression_data(model: Model) -> tuple[np.ndarray, np.ndarray] | None:
     return whole.data if isinstance(whole.likelihood, Gaussian) and isinstance(whole.data, tuple) else None
 
 
-def means_and_sds(model: Model, result: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def means_and_sds(model: Model, result: RunLike, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and standard deviation of the outputs at X for each draw, as :func:`refhmc.predict` does."""
     from refhmc.sampling.results.prediction import predict
 
@@ -33,7 +35,7 @@ def means_and_sds(model: Model, result: Any, X: np.ndarray) -> tuple[np.ndarray,
     return group["mean"], group["sd"]
 
 
-def predictive_band(model: Model, result: Any, x: np.ndarray, y: np.ndarray, *, ax: Any = None) -> Any:
+def predictive_band(model: Model, result: RunLike, x: np.ndarray, y: np.ndarray, *, ax: Axes | None = None) -> Axes:
     """Draw the predictive mean of a one-input network with bands of one and two standard deviations.
 
     The data x (n, 1), y (n, 1) are shown, too. The band extends beyond the data by a quarter of their range. Returns the Axes.

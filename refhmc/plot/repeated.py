@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from refhmc import integrators, kernels, metrics
@@ -81,7 +82,7 @@ def repeated(run: Run) -> str:
     return f"import refhmc\n\n{notes}result = refhmc.sample(\n    {model},\n    {kernel},\n{options})\n"
 
 
-def call(described: Any, parameter: str) -> str:
+def call(described: Mapping[str, Any], parameter: str) -> str:
     """Return the constructor call of a kernel, metric or integrator that ``kernel_as_json`` describes, without defaults.
 
     Raises KeyError, TypeError or ValueError for anything but the name of a class of refhmc, its parameters and literals.
@@ -110,7 +111,7 @@ def argument(value: Any, parameter: str) -> str:
     return call(value, parameter) if isinstance(value, dict) else literal(value)
 
 
-def literal(value: Any) -> str:
+def literal(value: object) -> str:
     """Return the source of None, a bool, number, string or Numba backend, or a list or tuple of these, or raise TypeError."""
     if type(value) is float and not math.isfinite(value):
         return f"float({str(value)!r})"
@@ -125,5 +126,5 @@ def literal(value: Any) -> str:
     raise TypeError(f"{type(value).__name__} is not a literal")
 
 
-def is_default(value: Any, default: Any) -> bool:
+def is_default(value: object, default: object) -> bool:
     return value is None or (type(value) is type(default) and value == default)

@@ -21,7 +21,7 @@ from refhmc.core.matplotlib import import_matplotlib
 from refhmc.numerics.convergence import rhat_and_ess
 from refhmc.plot.overviews import overview, truth_of
 from refhmc.plot.repeated import known_model, repeated
-from refhmc.plot.runs import Run, before, run_of, scalars
+from refhmc.plot.runs import Run, RunLike, before, run_of, scalars
 from refhmc.plot.scatter import pairs
 from refhmc.plot.solves import solver_iterations
 from refhmc.plot.warmups import adaptation
@@ -62,7 +62,7 @@ class Drawn(NamedTuple):
     draw: Callable[[], Any]
 
 
-def report(result: Any, path: Any, model: Model | None = None) -> pathlib.Path:
+def report(result: RunLike, path: str | os.PathLike, model: Model | None = None) -> pathlib.Path:
     """Write an HTML report of a run.
 
     The page lists what was run, the warnings, a summary with the true values if they are known, plots, and the code that
@@ -137,7 +137,7 @@ def page(run: Run, model: Model | None) -> str:
     )
 
 
-def escaped(text: Any) -> str:
+def escaped(text: object) -> str:
     return html.escape(str(text), quote=True)
 
 
@@ -188,7 +188,7 @@ def facts(run: Run) -> Iterator[tuple[str, str]]:
     yield "created", str(about.get("created_at", now))
 
 
-def in_words(kernel: Any) -> str:
+def in_words(kernel: str) -> str:
     """Return the kernel, which is JSON, as a short text without options that are None."""
     try:
         return short(json.loads(kernel))
@@ -196,7 +196,7 @@ def in_words(kernel: Any) -> str:
         return str(kernel)
 
 
-def short(value: Any) -> str:
+def short(value: object) -> str:
     if isinstance(value, dict):
         given = ", ".join(f"{key}={short(each)}" for key, each in value.items() if key != "name" and each is not None)
         return f"{value.get('name', '')}({given})"
@@ -272,7 +272,7 @@ def number(value: float | None) -> str:
     return "–" if value is None or not np.isfinite(value) else f"{value:.4g}"
 
 
-def cell(text: str, marked: Any = False) -> str:
+def cell(text: str, marked: bool = False) -> str:
     return f'<td class="mark">! {escaped(text)}</td>' if marked else f"<td>{escaped(text)}</td>"
 
 

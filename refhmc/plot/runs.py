@@ -6,7 +6,7 @@ import json
 import math
 import os
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,7 +59,10 @@ class Run(NamedTuple):
         return known if isinstance(known, list) and len(known) == self.shape[0] else list(range(self.shape[0]))
 
 
-def run_of(result: Any) -> Run:
+RunLike = Run | Result | str | os.PathLike | Mapping  # the last for ArviZ objects
+
+
+def run_of(result: RunLike) -> Run:
     """Return the run. Raises TypeError if `result` is not one, and OSError if a file cannot be read."""
     if isinstance(result, Run):
         return result
@@ -128,7 +131,7 @@ def names_of(key: str, value: np.ndarray) -> Iterator[str]:
         yield key + "".join(f"[{i}]" for i in index)
 
 
-def scalars(run: Run, wanted: Any = None, most: int | None = None) -> dict[str, np.ndarray]:
+def scalars(run: Run, wanted: str | Sequence[str] | None = None, most: int | None = None) -> dict[str, np.ndarray]:
     """Return scalar values (chain, draw) by name: those `wanted`, by scalar or variable name, or all, at most `most`.
 
     Raises ValueError if a name does not exist.

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from refhmc.plot.canvas import BLACK, BLUE, RED, axes, legend, name_axes
-from refhmc.plot.runs import before, run_of, scalars
+from refhmc.plot.runs import RunLike, before, run_of, scalars
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 SHOWN = 5000  # draws of the plot, at most about twice as many
 
 
-def pairs(result: Any, x: str | None = None, y: str | None = None, *, ax: Any = None) -> Any:
+def pairs(result: RunLike, x: str | None = None, y: str | None = None, *, ax: Axes | None = None) -> Axes:
     """Plot the draws of two scalars and the starts of divergent transitions.
 
     A transition diverges if the energies along its trajectory differ by more than 1,000, or if one is not finite. The curvature

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.dynamics.trajectory import Trajectory, integrate
 from refhmc.integrators import Leapfrog
 from refhmc.plot.canvas import BLACK, BLUE, ORANGE, axes, legend
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from refhmc.dynamics.hamiltonian import Hamiltonian
 
 SAME = 1e-8  # largest relative change of a Hessian that counts as constant
 
 
-def shadow_energy(H: Hamiltonian, q: Any, p: Any, *, step_size: float, n_steps: int, ax: Any = None) -> Any:
+def shadow_energy(
+    H: Hamiltonian, q: ArrayLike, p: ArrayLike, *, step_size: float, n_steps: int, ax: Axes | None = None
+) -> Axes:
     """Plot the energy error along a leapfrog trajectory and that of the shadow Hamiltonian.
 
     With U = -L, a constant metric M, and half steps of the momentum first and last, the leapfrog conserves ::

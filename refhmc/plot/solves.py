@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from refhmc.core.sample_stats import NOT_REVERSIBLE, SOLVER_FAILED
 from refhmc.plot.canvas import BLUE, PURPLE, RED, colour, legend, panels
-from refhmc.plot.runs import FEW_CHAINS, run_of
+from refhmc.plot.runs import FEW_CHAINS, RunLike, run_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FAILURES = ((SOLVER_FAILED, "solver failed", "X", RED), (NOT_REVERSIBLE, "not reversible", "v", PURPLE))
 
 
-def solver_iterations(result: Any, *, figure: Any = None) -> Any:
+def solver_iterations(result: RunLike, *, figure: Figure | None = None) -> Figure:
     """Plot the iterations of the implicit solves per step, along the draws and as a histogram.
 
     The plot shows ``solver_iterations / n_steps`` (chain, draw). All solves of a transition count, including failed ones and

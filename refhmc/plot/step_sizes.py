@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.dynamics.trajectory import integrate
 from refhmc.plot.canvas import BLUE, GREY, RED, axes, legend
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from refhmc.dynamics.hamiltonian import Hamiltonian
+    from refhmc.integrators.base import Integrator
 
 STEP_SIZES = tuple(0.02 * 2.0**k for k in range(6))
 
 
 def energy_error(
     H: Hamiltonian,
-    integrator: Any,
-    q: Any,
-    p: Any,
+    integrator: Integrator,
+    q: ArrayLike,
+    p: ArrayLike,
     *,
     time: float,
     step_sizes: Sequence[float] = STEP_SIZES,
-    ax: Any = None,
+    ax: Axes | None = None,
     label: str | None = None,
-) -> Any:
+) -> Axes:
     """Plot the largest energy error along a trajectory against the step size, on logarithmic axes.
 
     A symplectic integrator of order r conserves a shadow Hamiltonian H + O(eps^r). The error ``|H - H_0|`` is O(eps^r)
@@ -89,7 +93,9 @@ def energy_error(
     return ax
 
 
-def largest_error(H: Hamiltonian, integrator: Any, q: Any, p: Any, step_size: float, time: float) -> float:
+def largest_error(
+    H: Hamiltonian, integrator: Integrator, q: ArrayLike, p: ArrayLike, step_size: float, time: float
+) -> float:
     """Return the largest |H - H_0|, or NaN if a state has no energy."""
     t = integrate(H, integrator, q, p, step_size=step_size, n_steps=max(1, round(time / step_size)))
     return float(np.max(np.abs(t.energy - t.energy[0])))

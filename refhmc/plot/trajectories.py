@@ -23,13 +23,15 @@ from refhmc.plot.canvas import (
 )
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from refhmc.dynamics.hamiltonian import Hamiltonian
     from refhmc.dynamics.trajectory import Trajectory
 
 
 def trajectory(
-    t: Trajectory, x: str | None = None, y: str | None = None, *, H: Hamiltonian | None = None, ax: Any = None
-) -> Any:
+    t: Trajectory, x: str | None = None, y: str | None = None, *, H: Hamiltonian | None = None, ax: Axes | None = None
+) -> Axes:
     """Plot the states of a trajectory in a plane of phase space, from the start (disc) to the end (square).
 
     If `H` is given, contours are drawn. In a plane of two positions they are those of -L(q), with the other coordinates
@@ -88,7 +90,7 @@ def trajectory(
     return ax
 
 
-def energy(t: Trajectory, *, ax: Any = None, label: str | None = None) -> Any:
+def energy(t: Trajectory, *, ax: Axes | None = None, label: str | None = None) -> Axes:
     """Plot the energy error H(q_n, p_n) - H(q_0, p_0) against the step n.
 
     It is zero for the exact flow, and bounded for a symplectic integrator. A symplectic method of order r conserves a
@@ -155,7 +157,7 @@ def name_of(of: str, k: int, H: Hamiltonian | None) -> str:
 
 
 def beneath(
-    ax: Any, H: Hamiltonian, t: Trajectory, first: tuple, second: tuple, x: tuple[float, float], y: tuple[float, float]
+    ax: Axes, H: Hamiltonian, t: Trajectory, first: tuple, second: tuple, x: tuple[float, float], y: tuple[float, float]
 ) -> None:
     """Draw contours of -L over two positions, or of H in one dimension, and none in other planes."""
     (of_x, j), (of_y, k) = first, second

@@ -12,11 +12,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.integrators import ExplicitTao
 from refhmc.integrators.defaults import resolve
 from refhmc.kernels import nuts
+from refhmc.kernels.nuts import NUTS
+from refhmc.metrics.base import HamiltonianOnArrays
 from refhmc.models.model_on_arrays import ModelOnArrays
+from refhmc.numerics.batched import Array
 from refhmc.plot.canvas import (
     BLACK,
     BLUE,
@@ -32,6 +36,9 @@ from refhmc.plot.canvas import (
 )
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
     from refhmc.models.base import Model
 
 DEEPEST = 14  # largest max_treedepth without given uniforms
@@ -111,11 +118,11 @@ class Tree(NamedTuple):
 def tree(
     model: Model,
     kernel: Any,
-    q: Any,
+    q: ArrayLike,
     *,
-    momentum: Any = None,
+    momentum: ArrayLike | None = None,
     uniforms: Sequence[float] | None = None,
-    rng: Any = None,
+    rng: np.random.Generator | int | None = None,
 ) -> Tree:
     """Record the tree of one NUTS transition.
 
@@ -173,7 +180,7 @@ def tree(
     tape: Any = rng.random(2 ** (kernel.max_treedepth + 1)) if uniforms is None else np.asarray(uniforms, float).ravel()
     made: list[tuple] = []
 
-    def noting(H: Any, *z_and_eps: Any) -> tuple:
+    def noting(H: HamiltonianOnArrays, *z_and_eps: Array) -> tuple:
         z = step(H, *z_and_eps)
         made.append((z, z_and_eps[-1] > 0))
         return z
@@ -205,7 +212,7 @@ def tree(
     )
 
 
-def state(H: Any, z: tuple, time: int) -> nuts.State:
+def state(H: HamiltonianOnArrays, z: tuple, time: int) -> nuts.State:
     with np.errstate(all="ignore"):
         return nuts.State(z, H.inverse_product(*z), float(H.energy(*z)), time)
 
@@ -248,15 +255,15 @@ def interval(states: list[nuts.State]) -> nuts.Interval:
 
 def nuts_tree(
     model: Model,
-    kernel: Any,
-    q: Any,
+    kernel: NUTS,
+    q: ArrayLike,
     *,
-    momentum: Any = None,
+    momentum: ArrayLike | None = None,
     uniforms: Sequence[float] | None = None,
-    rng: Any = None,
+    rng: np.random.Generator | int | None = None,
     coordinates: Sequence[int] = (0, 1),
-    figure: Any = None,
-) -> Any:
+    figure: Figure | None = None,
+) -> Figure:
     """Plot one NUTS transition: its states over contours of the density, and its tree.
 
     In the tree, time runs in steps from left to right, and depth upwards. A leaf is a state. A node is an interval of
@@ -325,7 +332,7 @@ def nuts_tree(
     return figure
 
 
-def draw_states(ax: Any, model: Model, made: Tree, coordinates: Sequence[int]) -> None:
+def draw_states(ax: Axes, model: Model, made: Tree, coordinates: Sequence[int]) -> None:
     if model.dim == 1:
         xs, ys = made.q[:, 0], made.p[:, 0]
         name_axes(ax, model.names[0], "momentum")
@@ -347,7 +354,7 @@ def draw_states(ax: Any, model: Model, made: Tree, coordinates: Sequence[int]) -
     legend(ax)
 
 
-def draw_tree(ax: Any, made: Tree) -> None:
+def draw_tree(ax: Axes, made: Tree) -> None:
     thrown = {int(time) for time in made.time[thrown_away(made)]}
     height = {(a, b): depth for a, b, depth in made.intervals()}
     for (a, b), depth in height.items():
@@ -365,7 +372,7 @@ def draw_tree(ax: Any, made: Tree) -> None:
     ax.plot(made.time[out], np.zeros(np.sum(out)), "o", mfc="white", mec=GREY, ms=4)
     marked(ax, made, made.time, np.zeros(len(made.time)))
     ax.set(xlabel="time (steps)", ylabel="depth (intervals of 2^depth states)")
-    ax.yaxis.get_major_locator().set_params(integer=True)
+    ax.locator_params(axis="y", integer=True)
     ax.set_ylim(-0.6, max([*height.values(), 1]) + 0.8)
     if made.turned is not None:
         ax.legend(handles=[turn], fontsize="small", framealpha=0.85, loc="upper right")
@@ -377,7 +384,7 @@ def children(a: int, b: int, depth: int, height: dict[tuple[int, int], int]) -> 
     return [(a, middle - 1), (middle, b)]
 
 
-def join(ax: Any, parent: tuple[int, int], at: int, child: tuple[int, int], below: int, colour: str) -> None:
+def join(ax: Axes, parent: tuple[int, int], at: int, child: tuple[int, int], below: int, colour: str) -> None:
     """Draw an elbow from the middle of the parent to that of the child."""
     top, foot = sum(parent) / 2, sum(child) / 2
     ax.plot([top, foot, foot], [at, at, below], "-", color=colour, lw=1, zorder=1)
@@ -391,7 +398,7 @@ def thrown_away(made: Tree) -> np.ndarray:
     return thrown
 
 
-def marked(ax: Any, made: Tree, xs: np.ndarray, ys: np.ndarray) -> None:
+def marked(ax: Axes, made: Tree, xs: np.ndarray, ys: np.ndarray) -> None:
     """Mark the start, the numbered candidates after each doubling, and the next state."""
     where = {int(time): k for k, time in enumerate(made.time)}
     ax.plot(xs[:1], ys[:1], "D", color=GREEN, ms=7, label="start")

@@ -7,12 +7,15 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refhmc.diagnostics import reversibility_violation, volume_violation
 from refhmc.errors import ShapeError
 from refhmc.plot.canvas import BLUE, GREY, ORANGE, axes, legend
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from refhmc.dynamics.hamiltonian import Hamiltonian
 
 TOLERANCES = tuple(10.0**-k for k in range(1, 13))
@@ -21,15 +24,15 @@ TOLERANCES = tuple(10.0**-k for k in range(1, 13))
 def violations(
     H: Hamiltonian,
     integrator: Any,
-    q: Any,
-    p: Any,
+    q: ArrayLike,
+    p: ArrayLike,
     *,
     step_size: float,
     n_steps: int,
     tolerances: Sequence[float] = TOLERANCES,
     increment: float | None = None,
-    ax: Any = None,
-) -> Any:
+    ax: Axes | None = None,
+) -> Axes:
     """Plot the violations of reversibility and volume against the solver tolerance, on logarithmic axes.
 
     With Phi the map of `n_steps` steps and F (q, p) = (q, -p), the violations are ::

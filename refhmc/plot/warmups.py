@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from refhmc.adaptation.from_pairs import HISTORY
 from refhmc.plot.canvas import BLACK, GREY, colour, legend, panels
-from refhmc.plot.runs import Run, of_few_chains, run_of
+from refhmc.plot.runs import Run, RunLike, of_few_chains, run_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 AVERAGED = 50  # iterations of a running mean
 NOT_SAVED = "No warm-up in the result.\nUse sample(..., save_warmup=True)."
 
 
-def adaptation(result: Any, *, figure: Any = None) -> Any:
+def adaptation(result: RunLike, *, figure: Figure | None = None) -> Figure:
     """Plot the adaptation during warm-up in four panels, with one colour per chain.
 
     - Upper left: the step size of each warm-up iteration (dual averaging). Dashed lines are the adapted step sizes, which are
@@ -61,7 +65,7 @@ def adaptation(result: Any, *, figure: Any = None) -> Any:
     return figure
 
 
-def draw_step_sizes(ax: Any, run: Run) -> None:
+def draw_step_sizes(ax: Axes, run: Run) -> None:
     sizes = run.statistic("step_size", warmup=True)
     for chain, of_chain in enumerate(() if sizes is None else sizes):
         ax.plot(of_chain, lw=0.6, color=colour(chain))
@@ -92,7 +96,7 @@ def adapted_steps(run: Run) -> list[float]:
     return [] if sizes is None or not sizes.size else [float(of[0]) for of in sizes]
 
 
-def draw_acceptance(ax: Any, run: Run) -> None:
+def draw_acceptance(ax: Axes, run: Run) -> None:
     rates = run.statistic("acceptance_rate", warmup=True)
     for chain, of_chain in enumerate(() if rates is None else rates):
         n = min(AVERAGED, len(of_chain))
@@ -121,7 +125,7 @@ def target_of(run: Run) -> float | None:
     return float(target) if isinstance(target, int | float) else None
 
 
-def draw_windows(ax: Any, run: Run) -> None:
+def draw_windows(ax: Axes, run: Run) -> None:
     column = HISTORY.index
     ax.set(xlabel="warm-up iteration", ylabel="predicted steps per trajectory\n(1: equal scales)")
     noted = [(chain, each.history) for chain, each in enumerate(run.adapted) if len(each.history)]
@@ -143,7 +147,7 @@ def draw_windows(ax: Any, run: Run) -> None:
     legend(ax)
 
 
-def draw_variances(ax: Any, run: Run) -> None:
+def draw_variances(ax: Axes, run: Run) -> None:
     ax.set(xlabel="coordinate", ylabel="variance in the metric")
     for chain, learned in enumerate(run.adapted):
         values = variances_of(learned.metric)
@@ -155,7 +159,7 @@ def draw_variances(ax: Any, run: Run) -> None:
         note(ax, "No variances: the metric is the identity,\nor it depends on the position.")
 
 
-def variances_of(metric: Any) -> np.ndarray | None:
+def variances_of(metric: object) -> np.ndarray | None:
     """Return the variances (d,) of a diagonal, low-rank or dense metric, or None for others."""
     covariance, variances = getattr(metric, "covariance", None), getattr(metric, "variances", None)
     if covariance is not None:
@@ -163,5 +167,5 @@ def variances_of(metric: Any) -> np.ndarray | None:
     return None if variances is None else np.atleast_1d(variances)
 
 
-def note(ax: Any, words: str) -> None:
+def note(ax: Axes, words: str) -> None:
     ax.text(0.5, 0.5, words, transform=ax.transAxes, ha="center", va="center", color=GREY, fontsize="small")

@@ -18,6 +18,7 @@ from refhmc.core.types import as_dynamics, as_model, as_points, as_work, as_work
 from refhmc.integrators import ImplicitMidpoint
 from refhmc.kernels.hmc import begin, metropolis_accept, not_begun
 from refhmc.metrics.base import EUCLIDEAN, SHARED, Riemannian, log_density_at_metric
+from refhmc.sampling.results.description import inexact_part
 from tests.helpers.many_starts import from_each
 
 own = numba.njit(nogil=True, error_model="numpy")
@@ -262,6 +263,11 @@ def test_a_kernel():
 def test_a_kernel_with_a_trajectory_length_and_no_number_of_steps():
     options = {"draws": 20, "tune": 20, "chains": 2, "random_seed": 1, "progressbar": False, "raw": True}
     assert (refhmc.sample(GAUSSIAN, TimedLangevin(step_size=0.8), **options).sample_stats["int_time"] > 0).all()
+
+
+def test_a_kernel_without_a_name_and_with_an_integrator_that_is_not_exact():
+    unchecked = ImplicitMidpoint(reversibility_check=False)
+    assert inexact_part(Langevin(step_size=0.8, integrator=unchecked)) is unchecked
 
 
 @pytest.mark.sweep

@@ -43,6 +43,7 @@ def inexact_part(kernel: AnyKernel) -> Any:
         integrator = resolve(part.metric, part.integrator)[1]
         if not getattr(part, "exact", True):
             return part
-        if not (integrator.exact or (part.name == "nuts" and getattr(integrator, "exact_in_nuts", False))):
+        is_nuts = getattr(part, "name", "") == "nuts"
+        if not (integrator.exact or (is_nuts and getattr(integrator, "exact_in_nuts", False))):
             return integrator
     return None
