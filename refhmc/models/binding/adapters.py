@@ -77,7 +77,7 @@ def compiled_user_function(key: str, same: SameParts, unpack: Callable) -> Calla
     text: Callable
     function = same.function
     silence_experimental()
-    f = compiled_alone(function)
+    f: Any = compiled_alone(function)
     identity = None if same.identity is None else identity_of((same.identity, unpack))
     if key == "log_density":
         adapted = jit_of_user(lambda q, data: f(q, unpack(data)), (f, unpack), identity)
