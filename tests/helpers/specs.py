@@ -1,4 +1,4 @@
-"""The checked arguments of a run that is not begun."""
+"""The checked arguments of a run that is not started."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def reports_at(progress, monkeypatch, moments, first=0):
 
 
 def test_the_time_left_is_that_of_the_remaining_iterations_at_the_recent_rate(monkeypatch):
-    """The first 30 s are slow: they do not count after another 30 s. There is no estimate while a chain is in warm-up."""
+    """Slow iterations do not count after 30 s. While a chain is in warm-up, the time left is unknown."""
     tune, total = 100, 1000
     slow = [(t, [t, t + 1], [10 * t, 10 * t]) for t in range(1, 160)]
     fast = [(159 + t, [159 + 5 * t, 160 + 5 * t], [1590 + 20 * t] * 2) for t in range(1, 41)]
