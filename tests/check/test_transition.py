@@ -102,7 +102,9 @@ def test_nearly_right_kernel_does_not_pass(name, few_weighted_moves):
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize(("order", "more"), one_in(9, ["first", "last", "both"], [{}, {"turn": True}, {"alpha": 0.99}]))
+@pytest.mark.parametrize(
+    ("order", "more"), one_in(9, ["first", "last", "both"], [{}, {"turned": "moves"}, {"alpha": 0.99}])
+)
 def test_correctly_kept_momentum_passes(order, more, few_weighted_moves):
     report = mutants.report(mutants.refreshed(order, **more), 6, H=mutants.energy)
     assert report.ok, report
