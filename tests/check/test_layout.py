@@ -50,10 +50,10 @@ def test_only_own_reaches_refhmc(path):
 
 @pytest.mark.sweep
 def test_packages_of_the_kit_have_no_cyclic_imports():
-    arrows = architecture.house(architecture.sources_here()).anywhere
-    rooms = architecture.within_rooms(architecture.between(arrows, architecture.room_of_check))
-    assert {"subject", "examination", "models", "orbits", "own"} <= set(rooms)
-    assert architecture.circles(rooms) == []
+    imports = architecture.imports_of(architecture.current_sources())
+    packages = architecture.between_packages(imports, architecture.package_of_check)
+    assert {"subject", "examination", "models", "orbits", "own"} <= set(packages)
+    assert architecture.cycles(packages) == []
 
 
 def test_no_module_shadows_a_public_function():
