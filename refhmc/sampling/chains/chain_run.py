@@ -88,7 +88,7 @@ def run_segment(
 
     The last iteration may take `patience` seconds more; otherwise it is abandoned and repeated by the next segment. So a
     segment returns after ``seconds + patience`` and one evaluation of the model at most. `control` holds counters that the
-    chain shares with its run in this process; then there is no such limit.
+    chain shares with its run in this process; then `patience` does not apply.
     """
     begin = time.perf_counter()
     shared = control is not None
