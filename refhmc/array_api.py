@@ -22,6 +22,7 @@ from types import ModuleType
 
 from refhmc.batch.recorded import Transitions
 from refhmc.batch.recorded import transitions as transitions_of_text
+from refhmc.integrators.block_leapfrog import step as block_leapfrog
 from refhmc.integrators.composition import composed
 from refhmc.integrators.discontinuous import step as discontinuous
 from refhmc.integrators.explicit_tao import step as explicit_tao
@@ -52,6 +53,7 @@ __all__ = [
     "LaplaceOnArrays",
     "ModelOnArrays",
     "Transitions",
+    "block_leapfrog",
     "composed",
     "dhmc",
     "discontinuous",

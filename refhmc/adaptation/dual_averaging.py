@@ -27,6 +27,7 @@ import numpy as np
 
 from refhmc.compile.compiled import jit
 from refhmc.core.records import REAL, record_type
+from refhmc.integrators.defaults import resolve
 
 if TYPE_CHECKING:
     from refhmc.kernels.options import Kernel
@@ -40,10 +41,13 @@ DUAL = record_type({"log_step": REAL, "log_step_bar": REAL, "h_bar": REAL, "mu":
 
 
 def target_acceptance(kernel: Kernel, metric: Metric) -> float:
-    """Return the target of dual averaging: the kernel's own, or for None that of the metric's kind."""
+    """Return the target of dual averaging: the kernel's own, or for None that of the metric and the integrator."""
     if kernel.target_accept is not None:
         return kernel.target_accept
-    return RIEMANNIAN_TARGET if metric.position_dependent else TARGET
+    if not metric.position_dependent:
+        return TARGET
+    integrator = resolve(metric, kernel.integrator)[1]
+    return TARGET if integrator.exact and not integrator.implicit else RIEMANNIAN_TARGET
 
 
 @jit

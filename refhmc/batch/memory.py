@@ -35,6 +35,7 @@ class Remembering:
         self, text: ArrayModel, counts: dict[str, int] | None = None, look: Callable[[], None] | None = None
     ) -> None:
         self.text, self.dim, self.discontinuous, self.look = text, text.dim, text.discontinuous, look
+        self.fisher_levels = getattr(text, "fisher_levels", None)  # which a user's own may lack
         self.at: list[tuple[Array, dict[str, Any]]] = []
         self.constants: dict[str, Any] = {}
         self.counts = dict.fromkeys(("gradient", "metric", "contraction", "change"), 0) if counts is None else counts

@@ -17,6 +17,7 @@ class Model(Protocol):
     names: list[str]
     initial: np.ndarray | Callable[[np.random.Generator], ArrayLike] | None
     discontinuous: np.ndarray
+    fisher_levels: np.ndarray | None
 
     @property
     def has_diagonals(self) -> bool: ...

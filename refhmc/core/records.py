@@ -65,6 +65,8 @@ OPTIONS = record_type(
         "n_discontinuous": WHOLE,
         "reads_density": WHOLE,  # a move of discontinuous HMC needs the full density
         "drawn_parts": WHOLE,  # parts of a split model with a new random order per trajectory; 0: none
+        "n_terms": WHOLE,  # of a hierarchical metric: terms of each mass, and parents of each coordinate
+        "n_parents": WHOLE,
         "spares_energy": WHOLE,  # the energy after a step costs evaluations that the step does not need
     }
 )

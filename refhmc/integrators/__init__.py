@@ -26,6 +26,7 @@ result has a warning.
 from __future__ import annotations
 
 from refhmc.core.registry import registry
+from refhmc.integrators.block_leapfrog import BlockLeapfrog as BlockLeapfrog
 from refhmc.integrators.composition import Suzuki as Suzuki
 from refhmc.integrators.composition import Yoshida as Yoshida
 from refhmc.integrators.explicit_tao import ExplicitTao as ExplicitTao

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from refhmc.integrators import ImplicitMidpoint, Leapfrog
+from refhmc.integrators import BlockLeapfrog, ImplicitMidpoint, Leapfrog
 from refhmc.integrators.base import Integrator
-from refhmc.metrics import Diagonal, Identity, LowRank
+from refhmc.metrics import Diagonal, Hierarchical, Identity, LowRank
 from refhmc.metrics.base import Metric
 
 
@@ -16,7 +16,7 @@ def resolve(metric: Metric | None, integrator: Integrator | None) -> tuple:
         metric, "metric", "refhmc.metrics", ("geometry", "refresh", "reads", "stacks", "options", "position_dependent")
     )
     if integrator is None:
-        integrator = ImplicitMidpoint() if metric.position_dependent else Leapfrog()
+        integrator = default_integrator(metric)
     _require(
         integrator, "integrator", "refhmc.integrators", ("pointer", "layout", "options", "order", "exact", "implicit")
     )
@@ -28,6 +28,13 @@ def resolve(metric: Metric | None, integrator: Integrator | None) -> tuple:
             "steps are neither symplectic nor reversible. Use ImplicitMidpoint, GeneralizedLeapfrog or ProjectedTao."
         )
     return metric, integrator
+
+
+def default_integrator(metric: Metric) -> Integrator:
+    """Return the integrator for "auto": explicit if the metric allows it."""
+    if isinstance(metric, Hierarchical):
+        return BlockLeapfrog()
+    return ImplicitMidpoint() if metric.position_dependent else Leapfrog()
 
 
 def default_metric(integrator: Integrator | None) -> Metric:

@@ -17,6 +17,7 @@ from refhmc.metrics.euclidean import Dense as Dense
 from refhmc.metrics.euclidean import Diagonal as Diagonal
 from refhmc.metrics.euclidean import Identity as Identity
 from refhmc.metrics.fisher import Fisher as Fisher
+from refhmc.metrics.hierarchical import Hierarchical as Hierarchical
 from refhmc.metrics.low_rank import LowRank as LowRank
 from refhmc.metrics.outer_product_softabs import OuterProductSoftAbs as OuterProductSoftAbs
 from refhmc.metrics.softabs import SoftAbs as SoftAbs

@@ -73,6 +73,8 @@ class ArrayModel(Protocol):
     @property
     def discontinuous(self) -> Collection[int]: ...
     @property
+    def fisher_levels(self) -> np.ndarray | None: ...
+    @property
     def parts(self) -> Sequence[ArrayModel]: ...
     def value_and_gradient(self, q: Array) -> tuple[Array, Array]: ...
     def log_density(self, q: Array) -> Array: ...
@@ -430,6 +432,23 @@ def log_density_at_metric(model: tuple, work: tuple) -> float:
         cache.has_log_density = 1
         counters.gradients += 1
     return cache.log_density
+
+
+@jit_part
+def keep_gradient(z: np.ndarray, work: tuple) -> None:
+    """Store L and its gradient, which the point ``z`` at the metric's position already has, so that they are not evaluated."""
+    cache, point = as_work(work).cache, as_point(z)
+    if cache.has_log_density == 0:
+        copy_row(views(work).gradient, point.gradient)
+        cache.log_density = point.log_density[0]
+        cache.has_log_density = 1
+
+
+@jit_part
+def move_last_level(q: np.ndarray, work: tuple) -> None:
+    """Move the metric to ``q``, which differs from its position in coordinates that G does not depend on."""
+    copy_row(views(work).position, q)
+    as_work(work).cache.has_log_density = 0
 
 
 @jit_part

@@ -15,8 +15,10 @@ import numpy as np
 from refhmc.compile.compiled import jit
 from refhmc.core import sample_stats as S
 from refhmc.core.point import copy_row
+from refhmc.core.protocols import Model
 from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
+from refhmc.errors import MetricError
 from refhmc.metrics.base import SHARED, ArrayModel, HamiltonianOnArrays, Riemannian, log_density_at_metric
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
@@ -60,6 +62,31 @@ class Fisher(Riemannian):
     name = "fisher"
     reads = ("fisher", "fisher_contraction")
     layout = LAYOUT
+
+    def levels(self, model: Model) -> np.ndarray:
+        """Return the level of each coordinate in the hierarchy of the model's Fisher metric.
+
+        Parameters
+        ----------
+        model : Model
+            The model.
+
+        Returns
+        -------
+        ndarray of int, shape (d,)
+            Blocks of equal level depend only on coordinates of lower levels.
+
+        Raises
+        ------
+        refhmc.errors.MetricError
+            If the model does not declare `fisher_levels`.
+        """
+        if model.fisher_levels is None:
+            raise MetricError(
+                f"The Fisher metric of {model.name} is not declared to be hierarchical, which BlockLeapfrog needs. Give "
+                "refhmc.Model(fisher_levels=...), or use ImplicitMidpoint."
+            )
+        return model.fisher_levels
 
     @property
     def geometry(self) -> tuple:

@@ -69,6 +69,16 @@ class Required:
 REQUIRED: Any = Required()
 
 
+def levels_of(levels: Sequence[int] | np.ndarray, dim: int) -> np.ndarray:
+    """Return ``fisher_levels`` as an array (d,) of whole numbers. Raises ShapeError or ModelError."""
+    found = np.asarray(levels)
+    if found.shape != (dim,):
+        raise ShapeError(f"fisher_levels must have shape ({dim},); got {found.shape}.")
+    if found.dtype.kind not in "iu" or found.min() < 0:
+        raise ModelError(f"fisher_levels must be whole numbers of at least 0; got {found.tolist()}.")
+    return found
+
+
 def check_given(**arguments: object) -> None:
     """Raise ModelError, which names the other ways to create a model, for the first argument that is missing."""
     missing = [name for name, value in arguments.items() if value is REQUIRED]
@@ -116,6 +126,9 @@ class Model:
     fisher_contraction : callable, optional
         Function of ``(q, data, M)`` that returns ``sum_ij M[i, j] d fisher[i, j] / dq``, of shape (d,). If it is missing,
         `fisher_derivative` is used.
+    fisher_levels : sequence of int, optional
+        Level of each coordinate, from 0, if `fisher` is block diagonal by level and each block depends only on coordinates of
+        lower levels. The metric ``Fisher`` then works with the explicit integrator ``BlockLeapfrog``.
     data : array_like, float or tuple, optional
         Data that all functions get. Lists, and the data frames, series and indexes of pandas, are converted to arrays,
         also inside a tuple or a dictionary. A list of arrays of different shapes becomes a tuple. Strings and masked
@@ -255,6 +268,7 @@ class Model:
         discontinuous: Sequence[int | str] | None = None,
         log_density_change: Callable | None = None,
         fisher_bands: Callable | None = None,
+        fisher_levels: Sequence[int] | np.ndarray | None = None,
         conditionals: Sequence = (),
         reference: Reference | None = None,
         initial: ArrayLike | Callable[[np.random.Generator], ArrayLike] | None = None,
@@ -317,6 +331,7 @@ class Model:
             log_density_change=log_density_change,
             fisher_bands=fisher_bands,
         )
+        self.fisher_levels = None if fisher_levels is None else levels_of(fisher_levels, self.dim)
         self.conditionals = tuple(conditionals)
         self.joint: Model | None = None  # for a conditional: the joint model
         # For a conditional at a position: the joint model, the indices of the block, the full position.
@@ -354,6 +369,7 @@ class Model:
             "constrain": self._constrain,
             "scratch_rows": self.scratch_rows,
             "discontinuous": self.discontinuous.tolist(),
+            "fisher_levels": self.fisher_levels,
             "conditionals": self.conditionals,
             "reference": self.reference,
             "recommended": self.recommended,
@@ -436,7 +452,8 @@ class Model:
             roots["data"] = self.data
         roots |= {key: function for key, function in self.functions._asdict().items() if function is not None}
         roots |= {"constrain": self._constrain, "conditionals": self.conditionals, "the class of the model": type(self)}
-        roots |= {} if self._on_arrays is None else {"on_arrays": self._on_arrays}
+        optional = {"on_arrays": self._on_arrays, "fisher_levels": self.fisher_levels}
+        roots |= {key: value for key, value in optional.items() if value is not None}
         return fingerprint(roots)
 
     def fingerprint(self) -> str:

@@ -176,6 +176,10 @@ class CentredOnArrays(Schools):
 
     name = "eight schools, centred"
 
+    def __init__(self, y: np.ndarray, w: np.ndarray, xp: ModuleType = np) -> None:
+        super().__init__(y, w, xp)
+        self.fisher_levels = centred_levels(self.J)
+
     def value_and_gradient(self, q: Array) -> tuple[Array, Array]:
         xp, (y, w, theta, mu, u) = namespace(q), self.read(q)
         p, (prior, slope) = xp.exp(-2 * u), self.prior(u)
@@ -512,6 +516,11 @@ def share_of(whole: np.ndarray, centered: bool, at: np.ndarray, before: float, r
 # ----------------------------------------------------------------------------------------------------- constructor
 
 
+def centred_levels(J: int) -> np.ndarray:
+    """Return the levels of the Fisher metric: 0 for u, 1 for theta and mu."""
+    return np.r_[np.ones(J + 1, int), 0]
+
+
 def names_of(J: int, centered: bool) -> list[str]:
     effect = "theta" if centered else "theta_raw"
     return [f"{effect}[{j}]" for j in range(J)] + ["mu", "log_tau"]
@@ -617,6 +626,7 @@ def EightSchools(centered: bool = False, *, y: ArrayLike | None = None, sigma: A
     return Model(
         len(y) + 2,
         **(CENTRED if centered else NON_CENTRED),
+        fisher_levels=centred_levels(len(y)) if centered else None,
         data=data,
         names=names_of(len(y), centered),
         constrain=centred_constrain if centered else constrain,

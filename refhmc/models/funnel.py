@@ -50,7 +50,7 @@ class FunnelOnArrays(ArrayImplementation):
     name = "funnel"
 
     def __init__(self, n: int, xp: ModuleType = np) -> None:
-        self.dim = 1 + n
+        self.dim, self.fisher_levels = 1 + n, levels(n)
 
     def value_and_gradient(self, q: Array) -> tuple[Array, Array]:
         n, v, x = self.dim - 1, q[..., 0], q[..., 1:]
@@ -174,6 +174,11 @@ def fisher_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.n
         out[0] += M[i, i] * np.exp(q[0])
 
 
+def levels(n: int) -> np.ndarray:
+    """Return the levels of the Fisher metric: 0 for v, 1 for x."""
+    return np.minimum(np.arange(1 + n), 1)
+
+
 def draw(rng: np.random.Generator, n_draws: int, n: int) -> np.ndarray:
     """Return (n_draws, 1 + n) independent draws: v first, then x given v."""
     v = 3.0 * rng.standard_normal((n_draws, 1))
@@ -228,6 +233,7 @@ def Funnel(n: int = 10) -> Model:
         fisher=fisher,
         fisher_derivative=fisher_derivative,
         fisher_contraction=fisher_contraction,
+        fisher_levels=levels(n),
         names=["v"] + [f"x[{i}]" for i in range(n)],
         hessian_diagonal=hessian_diagonal,
         diagonal_contraction=diagonal_contraction,

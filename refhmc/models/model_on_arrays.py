@@ -98,6 +98,7 @@ class ModelOnArrays:
 
     def __init__(self, model: Model) -> None:
         self.model, self.dim, self.discontinuous = model, model.dim, model.discontinuous
+        self.fisher_levels = model.fisher_levels
 
     @property
     def parts(self) -> list[ModelOnArrays]:

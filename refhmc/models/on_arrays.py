@@ -41,6 +41,7 @@ class ArrayImplementation:
     name = "model"
     dim: int
     discontinuous = ()
+    fisher_levels: np.ndarray | None = None
     parts: Sequence[ArrayImplementation] = ()
 
     def value_and_gradient(self, q: Array) -> tuple[Array, Array]:

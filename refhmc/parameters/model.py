@@ -37,7 +37,7 @@ from refhmc.parameters.coordinates import Coordinates
 # Options of refhmc.Model that are rejected: those that follow from the parameters, and those of models of coordinates.
 FOLLOW = ("dim", "names", "constrain")
 NOT_USED = (
-    *("fisher_derivative", "hessian_diagonal", "diagonal_contraction", "fisher_bands", "scratch_rows"),
+    *("fisher_derivative", "hessian_diagonal", "diagonal_contraction", "fisher_bands", "fisher_levels", "scratch_rows"),
     *("log_density_change", "conditionals", "on_arrays", "n_rows", "part"),
 )
 
