@@ -74,9 +74,10 @@ class HMC:
         ``"arrays"`` and ``"cupy"``, ``"auto"`` is an adapted ``Diagonal()``.
     integrator : object or str, optional
         An integrator of `refhmc.integrators`, or its name in lower case. Defaults to ``Leapfrog()``, or to
-        ``ImplicitMidpoint()`` if the metric depends on the position.
+        ``ImplicitMidpoint()`` if the metric depends on the position, or to ``BlockLeapfrog()`` for ``Hierarchical``.
     target_accept : float, optional
-        Target acceptance rate, in (0, 1). Defaults to 0.8, or to 0.98 if the metric depends on the position.
+        Target acceptance rate, in (0, 1). Defaults to 0.8. If the metric depends on the position and the integrator is
+        implicit or approximate, the default is 0.98.
 
     Raises
     ------
