@@ -15,7 +15,7 @@ One step of size eps is the palindrome
     F_{B-1}(eps/2), ..., F_1(eps/2);   F_0(eps);   F_1(eps/2), ..., F_{B-1}(eps/2)
     p <- p - eps/2 dphi/dq
 
-Each part is the exact flow of a Hamiltonian, hence symplectic, and p -> -p reverses it. A palindrome of such flows is
+Each part is the exact flow of a Hamiltonian. It is symplectic, and p -> -p reverses it. A palindrome of such flows is
 symplectic, reversible and of even order, 2. There is no equation to solve, and one gradient per step. With B = 1 it is the
 leapfrog. Kailas, Vihola and Wallin (2026), arXiv 2604.09832.
 

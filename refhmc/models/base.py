@@ -126,9 +126,6 @@ class Model:
     fisher_contraction : callable, optional
         Function of ``(q, data, M)`` that returns ``sum_ij M[i, j] d fisher[i, j] / dq``, of shape (d,). If it is missing,
         `fisher_derivative` is used.
-    fisher_levels : sequence of int, optional
-        Level of each coordinate, from 0, if `fisher` is block diagonal by level and each block depends only on coordinates of
-        lower levels. The metric ``Fisher`` then works with the explicit integrator ``BlockLeapfrog``.
     data : array_like, float or tuple, optional
         Data that all functions get. Lists, and the data frames, series and indexes of pandas, are converted to arrays,
         also inside a tuple or a dictionary. A list of arrays of different shapes becomes a tuple. Strings and masked
@@ -156,6 +153,9 @@ class Model:
         cheaper than two densities.
     fisher_bands : callable, optional
         For built-in models: function that writes the two bands of a constant tridiagonal `fisher` into ``out`` (2, d).
+    fisher_levels : sequence of int, optional
+        Level of each coordinate, from 0, if `fisher` is block diagonal by level and each block depends only on coordinates of
+        lower levels. The metric ``Fisher`` then works with the explicit integrator ``BlockLeapfrog``.
     conditionals : sequence, optional
         For built-in models: hand-written distributions of blocks of coordinates given the others, for :class:`refhmc.Gibbs`.
     reference : Reference, optional

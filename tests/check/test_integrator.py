@@ -17,6 +17,7 @@ from refhmc.check.mutants import integrators as foreign
 from refhmc.check.subject.shapes import CallShape, step_shape
 from refhmc.check.subject.step import Step, step_outcomes
 from refhmc.integrators import (
+    BlockLeapfrog,
     ExplicitTao,
     GeneralizedLeapfrog,
     ImplicitMidpoint,
@@ -360,6 +361,7 @@ OWN = {
     "generalised-softabs": (GeneralizedLeapfrog(tolerance=TIGHT), "funnel", SoftAbs(alpha=1.0)),
     "midpoint-loose": (ImplicitMidpoint(), "banana", Fisher()),
     "yoshida-midpoint": (Yoshida(ImplicitMidpoint(tolerance=TIGHT)), "banana", Fisher()),
+    "block-leapfrog": (BlockLeapfrog(), "funnel", Fisher()),
 }
 
 

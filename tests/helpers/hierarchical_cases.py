@@ -31,6 +31,14 @@ def schools_metric() -> Hierarchical:
     return Hierarchical(a, np.full((1, J + 2), J + 1), c)
 
 
+def chain_metric(d: int) -> Hierarchical:
+    """Two terms; each coordinate after the first depends on the first one and on the one before it."""
+    before = np.maximum(np.arange(d) - 1, 0)
+    c = np.full((2, 2, d), 0.2)
+    c[1], c[:, :, 0] = -0.1, 0.0
+    return Hierarchical(np.zeros((2, d)), np.array([np.zeros(d, int), before]), c)
+
+
 def random_metric(rng: np.random.Generator, d: int, K: int, P: int) -> Hierarchical:
     """A metric whose parents are coordinates before i in a random order; coordinate and term 0 always exist."""
     order = rng.permutation(d)

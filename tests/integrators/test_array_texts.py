@@ -20,6 +20,7 @@ import pytest
 import refhmc
 from refhmc.core.point import EXTENDED_ROWS
 from refhmc.integrators import (
+    BlockLeapfrog,
     ExplicitTao,
     GaussianSplit,
     GeneralizedLeapfrog,
@@ -39,6 +40,7 @@ from refhmc.metrics import (
     DiagonalOuterProductSoftAbs,
     DiagonalSoftAbs,
     Fisher,
+    Hierarchical,
     Identity,
     OuterProductSoftAbs,
     SoftAbs,
@@ -47,6 +49,7 @@ from refhmc.metrics import (
 from refhmc.numerics import batched
 from refhmc.numerics.batched_anderson import accelerated
 from tests.helpers.array_texts import condition
+from tests.helpers.hierarchical_cases import chain_metric
 from tests.helpers.low_rank_metrics import low_rank_metric
 from tests.helpers.riemannian_cases import model_of
 from tests.helpers.sweeps import one_in
@@ -54,6 +57,7 @@ from tests.helpers.sweeps import one_in
 TIGHT = {"tolerance": 1e-13, "max_iterations": 300, "solver": "fixed point", "reversibility_check": False}
 INTEGRATORS = {
     "leapfrog": Leapfrog(),
+    "block-leapfrog": BlockLeapfrog(),
     "naive-split": NaiveSplit(),
     "midpoint-endpoint": ImplicitMidpoint(**TIGHT),
     "midpoint-midpoint": ImplicitMidpoint(variant="midpoint", **TIGHT),
@@ -71,6 +75,7 @@ METRICS = {
     "dense": lambda d: Dense(0.5 ** np.abs(np.subtract.outer(np.arange(d), np.arange(d)))),
     "low-rank": low_rank_metric,
     "tridiagonal": lambda d: Tridiagonal(np.full(d, 2.0), np.full(d - 1, -0.7)),
+    "hierarchical": chain_metric,
     "fisher": lambda d: Fisher(),
     "softabs": lambda d: SoftAbs(alpha=1.0),
     "diagonal-softabs": lambda d: DiagonalSoftAbs(alpha=1.0),
@@ -114,6 +119,8 @@ def compiled(H, integrator, q, p, eps):
 
 
 def together(integrator, metric):
+    if isinstance(integrator, BlockLeapfrog):
+        return metric.position_dependent is False or isinstance(metric, Hierarchical)
     return metric.position_dependent is False or not isinstance(getattr(integrator, "base", integrator), Leapfrog)
 
 
@@ -136,6 +143,7 @@ def test_the_text_is_the_compiled_step(metric, name):
 
 def test_all_integrators_and_metrics_are_here():
     of_one_model = {kind for kind in refhmc.integrators.INTEGRATORS.values() if hasattr(kind, "rows_for")}
+    of_one_model -= {BlockLeapfrog}  # whose rows are the metric's levels
     assert of_one_model == {SymmetricSplit, RandomizedSplit, GaussianSplit}  # tests/integrators/test_splits.py
     assert {type(each) for each in INTEGRATORS.values()} == set(refhmc.integrators.INTEGRATORS.values()) - of_one_model
     assert {type(make(2)) for make in METRICS.values()} == set(refhmc.metrics.METRICS.values())

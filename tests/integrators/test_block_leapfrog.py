@@ -248,7 +248,7 @@ def test_it_works_in_a_block_of_gibbs_with_a_metric_of_the_block():
 @pytest.mark.parametrize("metric", [funnel_metric(3), Fisher()], ids=["hierarchical", "Fisher"])
 @pytest.mark.parametrize("kernel", [refhmc.HMC, refhmc.NUTS])
 def test_both_backends_run(kernel, metric):
-    """A transition moves with a probability above 0.5 (measured: 0.99), so that 40 moves or fewer of 160 have one below 1e-9."""
+    """A transition moves with a probability above 0.5 (measured: 0.99): 40 moves or fewer of 160 have one below 1e-9."""
     chosen = kernel(step_size=0.2, metric=metric, integrator=BlockLeapfrog())
     options = {"draws": 40, "tune": 0, "chains": 4, "random_seed": 5, "progressbar": False, "raw": True}
     for backend in ("numba", "arrays"):

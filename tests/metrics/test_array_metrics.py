@@ -33,6 +33,7 @@ from refhmc.metrics.softabs_function import (
     softabs_derivative,
 )
 from refhmc.numerics import batched
+from tests.helpers.hierarchical_cases import chain_metric
 from tests.helpers.low_rank_metrics import low_rank_metric
 from tests.helpers.models import FEW_CALLS
 from tests.helpers.riemannian_cases import model_of, soft, soft_quotient
@@ -44,6 +45,7 @@ METRICS = {
     "dense": lambda d: Dense(np.eye(d) + 0.5 ** np.abs(np.subtract.outer(np.arange(d), np.arange(d)))),
     "low-rank": low_rank_metric,
     "tridiagonal": lambda d: Tridiagonal(np.full(d, 2.0), np.full(d - 1, -0.7)),
+    "hierarchical": chain_metric,
     "fisher": lambda d: Fisher(),
     "softabs": lambda d: SoftAbs(),
     "softabs-1": lambda d: SoftAbs(alpha=1.0),
