@@ -42,7 +42,7 @@ from refhmc.compile.parallel import helpers_for
 from refhmc.core import sample_stats as S
 from refhmc.core import types
 from refhmc.core.point import GRADIENT, LOG_DENSITY, Q, as_point, copy_row
-from refhmc.core.records import CACHE, CONTROL, COUNTERS, N_CONTROL, SETTINGS, STATUS, one, records
+from refhmc.core.records import CACHE, CONTROL, COUNTERS, SETTINGS, STATUS, one, records
 from refhmc.core.types import N_POINTS, as_model, as_points, as_work, as_workspace
 from refhmc.dynamics.assemble import Dynamics, make_discontinuous_dynamics, make_dynamics, make_minibatch_dynamics
 from refhmc.dynamics.fuse import functions_to_fuse, fused_transition, transition_with
@@ -251,12 +251,6 @@ def loop_for(n_blocks: int) -> Entry:
         ),
         f"the sampling loop for {n_blocks} blocks",
     )
-
-
-def control_record(control: np.ndarray | None) -> np.record:
-    """Return a chain's row of ``control``, (N_CONTROL,) integers, as a record for compiled code."""
-    row = np.zeros(N_CONTROL, np.int64) if control is None else control
-    return row.view(CONTROL)[0]
 
 
 class BlockPlan(NamedTuple):
@@ -507,8 +501,8 @@ class Chain:
         if self.alone:
             self.blocks[0].start(q)
 
-    def run(self, draws: np.ndarray, stats: np.ndarray, control: np.ndarray | None = None) -> int:
-        """Make ``len(draws)`` more draws; return their number, which is smaller if ``control[STOP]`` or ``[PAUSE]`` was set.
+    def run(self, draws: np.ndarray, stats: np.ndarray, control: np.record | None = None) -> int:
+        """Make ``len(draws)`` more draws; return their number, which is smaller if ``control`` requests a stop or a pause.
 
         After a pause the chain can continue. A stop may interrupt a draw, so that a chain can only continue from a saved state.
         """
@@ -519,7 +513,10 @@ class Chain:
                     f"{array.shape}."
                 )
         blocks, n = tuple(block.in_loop for block in self.blocks), len(self.blocks)
-        randomness, run = (self.rng, np.zeros(0), np.zeros(1, np.int64)), control_record(control)
+        randomness, run = (
+            (self.rng, np.zeros(0), np.zeros(1, np.int64)),
+            one(CONTROL)[0] if control is None else control,
+        )
         if self.alone:
             done, by_name = 0, records(stats, S.STATS)
             while True:

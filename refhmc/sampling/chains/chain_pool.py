@@ -10,16 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core.records import (
-    DIVERGENCES,
-    DRAWS_DONE,
-    FIRST,
-    GRADIENTS,
-    N_CONTROL,
-    STEP_SIZE,
-    STOP,
-    WARMUP_DIVERGENCES,
-)
+from refhmc.core.records import CONTROL, set_counts
 from refhmc.errors import CheckpointError, CheckpointWarning, _see
 from refhmc.sampling.chains.chain import Plan
 from refhmc.sampling.chains.chain_run import run_chain
@@ -40,7 +31,7 @@ GRACE = 30.0  # seconds after which a chain that was asked to stop, but does not
 class ChainPool:
     """Chains of a run while they are drawn.
 
-    ``control`` (chains, N_CONTROL) holds their counters, ``storages`` the rows of each chain, ``finished`` the runs that ended,
+    ``control`` (chains,) holds their counters, ``storages`` the rows of each chain, ``finished`` the runs that ended,
     ``memory`` the arrays that they fill (without a store). ``stopped_by`` is "interrupt", "time", "stop", "error" or "".
     ``workers`` chains run at a time.
 
@@ -60,7 +51,7 @@ class ChainPool:
         self.tasks, self.plan, self.workers = tasks, plan, workers
         self.threads: dict[int, int] = {}  # threads of this process, by chain
         self._said = False
-        self.control = np.zeros((len(tasks), N_CONTROL), np.int64)
+        self.control = np.zeros(len(tasks), CONTROL).view(np.recarray)
         if recover and checkpoint is not None:
             for task in tasks:
                 discard_if_damaged(task, plan, checkpoint, store)
@@ -73,8 +64,8 @@ class ChainPool:
         self.storages = [self._storage(task, checkpoint, store) for task in tasks]
         for k, storage in enumerate(self.storages):
             if storage.saved is not None:
-                self.control[k, DRAWS_DONE:] = storage.saved.control[DRAWS_DONE:]
-                self.control[k, FIRST] = storage.saved.done
+                set_counts(self.control[k], storage.saved.control)
+                self.control[k].first = storage.saved.done
         self.finished: dict[int, ChainRun] = {}
         self.stopped_by, self.stopped_at = "", 0.0
         self.progress = Progress(len(tasks), tasks[0].tune, tasks[0].total, workers)
@@ -94,14 +85,14 @@ class ChainPool:
 
     def so_far(self, chain: int, **known: Any) -> ChainRun:
         storage, control = self.storages[chain], self.control[chain].copy()
-        rows = storage.made(int(control[DRAWS_DONE]))
+        rows = storage.made(int(control.draws_done))
         return ChainRun(rows, self.tasks[chain].tune, storage.start_of_draws(), control, **known)
 
     def stop(self, why: str) -> None:
         """Ask every chain to stop; those of this process stop within one evaluation of the model."""
         if not self.stopped_by:
             self.stopped_by, self.stopped_at = why, time.monotonic()
-        self.control[:, STOP] = 1
+        self.control.stop = 1
 
     def take(self, chain: int, run: ChainRun) -> None:
         """Keep the run that a chain returned, unless it was left behind."""
@@ -140,11 +131,10 @@ class ChainPool:
         return bool(self.stopped_by) and time.monotonic() > self.stopped_at + GRACE
 
     def report(self, finished: bool) -> ProgressReport:
-        columns = DRAWS_DONE, DIVERGENCES, WARMUP_DIVERGENCES, GRADIENTS, FIRST
-        done, divergences, of_warmup, gradients, first = (self.control[:, column].copy() for column in columns)
-        step_size = self.control.view(float)[:, STEP_SIZE]
-        step_size = np.where(step_size > 0, step_size, np.nan)
-        return self.progress.report(done, divergences, of_warmup, gradients, step_size, first, finished)
+        now = self.control.copy()
+        counts = now.draws_done, now.divergences, now.warmup_divergences, now.gradients
+        step_size = np.where(now.step_size > 0, now.step_size, np.nan)
+        return self.progress.report(*counts, step_size, now.first, finished)
 
 
 def discard_if_damaged(task: ChainTask, plan: Plan, checkpoint: Checkpoint, store: Store | None) -> None:

@@ -58,7 +58,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refhmc.core.linear_algebra import one_thread
-from refhmc.core.records import DRAWS_DONE, FIRST
+from refhmc.core.records import set_counts
 from refhmc.errors import SamplingError, WorkerDied
 from refhmc.kernels.options import AnyKernel
 from refhmc.models.base import Model
@@ -269,7 +269,7 @@ class RunByExecutor:
     def draw(self) -> None:
         pool, cancelled, look_at = self.pool, False, 0.0
         for chain, state in enumerate(self.states):
-            pool.control[chain, FIRST] = state.done if state else 0
+            pool.control[chain].first = state.done if state else 0
             self.send(chain)
         while len(pool.finished) < len(pool.tasks):
             if not pool.stopped_by and not self.left():
@@ -393,12 +393,11 @@ class RunByExecutor:
         self.turns[chain] += 1
         self.bounces[chain] = 0
         add(storage, made.rows)
-        before, done = self.states[chain], int(made.control[DRAWS_DONE])
+        before, done = self.states[chain], int(made.control.draws_done)
         if segment.saved is not None:
             self.states[chain] = segment.saved
-        first = pool.control[chain, FIRST]
-        pool.control[chain, DRAWS_DONE:] = made.control[DRAWS_DONE:]
-        pool.control[chain, FIRST] = first
+        made.control.first = pool.control[chain].first
+        set_counts(pool.control[chain], made.control)
         if done == (before.done if before else 0):  # an iteration was abandoned and is repeated
             self.patience[chain] *= 2
         else:
@@ -460,7 +459,7 @@ class RunByExecutor:
         if pool.stopped_by:  # not started, or ended with its process
             pool.finished[chain] = pool.so_far(chain)
         elif unguarded:  # no worker can start
-            lost = WorkerDied(unguarded, chain=chain, last_iteration=int(pool.control[chain, DRAWS_DONE]))
+            lost = WorkerDied(unguarded, chain=chain, last_iteration=int(pool.control[chain].draws_done))
             lost.__cause__ = error
             pool.finished[chain] = pool.so_far(chain, error=lost)
         elif tries + 1 < TRIES and not isinstance(error, pickle.PicklingError):
@@ -492,7 +491,7 @@ def died(task: ChainTask, pool: ChainPool, error: BaseException) -> Exception:
         )
         unsent.__cause__ = error
         return unsent
-    last = int(pool.control[task.chain, DRAWS_DONE])
+    last = int(pool.control[task.chain].draws_done)
     lost = WorkerDied(
         f"The worker of chain {task.chain} was lost {TRIES} times in the segment after iteration {last}: "
         f"{type(error).__name__}: {error}. Check the memory and the logs of the workers.",

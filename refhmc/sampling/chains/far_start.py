@@ -29,7 +29,6 @@ from refhmc.adaptation.symptoms import (
 )
 from refhmc.adaptation.windows import schedule_array
 from refhmc.core.point import GRADIENT, LOG_DENSITY, Q
-from refhmc.core.records import FAR_START, GRADIENTS
 from refhmc.core.types import JUMPING
 from refhmc.errors import _see
 from refhmc.metrics.base import AS_STAN, NOTHING
@@ -52,10 +51,10 @@ def look_after(tune: int) -> int:
     return first if first >= EARLIEST else 0
 
 
-def symptom_of(chain: Chain, control: np.ndarray) -> Symptom | None:
+def symptom_of(chain: Chain, control: np.record) -> Symptom | None:
     """Return the most severe symptom of the chain's blocks."""
     with np.errstate(all="ignore"):
-        found = [symptom_of_block(block, began_again=control[FAR_START] > 0) for block in chain.blocks]
+        found = [symptom_of_block(block, began_again=control.far_start > 0) for block in chain.blocks]
     return min((each for each in found if each is not None), key=lambda each: each.severity, default=None)
 
 
@@ -96,7 +95,7 @@ def far_better(
     here: np.ndarray,
     rng: np.random.Generator,
     chain: int,
-    control: np.ndarray,
+    control: np.record,
 ) -> tuple[np.ndarray | None, str]:
     """Return Pathfinder's start from `begin` if it is far better than `here`, and a clause about the search.
 
@@ -108,7 +107,7 @@ def far_better(
     if why:
         return None, f"; Pathfinder found no other start ({why})"
     there, now = (float(model.core.value_and_gradient(each)[0]) for each in (q, here))
-    control[GRADIENTS] += 2
+    control.gradients += 2
     if there - now > MARGIN + MARGIN_PER_COORDINATE * model.dim and not are_unresolved(np.asarray(there)):
         return q, f"; Pathfinder found a start with the log density {there:.3g}"
     return None, f"; the start that Pathfinder found is not better (log density {there:.3g})"
@@ -139,9 +138,9 @@ def error_text(symptom: Symptom, done: int, tried: str, suggest: bool) -> str:
     return f"After {done} iterations of warm-up {symptom.text}{tried}. {WHAT_TO_DO.rstrip('.')}{more}."
 
 
-def warnings_of(controls: list[np.ndarray], tune: int) -> list[str]:
+def warnings_of(controls: list[np.record], tune: int) -> list[str]:
     """Return the warnings about chains that restarted, and about those whose given start was hopeless."""
-    values = [int(control[FAR_START]) for control in controls]
+    values = [int(control.far_start) for control in controls]
     again = [k for k, value in enumerate(values) if value > 0]
     given = [k for k, value in enumerate(values) if value < 0]
     found = []

@@ -49,7 +49,7 @@ class ChainRun(NamedTuple):
     rows: Rows  # iterations in memory
     tune: int
     start: np.ndarray  # the position after warm-up
-    control: np.ndarray
+    control: np.record
     error: BaseException | None = None
     error_position: np.ndarray | None = None
     failures: tuple[Failure, ...] = ()  # of this session, if the chain comes from a checkpoint
@@ -87,7 +87,7 @@ class Saved(NamedTuple):
     state: bytes
     done: int  # iterations, warm-up included
     start_of_draws: np.ndarray  # position after warm-up; NaN before
-    control: np.ndarray
+    control: np.record
     no_pathfinder: str = ""  # why Pathfinder was requested but gave no start
 
 

@@ -7,17 +7,6 @@ import math
 import numpy as np
 
 from refhmc.adaptation.adapted import Adapted, in_words
-from refhmc.core.records import (
-    CONTRACTIONS,
-    DENSITIES,
-    DIVERGENCES,
-    DRAWS_DONE,
-    FAR_START,
-    GRADIENTS,
-    METRICS,
-    SEARCH_FAILED,
-    WARMUP_DIVERGENCES,
-)
 from refhmc.core.sample_stats import N_STATS
 from refhmc.errors import CheckpointError, SamplingError, SaveError, _see
 from refhmc.kernels.blocks import ALL
@@ -35,6 +24,7 @@ NO_STEP_SIZE = (
     "The energy error of one step does not depend on the step size, as for an improper density or a gradient of zeros. Check "
     f"that the density is proper and that its gradient is correct. {_see('step-size-search')}"
 )
+COUNTED = "gradients", "densities", "metrics", "contractions", "search_failed"
 LOOKED_AT = 2**26  # bytes of a stored run that the review reads
 
 
@@ -77,20 +67,20 @@ def learned_lengths(runs: list[ChainRun]) -> dict[str, list[float]]:
 
 def counted(runs: list[ChainRun], stopped_by: str, tune: int) -> dict[str, object]:
     """Return the attributes that describe what happened in the run."""
-    totals = np.sum([run.control for run in runs], axis=0)
+    total = {name: sum(int(run.control[name]) for run in runs) for name in COUNTED}
     return {
-        "iterations_per_chain": [int(run.control[DRAWS_DONE]) for run in runs],
-        "divergences_per_chain": [int(run.control[DIVERGENCES]) for run in runs],
-        "warmup_divergences_per_chain": [int(run.control[WARMUP_DIVERGENCES]) for run in runs],
-        "began_again_after": [max(int(run.control[FAR_START]), 0) for run in runs],
+        "iterations_per_chain": [int(run.control.draws_done) for run in runs],
+        "divergences_per_chain": [int(run.control.divergences) for run in runs],
+        "warmup_divergences_per_chain": [int(run.control.warmup_divergences) for run in runs],
+        "began_again_after": [max(int(run.control.far_start), 0) for run in runs],
         "interrupted": bool(stopped_by),
         "stopped_by": stopped_by,
         "failed_chains": [k for k, run in enumerate(runs) if run.error is not None],
-        "n_gradient_evaluations": int(totals[GRADIENTS]),
-        "n_log_density_evaluations": int(totals[GRADIENTS] + totals[DENSITIES]),
-        "n_metric_evaluations": int(totals[METRICS]),
-        "n_contraction_evaluations": int(totals[CONTRACTIONS]),
-        "step_size_searches_failed": int(totals[SEARCH_FAILED]),
+        "n_gradient_evaluations": total["gradients"],
+        "n_log_density_evaluations": total["gradients"] + total["densities"],
+        "n_metric_evaluations": total["metrics"],
+        "n_contraction_evaluations": total["contractions"],
+        "step_size_searches_failed": total["search_failed"],
         "evaluation_failures": [
             {
                 "chain": k,
@@ -113,12 +103,12 @@ def put_stored(result: Result, kernel: AnyKernel, runs: list[ChainRun], stopped_
     """
     tune = result.attributes["tuning_steps"]
     result.attributes.update(counted(runs, stopped_by, tune))
-    lengths = np.array([max(int(run.control[DRAWS_DONE]) - tune, 0) for run in runs])
+    lengths = np.array([max(int(run.control.draws_done) - tune, 0) for run in runs])
     result.attributes["draws_per_chain"] = lengths.tolist()
     chosen, n = largest_rectangle(lengths)
-    m = min(int(runs[k].control[DRAWS_DONE]) for k in chosen)
+    m = min(int(runs[k].control.draws_done) for k in chosen)
     if not n and store.warmup:
-        chosen, m = largest_rectangle(np.array([int(run.control[DRAWS_DONE]) for run in runs]))
+        chosen, m = largest_rectangle(np.array([int(run.control.draws_done) for run in runs]))
     result.attributes.update(chains=chosen, store=str(store.path))
     result.attributes.update(learned_lengths(runs))
     left = {k: runs[k].rows for k in chosen if len(runs[k].rows.draws)}
@@ -163,14 +153,14 @@ def remarks(result: Result, runs: list[ChainRun], grace: float) -> list[str]:
     chosen = result.attributes["chains"]
     found = [
         f"{hanging(k, run.error_position, grace)} Its thread keeps running, and the result holds the "
-        f"{int(run.control[DRAWS_DONE])} iterations that the chain completed. Check why the model does not return there. "
+        f"{int(run.control.draws_done)} iterations that the chain completed. Check why the model does not return there. "
         f"{_see('review-interrupted')}"
         for k, run in enumerate(runs)
         if run.left_behind
     ]
     found += without_pathfinder([run.no_pathfinder for run in runs])
     found += far_start.warnings_of([run.control for run in runs], result.attributes["tuning_steps"])
-    lost = [k for k in chosen if runs[k].control[SEARCH_FAILED]]
+    lost = [k for k in chosen if runs[k].control.search_failed]
     if lost:
         found.append(
             f"The search for an initial step size did not converge in {len(lost)} of {len(chosen)} chains ({listed(lost)}). "
@@ -219,7 +209,7 @@ def failure_of(runs: list[ChainRun], disk: str = "checkpoint") -> Exception | No
         return run.error
     words = str(run.error).rstrip(".")
     error = SamplingError(
-        f"Chain {chain} stopped at iteration {int(run.control[DRAWS_DONE])}: {type(run.error).__name__}: {words}"
+        f"Chain {chain} stopped at iteration {int(run.control.draws_done)}: {type(run.error).__name__}: {words}"
         + (f" (last position q = {np.array2string(run.error_position)})" if run.error_position is not None else "")
         + ". The draws so far, and the other chains, are in this exception's .partial."
     )

@@ -32,6 +32,7 @@ import numpy as np
 from refhmc.compile.file_lock import FileLock, HeldError
 from refhmc.compile.fingerprint import Fingerprint, differences, package_identity
 from refhmc.compile.regular_files import UnsafeFileError, check_folder
+from refhmc.core.records import CONTROL, N_CONTROL
 from refhmc.errors import CheckpointError, CheckpointWarning, _see
 from refhmc.models.base import Model
 from refhmc.models.recipe import recipe_of
@@ -201,7 +202,9 @@ class Checkpoint:
             done, its_chain, first, length = (int(arrays[name]) for name in ("done", "chain", "first", "length"))
             run, no_pathfinder = str(arrays["run"]), str(arrays["no_pathfinder"])
             state, start, control = arrays["state"].tobytes(), arrays["start_of_draws"], arrays["control"]
-            saved = Saved(state, done, start, control, no_pathfinder)
+            if control.shape != (N_CONTROL,) or control.dtype != np.int64:
+                raise TypeError(f"control must be {N_CONTROL} integers")
+            saved = Saved(state, done, start, control.view(CONTROL)[0], no_pathfinder)
         except Exception as error:
             raise CheckpointError(f"{path} cannot be read: {type(error).__name__}: {error}. {RECOVER}") from error
         if checksum != checksum_of_arrays(arrays):
@@ -241,6 +244,7 @@ class Checkpoint:
                 new = (rows.between(at, min(at + BLOCK, saved.done)) for at in firsts)
                 there = OnDisk(rows.first, saved.done, append(self.path_of_rows(chain, rows.first), there.length, new))
             fields = {**saved._asdict(), "state": np.frombuffer(saved.state, np.uint8), "chain": chain}
+            fields["control"] = np.frombuffer(saved.control.tobytes(), np.int64)
             fields |= {"first": there.first, "length": there.length, "run": self.run["checksum"]}
             arrays = {name: np.asarray(value) for name, value in fields.items()}
             buffer = io.BytesIO()

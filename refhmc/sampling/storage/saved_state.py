@@ -19,21 +19,7 @@ from refhmc.adaptation.from_pairs import depth_at
 from refhmc.adaptation.length import MOMENTS
 from refhmc.core import types
 from refhmc.core.point import GRADIENT, LOG_DENSITY, POINT_ROWS, P, Q
-from refhmc.core.records import (
-    DIVERGENCES,
-    DRAWS_DONE,
-    FAR_START,
-    FIRST,
-    LOOKED,
-    N_CONTROL,
-    PAUSE,
-    SETTINGS,
-    STEP_SIZE,
-    STOP,
-    WARMUP_DIVERGENCES,
-    WITHOUT_METRIC,
-    records,
-)
+from refhmc.core.records import CONTROL, SETTINGS, records
 from refhmc.core.sample_stats import COUNTS, FLAGS, N_STATS, OUTCOMES, STATS
 from refhmc.errors import CheckpointError
 from refhmc.metrics.base import FROM_PAIRS, NOTHING
@@ -64,7 +50,7 @@ def check_saved(saved: Saved, rows: Rows | None, task: ChainTask, plan: Plan, *,
         _check_progress(saved, task)
         if rows is not None:
             _check_rows(rows)
-        restarted = max(int(saved.control[FAR_START]), 0)  # a second attempt has a plan for the rest of warm-up
+        restarted = max(int(saved.control.far_start), 0)  # a second attempt has a plan for the rest of warm-up
         if restarted:
             plan, task = shortened(plan, task.tune - restarted), task._replace(adapted=None)
         generator = chain_generator(task.entropy, task.chain)
@@ -133,19 +119,21 @@ def _check_progress(saved: Saved, task: ChainTask) -> None:
     """Check the counts of the run and the position after warm-up."""
     d, control = task.model.dim, saved.control
     _require(saved.done >= 0, "done", f"must not be negative; got {saved.done}")
-    _require(control.shape == (N_CONTROL,) and control.dtype == np.int64, "control", f"must be {N_CONTROL} integers")
-    counts = np.delete(control, [STOP, PAUSE, STEP_SIZE, FAR_START])
-    _require(np.all((counts >= 0) & (counts < 2**62)), "control", "counts must not be negative")
-    _require(
-        control[DRAWS_DONE] == saved.done, "control", f"must count {saved.done} iterations; got {control[DRAWS_DONE]}"
-    )
-    at_most = {DIVERGENCES: saved.done, WARMUP_DIVERGENCES: task.tune, FIRST: saved.done, WITHOUT_METRIC: task.tune}
-    for column, most in at_most.items():
-        _require(control[column] <= most, "control", f"a count must be at most {most}; got {control[column]}")
+    most = dict.fromkeys(set(CONTROL.names or ()) - {"stop", "pause", "step_size", "far_start"}, 2**62)
+    most |= {
+        "divergences": saved.done,
+        "warmup_divergences": task.tune,
+        "first": saved.done,
+        "without_metric": task.tune,
+    }
+    for name, limit in most.items():
+        _require(0 <= control[name] <= limit, "control", f"{name} must be from 0 to {limit}; got {control[name]}")
+    done = control.draws_done
+    _require(done == saved.done, "control", f"must count {saved.done} iterations; got {done}")
     first = look_after(task.tune)
-    restarted, looks = int(control[FAR_START]), {0, first, first + look_after(task.tune - first)}
+    restarted, looks = int(control.far_start), {0, first, first + look_after(task.tune - first)}
     valid = restarted in (0, first, -first) and abs(restarted) <= saved.done and (restarted <= 0 or task.free_start)
-    _require(valid and control[LOOKED] in looks, "control", f"chains do not restart after {restarted} iterations")
+    _require(valid and control.looked in looks, "control", f"chains do not restart after {restarted} iterations")
     start = saved.start_of_draws
     _require(start.shape == (d,) and start.dtype == np.float64, "start_of_draws", f"must be numbers of shape ({d},)")
     known = saved.done >= task.tune
