@@ -109,12 +109,10 @@ def resume(
     folder, stored, run = saved_run(path)
     model = model if model is not None else own_model(run, folder)
     kernel = kernel if kernel is not None else own_kernel(run, folder)
-    if draws is None and run.get("draws") is None:  # an older format
-        raise CheckpointError(f"{folder} does not record the number of draws. Give draws=...")
     spec = run_spec(
         model,
         kernel,
-        draws=int(run["draws"]) if draws is None else draws,
+        draws=run["draws"] if draws is None else draws,
         tune=run["tune"],
         chains=run["chains"],
         cores=cores,
@@ -177,24 +175,16 @@ def saved_starts(folder: pathlib.Path, model: Model, chains: int) -> np.ndarray 
 
 
 def own_model(run: dict[str, Any], folder: pathlib.Path) -> Model:
-    """Return one of refhmc's models by the recipe in ``run.json``, or by its name for an older run.
+    """Return one of refhmc's models by the recipe in ``run.json``.
 
     A later check compares it with the run. Raises CheckpointError if refhmc cannot create it.
     """
-    from refhmc import models
-
-    if run.get("recipe") is not None:
-        try:
-            return model_of_recipe(run["recipe"])
-        except Exception as error:
-            raise CheckpointError(
-                f"The recipe of the model in {folder} is not valid: {error}. Give model=..."
-            ) from error
-    for make in models.by_name().values():
-        model: Model = make()
-        if model.name == run["model"]:
-            return model
-    raise CheckpointError(f"{folder} does not hold the model {run['model']!r}. Give it as model=...")
+    if run.get("recipe") is None:
+        raise CheckpointError(f"{folder} does not hold the model {run['model']!r}. Give it as model=...")
+    try:
+        return model_of_recipe(run["recipe"])
+    except Exception as error:
+        raise CheckpointError(f"The recipe of the model in {folder} is not valid: {error}. Give model=...") from error
 
 
 def own_kernel(run: dict[str, Any], folder: pathlib.Path) -> AnyKernel:

@@ -48,7 +48,6 @@ from refhmc.sampling.storage.files import (
     write_atomically,
 )
 from refhmc.sampling.storage.in_memory import RowsOfChain
-from refhmc.sampling.storage.migration import migrate
 
 FORMAT = 3
 STATES = "checkpoint"  # folder of the chains' states in a store
@@ -69,7 +68,7 @@ CLAUSES = 6  # differences listed in a message
 # The entries of ``run.json`` that are read, with their types.
 FIELDS: dict[str, type] = {
     **dict.fromkeys(("refhmc_version", "python", "model", "kernel", "entropy", "init", "warmup", "initvals"), str),
-    **dict.fromkeys(("tune", "chains"), int),
+    **dict.fromkeys(("draws", "tune", "chains"), int),
     **dict.fromkeys(("save_warmup", "fuse", "compiled"), bool),
     **dict.fromkeys(("packages", "parts"), dict),
 }
@@ -322,8 +321,6 @@ def read_run(folder: StrPath) -> dict | None:
         raise CheckpointError(f"{path} cannot be read: {type(error).__name__}: {error}. {NOT_RECOVERED}") from error
     if not isinstance(run, dict) or "refhmc_version" not in run:
         raise CheckpointError(f"{path} does not describe a run of refhmc. {NOT_RECOVERED}")
-    if run.get("format") == 2:
-        run = migrate(path.parent, run)
     if run.get("format") != FORMAT:
         raise CheckpointError(
             f"{path} must have format {FORMAT}; got a file of refhmc {run['refhmc_version']} in format {run.get('format', 1)}. "
@@ -331,8 +328,7 @@ def read_run(folder: StrPath) -> dict | None:
         )
     if run.get("checksum") != checksum_of_run(run):
         raise CheckpointError(f"{path} is damaged: its content does not match its checksum. {NOT_RECOVERED}")
-    fields = FIELDS | ({"draws": int} if "draws" in run else {})  # format 2 had none
-    for name, kind in fields.items():
+    for name, kind in FIELDS.items():
         if type(run.get(name)) is not kind or (kind is int and run[name] < 0):
             raise CheckpointError(f"{name} in {path} must be of type {kind.__name__}; got {run.get(name)!r:.100}.")
     if not re.fullmatch(r"\d{1,4000}", run["entropy"]):
