@@ -50,9 +50,9 @@ def begin(spec: RunSpec) -> Run:
                 warnings.warn(jumps, DiscontinuityWarning, stacklevel=3)
             result = without_draws(spec)
             result.attributes.update(engine.attributes)
-            engine.open(result)
+            chains = engine.open(result)
         if_it_fails.pop_all()
-    return Run(spec, engine, result, display, imprecise, jumps)
+    return Run(spec, chains, result, display, imprecise, jumps)
 
 
 @contextlib.contextmanager

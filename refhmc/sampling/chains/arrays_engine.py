@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from types import ModuleType
@@ -20,7 +19,7 @@ from refhmc.kernels.blocks import blocks_of
 from refhmc.metrics.base import ArrayModel
 from refhmc.numerics.batched import Array
 from refhmc.sampling.chains.chain import Plan, make_plan
-from refhmc.sampling.chains.engine import SILENT
+from refhmc.sampling.chains.engine import SILENT, Chains, Stoppable
 from refhmc.sampling.chains.initialization import check_start_of, given_starts
 from refhmc.sampling.checks.array_implementation import array_implementation, check_array_implementation
 from refhmc.sampling.checks.memory_estimate import check_memory
@@ -34,12 +33,13 @@ from refhmc.sampling.spec import RunSpec
 COMPARED = 4  # starts at which the array implementation is compared with the model's functions
 
 
-class ArraysEngine:
-    """Chains in arrays (:class:`refhmc.sampling.chains.engine.Engine`)."""
+class ArraysEngine(Stoppable):
+    """Chains in arrays (:class:`refhmc.sampling.chains.engine.Engine`, which also draws them)."""
 
     workers = 1
 
     def __init__(self, spec: RunSpec) -> None:
+        super().__init__()
         assert isinstance(spec.backend, Arrays)
         self.spec, self.xp = spec, namespace_of(spec.backend.name)
         streamed = isinstance(spec.backend, CuPy) and spec.backend.streamed
@@ -56,7 +56,6 @@ class ArraysEngine:
         with np.errstate(all="ignore"), device_errors():
             self.starts = starts_of(spec, self.implementation, self.plan, self.xp)
             self.first = to_host(self.starts[0])
-        self.stopped_by, self.stopped_at, self._said = "", 0.0, False
         self.ended = False
         self.batch: Run | None = None
         self.logs: list = []
@@ -74,12 +73,13 @@ class ArraysEngine:
             q = self.starts[:COMPARED]
             return check_array_implementation(spec.model, self.implementation, self.plan, q, spec.preflight)
 
-    def open(self, result: Result) -> None:
+    def open(self, result: Result) -> Chains:
         n = self.spec.chains
         self.start_of_draws = np.full((n, self.spec.model.dim), np.nan)
         self.progress = Progress(n, self.spec.tune, self.spec.tune + self.spec.draws, n)
         none = np.zeros(n, np.int64)
         self.state = none, none, none, np.full(n, np.nan), np.zeros(n)
+        return self
 
     def draw(self) -> None:
         spec = self.spec
@@ -119,19 +119,13 @@ class ArraysEngine:
             self.stop("time")
         return bool(self.stopped_by)
 
-    def stop(self, why: str) -> None:
-        if not self.stopped_by:
-            self.stopped_by, self.stopped_at = why, time.monotonic()
-
     def report(self, finished: bool) -> ProgressReport:
         done, divergences, of_warmup, step_size, gradients = self.state
         return self.progress.report(done, divergences, of_warmup, gradients, step_size, finished=finished)
 
     def hanging(self) -> list[str]:
-        silent = bool(self.stopped_by) and time.monotonic() > self.stopped_at + SILENT
-        if self._said or not silent:
+        if not self.is_silent():
             return []
-        self._said = True
         return [
             f"The chains did not return from a call of the model within {SILENT:g} s after they were asked to stop. The run "
             "waits for them; a second Ctrl-C ends it with the draws so far. Check why the model does not return. "

@@ -16,11 +16,11 @@ from refhmc.core.signals import held_back
 from refhmc.sampling.chains import chain_pool
 from refhmc.sampling.chains.chain import BlockState, make_plan
 from refhmc.sampling.chains.chain_pool import ChainPool, draw_in_threads
+from refhmc.sampling.chains.engine import Chains
 from refhmc.sampling.chains.executors import draw_in_executor
 from refhmc.sampling.chains.initialization import check_start_of, given_starts, is_default, random_start
 from refhmc.sampling.chains.task import ChainTask, chain_generator
 from refhmc.sampling.checks.memory_estimate import check_memory
-from refhmc.sampling.progress import Progress, ProgressReport
 from refhmc.sampling.results import from_chains
 from refhmc.sampling.results.result import Result
 from refhmc.sampling.results.run_warnings import DrawsToReview
@@ -34,7 +34,7 @@ class CompiledEngine:
     """Chains in compiled code (:class:`refhmc.sampling.chains.engine.Engine`)."""
 
     def __init__(self, spec: RunSpec) -> None:
-        self.spec, self.workers = spec, spec.workers
+        self.spec = spec
         # Before any function of the model is called, which may change what it reads.
         self.parts = None if spec.folder is None else parts_of_run(spec.model, spec.kernel)
         check_memory(spec)  # before the matrices of a metric are allocated
@@ -51,11 +51,6 @@ class CompiledEngine:
         rng = chain_generator(spec.entropy, 0)
         self.first = random_start(spec.model, self.plan, rng, 0) if self.starts is None else self.starts[0]
         self.checkpoint: Checkpoint | None = None
-        self.store: Store | None = None
-        self.pool: ChainPool | None = None
-
-    def limits(self) -> AbstractContextManager[None]:
-        return one_thread()
 
     def check_starts(self) -> None:
         for chain, start in enumerate([] if self.starts is None else self.starts):
@@ -64,8 +59,8 @@ class CompiledEngine:
     def check_implementation(self) -> str | None:
         return None
 
-    def open(self, result: Result) -> None:
-        spec = self.spec
+    def open(self, result: Result) -> Chains:
+        spec, store = self.spec, None
         if self.parts is not None:
             with held_back():  # so that an interrupt releases the folder
                 self.checkpoint = open_checkpoint(spec, self.parts, self.starts)
@@ -74,17 +69,18 @@ class CompiledEngine:
             for adapted in spec.learned[: spec.chains]:
                 begin_from(BlockState(self.plan.blocks[0]), adapted)  # raises the errors of the chains here
         if spec.store is not None:
-            self.store = Store(
+            store = Store(
                 *(spec.store, spec.model, spec.kernel, self.first, self.plan.n_stats),
                 *(spec.chains, spec.draws, spec.tune, spec.kept_warmup),
             )
         tasks = [self._task(k) for k in range(spec.chains)]
-        self.pool = ChainPool(tasks, self.plan, self.workers, self.checkpoint, self.store, recover=spec.recover)
+        chains = CompiledChains(spec, tasks, self.plan, self.checkpoint, store)
         # An error before this point leaves the number of draws in the folder unchanged.
         if self.checkpoint is not None:
             self.checkpoint.keep_draws()
-        if self.store is not None:
-            self.store.make_room()
+        if store is not None:
+            store.make_room()
+        return chains
 
     def _task(self, k: int) -> ChainTask:
         spec = self.spec
@@ -95,58 +91,42 @@ class CompiledEngine:
             free_start=is_default(spec.model, self.starts),
         )
 
-    @property
-    def chains(self) -> ChainPool:
-        assert self.pool is not None, "the engine is not open"
-        return self.pool
+    def close(self) -> None:
+        if self.checkpoint is not None:
+            self.checkpoint.close()
 
-    @property
-    def stopped_by(self) -> str:
-        return self.chains.stopped_by
 
-    @stopped_by.setter
-    def stopped_by(self, why: str) -> None:
-        self.chains.stopped_by = why
+class CompiledChains(ChainPool):
+    """The chains of a compiled run, and what their draws are put into (:class:`refhmc.sampling.chains.engine.Chains`)."""
 
-    @property
-    def progress(self) -> Progress:
-        return self.chains.progress
+    def limits(self) -> AbstractContextManager[None]:
+        return one_thread()
 
     def draw(self) -> None:
         with one_thread():
             if self.spec.executor is not None:
-                draw_in_executor(self.chains, self.spec.executor, self.spec.max_seconds)
+                draw_in_executor(self, self.spec.executor, self.spec.max_seconds)
                 return
             with time_limit(self.spec.max_seconds, self.stop):
-                draw_in_threads(self.chains, self.workers)
-
-    def stop(self, why: str) -> None:
-        self.chains.stop(why)
-
-    def report(self, finished: bool) -> ProgressReport:
-        return self.chains.report(finished)
-
-    def hanging(self) -> list[str]:
-        return self.chains.hanging()
+                draw_in_threads(self)
 
     def put_draws(self, result: Result) -> None:
-        runs = self.chains.runs()
+        runs = self.runs()
         if self.store is not None:
             from_chains.put_stored(result, self.spec.kernel, runs, self.stopped_by, self.store)
         else:
-            assert self.chains.memory is not None
-            from_chains.put_draws(result, self.chains.memory, runs, self.stopped_by, self.spec.save_warmup)
+            from_chains.put_draws(result, self.memory, runs, self.stopped_by, self.spec.save_warmup)
         usual, init = self.spec.start_origin, self.spec.init
         result.attributes["starts"] = [usual if init == "uniform" or run.no_pathfinder else init for run in runs]
 
     def to_review(self, result: Result) -> DrawsToReview:
-        return from_chains.draws_to_review(result, self.chains.runs())
+        return from_chains.draws_to_review(result, self.runs())
 
     def remarks(self, result: Result) -> list[str]:
-        return from_chains.remarks(result, self.chains.runs(), chain_pool.GRACE)
+        return from_chains.remarks(result, self.runs(), chain_pool.GRACE)
 
     def failure(self) -> Exception | None:
-        return from_chains.failure_of(self.chains.runs(), "checkpoint" if self.store is None else "store")
+        return from_chains.failure_of(self.runs(), "checkpoint" if self.store is None else "store")
 
     def put_attributes(self, result: Result) -> bool:
         if self.store is not None:
