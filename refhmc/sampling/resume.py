@@ -16,10 +16,12 @@ from refhmc.models.base import Model
 from refhmc.models.recipe import model_of_recipe
 from refhmc.sampling.begin import begin
 from refhmc.sampling.chains.initialization import given_starts
-from refhmc.sampling.checks.arguments import run_spec
+from refhmc.sampling.checks.arguments import checked
 from refhmc.sampling.progress import ProgressReport
+from refhmc.sampling.recommended import kernel_for
 from refhmc.sampling.results.generated_quantities import GroupChoice
 from refhmc.sampling.results.result import Result
+from refhmc.sampling.spec import RunSpec
 from refhmc.sampling.storage.checkpoint import NOT_RECOVERED, STARTS, STATES, read_run, refuse_links
 from refhmc.sampling.storage.files import StrPath, read_arrays
 from refhmc.sampling.storage.kernel_json import kernel_as_json, kernel_from_description
@@ -108,8 +110,8 @@ def resume(
     """
     folder, stored, run = saved_run(path)
     model = model if model is not None else own_model(run, folder)
-    kernel = kernel if kernel is not None else own_kernel(run, folder)
-    spec = run_spec(
+    kernel = kernel_for(model, kernel) if kernel is not None else own_kernel(run, folder)
+    spec = RunSpec(
         model,
         kernel,
         draws=run["draws"] if draws is None else draws,
@@ -133,7 +135,7 @@ def resume(
         recover=recover,
         force=force,
     )
-    return begin(spec)._wait()
+    return begin(checked(spec))._wait()
 
 
 def saved_run(path: StrPath) -> tuple[pathlib.Path, bool, dict[str, Any]]:
