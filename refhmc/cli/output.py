@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import pathlib
 import sys
 import tempfile
@@ -218,10 +217,7 @@ def summary_beside_truth(model: Model, result: Result) -> str:
 
 def write_netcdf(result: Result, path: pathlib.Path) -> None:
     """Write the result to a temporary file and rename it, so that a failure leaves an existing file unchanged."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
+    from refhmc.sampling.storage.files import replacing
+
+    with replacing(path) as temporary:
         result.to_arviz().to_netcdf(temporary)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -15,7 +15,6 @@ An active run holds ``writer.lock`` (:mod:`refhmc.compile.file_lock`), so that a
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import pathlib
@@ -45,6 +44,7 @@ from refhmc.sampling.storage.files import (
     checksum_of_arrays,
     checksum_of_run,
     read_arrays,
+    write_arrays,
     write_atomically,
 )
 from refhmc.sampling.storage.in_memory import RowsOfChain
@@ -144,9 +144,7 @@ class Checkpoint:
             try:
                 path.unlink(missing_ok=True)
                 if starts is not None:  # needed to resume from the folder alone
-                    buffer = io.BytesIO()
-                    np.savez(buffer, starts=starts)
-                    write_atomically(path, buffer.getvalue())
+                    write_arrays(path, starts=starts)
                 path = self.folder / "run.json"
                 write_atomically(path, json.dumps(self.run, indent=1).encode())
             except OSError as error:
@@ -246,10 +244,7 @@ class Checkpoint:
             fields["control"] = np.frombuffer(saved.control.tobytes(), np.int64)
             fields |= {"first": there.first, "length": there.length, "run": self.run["checksum"]}
             arrays = {name: np.asarray(value) for name, value in fields.items()}
-            buffer = io.BytesIO()
-            arrays["checksum"] = np.array(checksum_of_arrays(arrays))
-            np.savez(buffer, **arrays)  # type: ignore[arg-type]
-            write_atomically(self.path(chain), buffer.getvalue())
+            write_arrays(self.path(chain), **arrays, checksum=np.array(checksum_of_arrays(arrays)))
             before, self._on_disk[chain] = self._on_disk.get(chain), there
             if before is not None and before.first != there.first:
                 self.path_of_rows(chain, before.first).unlink(missing_ok=True)
