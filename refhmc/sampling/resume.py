@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +23,7 @@ from refhmc.sampling.results.result import Result
 from refhmc.sampling.spec import RunSpec
 from refhmc.sampling.storage.checkpoint import NOT_RECOVERED, STARTS, STATES, read_run, refuse_links
 from refhmc.sampling.storage.files import StrPath, read_arrays
-from refhmc.sampling.storage.kernel_json import kernel_as_json, kernel_from_description
+from refhmc.sampling.storage.kernel_json import kernel_from_json
 
 
 def resume(
@@ -191,11 +190,7 @@ def own_model(run: dict[str, Any], folder: pathlib.Path) -> Model:
 
 def own_kernel(run: dict[str, Any], folder: pathlib.Path) -> AnyKernel:
     """Return the kernel that ``run.json`` describes; raises CheckpointError unless all of it is refhmc's own."""
-    try:
-        kernel = kernel_from_description(json.loads(run["kernel"]), "kernel")
-        same = kernel_as_json(kernel) == run["kernel"]
-    except (KeyError, TypeError, ValueError):
-        same = False
-    if not same:
+    kernel = kernel_from_json(run["kernel"])
+    if kernel is None:
         raise CheckpointError(f"The kernel of {folder} is not refhmc's own: {run['kernel']}. Give it as kernel=...")
     return kernel
