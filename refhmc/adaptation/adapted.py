@@ -17,6 +17,7 @@ import numpy as np
 
 from refhmc.adaptation.dual_averaging import continue_dual_averaging
 from refhmc.adaptation.from_pairs import HISTORY, change, rows_of
+from refhmc.core.arviz import dataset_of, group_names
 from refhmc.errors import ShapeError
 from refhmc.metrics import METRICS
 from refhmc.metrics.base import FROM_DRAWS, NOTHING
@@ -257,7 +258,7 @@ def from_dataset(group: xarray.Dataset, own: Any = None) -> list[Adapted]:
 
 def positions_of(warmup: Any) -> Any:
     """Return the group of a result that has its positions, raw or ArviZ's; None if it does not exist."""
-    if "unconstrained_posterior" not in groups_of(warmup):
+    if "unconstrained_posterior" not in group_names(warmup):
         return None
     return (warmup.groups if isinstance(warmup.groups, dict) else warmup)["unconstrained_posterior"]
 
@@ -323,9 +324,8 @@ def chains_of(warmup: Any, metric: Any = None) -> list[Adapted]:
     Raises ValueError if it has none.
     """
     known = getattr(warmup, "adapted", None)
-    if known is None and "adaptation" in groups_of(warmup):
-        group = warmup["adaptation"]
-        known = from_dataset(group.to_dataset() if hasattr(group, "to_dataset") else group, metric)
+    if known is None and "adaptation" in group_names(warmup):
+        known = from_dataset(dataset_of(warmup["adaptation"]), metric)
     if not known or not all(isinstance(each, Adapted) for each in known):
         raise ValueError(
             why_not(attributes_of(warmup))
@@ -334,16 +334,10 @@ def chains_of(warmup: Any, metric: Any = None) -> list[Adapted]:
     return known
 
 
-def groups_of(warmup: Any) -> list[str]:
-    """Return the names of the groups of ArviZ's object, of either version, or of a raw result; [] for anything else."""
-    groups = getattr(warmup, "groups", ())
-    return [str(name).strip("/") for name in (groups() if callable(groups) else groups)]
-
-
 def attributes_of(warmup: Any) -> dict[str, Any]:
     """Return the attributes of the run that made the result."""
     about = getattr(warmup, "attributes", None)
-    if about is None and "unconstrained_posterior" in groups_of(warmup):
+    if about is None and "unconstrained_posterior" in group_names(warmup):
         about = warmup["unconstrained_posterior"].attrs
     return dict(about or {})
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refhmc.adaptation.adapted import Adapted, chains_of
-from refhmc.core.arviz import read_tree
+from refhmc.core.arviz import dataset_of, group_names, read_tree
 from refhmc.plot.attributes import checked
 from refhmc.sampling.results.result import Result
 
@@ -77,7 +77,7 @@ def run_of(result: RunLike) -> Run:
         raise TypeError(
             f"result must be a refhmc.Result, an ArviZ object or a netCDF file; got {type(result).__name__}."
         )
-    datasets = {name: as_dataset(result[name]) for name in names}
+    datasets = {name: dataset_of(result[name]) for name in names}
     groups = {
         name: {str(key): np.asarray(value.values) for key, value in data.data_vars.items()}
         for name, data in datasets.items()
@@ -100,17 +100,6 @@ def of_few_chains(run: Run) -> Run:
         return run
     groups = {name: {key: value[:FEW_CHAINS] for key, value in group.items()} for name, group in run.groups.items()}
     return Run(groups, run.attributes, run.warnings, run.adapted[:FEW_CHAINS])
-
-
-def group_names(result: Any) -> list[str]:
-    """Return the group names of an ArviZ object, 0.x (where ``groups`` is a method) or 1.x, and [] for others."""
-    groups = getattr(result, "groups", ())
-    names = groups() if callable(groups) else groups
-    return [name for name in (str(each).strip("/") for each in names) if name and "/" not in name]
-
-
-def as_dataset(group: Any) -> Any:
-    return group.to_dataset() if hasattr(group, "to_dataset") else group
 
 
 def unpacked(value: Any) -> Any:

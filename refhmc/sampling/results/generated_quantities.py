@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from refhmc.batch.backends import memory_there
-from refhmc.core.arviz import dataset, with_groups
+from refhmc.core.arviz import dataset, dataset_of, with_groups
 from refhmc.core.named_axes import PREDICTED, SAMPLES, check_axes, check_storable
 from refhmc.errors import ModelError, ModelWarning, SamplingWarning, _see
 from refhmc.models.base import Model
@@ -130,8 +130,7 @@ def generate(
 
 def labels_of_samples(posterior: Any) -> dict[str, np.ndarray]:
     """Return the labels of chains and draws; they are 0, 1, ... if there are none, as in a store."""
-    posterior = posterior.to_dataset() if hasattr(posterior, "to_dataset") else posterior
-    return {axis: posterior[axis].values for axis in SAMPLES}
+    return {axis: dataset_of(posterior)[axis].values for axis in SAMPLES}
 
 
 def warn_of_another(model: Model, attributes: Mapping[str, object]) -> None:
