@@ -47,7 +47,7 @@ from refhmc.sampling.storage.files import (
     write_arrays,
     write_atomically,
 )
-from refhmc.sampling.storage.in_memory import RowsOfChain
+from refhmc.sampling.storage.in_memory import InMemory
 
 FORMAT = 3
 STATES = "checkpoint"  # folder of the chains' states in a store
@@ -220,7 +220,7 @@ class Checkpoint:
         self._on_disk[chain] = OnDisk(first, rows.end if rows else first, length)
         return saved, rows
 
-    def save(self, chain: int, saved: Saved, rows: Rows | RowsOfChain, *, now: bool = False) -> bool:
+    def save(self, chain: int, saved: Saved, rows: Rows | InMemory, *, now: bool = False) -> bool:
         """Write the chain and its `rows` that are not in a store, at most every three seconds unless `now`.
 
         Return whether it was written. Raises OSError if writing fails.

@@ -6,7 +6,7 @@ from refhmc.sampling.chains.chain import Plan
 from refhmc.sampling.chains.task import ChainTask, Saved
 from refhmc.sampling.storage.chain_storage import add, load
 from refhmc.sampling.storage.checkpoint import Checkpoint
-from refhmc.sampling.storage.in_memory import InMemory, Memory, RowsOfChain
+from refhmc.sampling.storage.in_memory import InMemory, Memory
 
 
 class Checkpointed(InMemory):
@@ -28,9 +28,7 @@ class Checkpointed(InMemory):
         """Write the chain if it is time; failures are recorded only, because a full disk may have space later."""
         self.made(saved.done)
         try:
-            if self.checkpoint.save(
-                self.task.chain, saved, RowsOfChain(self.memory, self.task.chain, self.task.first), now=now
-            ):
+            if self.checkpoint.save(self.task.chain, saved, self, now=now):
                 self.unsaved = ""
         except OSError as failed:
             self.unsaved = f"{type(failed).__name__}: {failed}"
