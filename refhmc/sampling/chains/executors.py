@@ -141,17 +141,13 @@ class Answer(NamedTuple):
 
 @dataclasses.dataclass
 class Sent:
-    """Segment in flight: sent ``tries`` times before, now at the time ``at``; its clock was reset at ``since``.
+    """Segment in flight: its job was sent ``tries`` times before, now at the time ``at``; its clock was reset at ``since``.
 
     ``begun`` is set when its future reports that it runs, ``late`` when a copy was sent.
     """
 
-    number: int
-    chain: int
-    turn: int
+    job: Job
     future: Any
-    seconds: float
-    patience: float
     tries: int
     with_model: bool
     at: float
@@ -310,14 +306,14 @@ class RunByExecutor:
         except Exception as error:
             self.lose(chain, tries, error)
             return
-        sent = Sent(job.number, chain, job.turn, future, job.seconds, job.patience, tries, with_model, now, now)
-        self.under_way[sent.number] = sent
+        sent = Sent(job, future, tries, with_model, now, now)
+        self.under_way[job.number] = sent
         self.models_under_way += with_model
         self.models_sent += with_model
         if callable(getattr(future, "add_done_callback", None)):
-            future.add_done_callback(lambda _: self.ended.put(sent.number))
+            future.add_done_callback(lambda _: self.ended.put(job.number))
         else:
-            self.to_look_at[sent.number] = sent
+            self.to_look_at[job.number] = sent
 
     def job(self, chain: int) -> Job:
         state, task = self.states[chain], self.pool.tasks[chain]
@@ -358,11 +354,11 @@ class RunByExecutor:
         self.aside.clear()
 
     def take(self, sent: Sent) -> None:
-        chain, now = sent.chain, time.monotonic()
+        chain, now = sent.job.chain, time.monotonic()
         self.models_under_way -= sent.with_model
-        self.earliest_back = min(self.earliest_back, sent.number)
-        self.latest_back = max(self.latest_back, sent.number)
-        if chain in self.pool.finished or sent.turn != self.turns[chain]:
+        self.earliest_back = min(self.earliest_back, sent.job.number)
+        self.latest_back = max(self.latest_back, sent.job.number)
+        if chain in self.pool.finished or sent.job.turn != self.turns[chain]:
             return  # the other copy returned first
         try:
             answer: Answer = sent.future.result()
@@ -379,7 +375,7 @@ class RunByExecutor:
             self.asking.discard(answer.worker)
             segment = answer.segment
             self.quickest = min(self.quickest, now - sent.at - answer.seconds)
-            delay = segment.seconds + segment.beside - sent.seconds - sent.patience
+            delay = segment.seconds + segment.beside - sent.job.seconds - sent.job.patience
             self.longest_delay = max(self.longest_delay, delay)
             self.keep(chain, segment)
         elif answer.lacks_model and not sent.late:
@@ -423,26 +419,26 @@ class RunByExecutor:
         """Treat overdue segments as lost."""
         now, here = time.monotonic(), _here[self.name]
         for sent in list(self.under_way.values()):
-            if sent.number > self.earliest_back:
+            if sent.job.number > self.earliest_back:
                 sent.since = now
             if not sent.begun and callable(getattr(sent.future, "running", None)) and sent.future.running():
                 self.says_when_it_runs = sent.begun = True
                 sent.since = now
-            at_work = (sent.chain, sent.turn) in here.begun
+            at_work = (sent.job.chain, sent.job.turn) in here.begun
             waits = self.says_when_it_runs and not sent.begun
             if not (at_work or waits or sent.late) and now > sent.since + self.bound(sent):
                 sent.late = True
                 self.models_under_way -= sent.with_model
                 sent.with_model = False
-                text = f"no answer within {now - sent.since:.0f} s for {sent.seconds:.3g} s of sampling"
-                self.lose(sent.chain, sent.tries, TimeoutError(text))
+                text = f"no answer within {now - sent.since:.0f} s for {sent.job.seconds:.3g} s of sampling"
+                self.lose(sent.job.chain, sent.tries, TimeoutError(text))
         self.earliest_back = np.inf
 
     def bound(self, sent: Sent) -> float:
         """Return the seconds after which a segment counts as lost; see the module's docstring."""
-        others_come_back = sent.begun or sent.number < self.latest_back
+        others_come_back = sent.begun or sent.job.number < self.latest_back
         silence = HEARTBEAT if others_come_back and not sent.with_model else SILENCE
-        return silence + 2 * (sent.seconds + sent.patience + self.longest_delay)
+        return silence + 2 * (sent.job.seconds + sent.job.patience + self.longest_delay)
 
     def go_on_alone(self) -> None:
         """Continue the first of the chains that were set aside."""

@@ -61,12 +61,12 @@ def review(
         kernel = kernels[block]
         fixed = tune == 0 or kernel.step_size is not None
         of_block = _divergences(names, draws, starts, stats, failed, kernel, fixed)
-        of_block += _unsolved(stats, kernel)
+        of_block += _unsolved(stats, kernel) if "solver_failed" in stats else []
         of_block += _stuck(changed, stats, fixed)
-        of_block += _max_depth(stats, kernel)
+        of_block += _max_depth(stats, kernel) if "reached_max_treedepth" in stats else []
         of_block += _cut_short(stats, kernel)
-        of_block += _flips(stats, fixed)
-        of_block += _exploring(stats)
+        of_block += _flips(stats, fixed) if "no_flip_rate" in stats else []
+        of_block += _exploring(stats["exploring"]) if "exploring" in stats else []
         found += [f"Block {block}: {text}" for text in of_block] if block else of_block
     if n < MIN_DRAWS:
         return [
@@ -74,8 +74,8 @@ def review(
             f"Only {n} draws per chain were taken. R-hat and effective sample size need at least {MIN_DRAWS}, so they were not "
             f"computed. Take at least {MIN_DRAWS} draws per chain. {_see('few-draws')}",
         ]
-    if "" in blocks:  # a block's energy also changes with the other blocks
-        found += _energy(blocks[""])
+    if "energy" in blocks.get("", {}):  # a block's energy also changes with the other blocks
+        found += _energy(blocks[""]["energy"])
     found += _mixing(names, draws if thinned is None else thinned)
     if chains < MIN_CHAINS:
         many = f"Only {chains} chains were" if chains > 1 else "Only one chain was"
@@ -208,19 +208,15 @@ def failed_evaluations(failures: list[dict]) -> list[str]:
 
 
 def _unsolved(stats: dict[str, np.ndarray], kernel: Kernel) -> list[str]:
-    if "solver_failed" not in stats or not stats["solver_failed"].any():
-        return []
-    failed = stats["solver_failed"]
-    if "reversibility_error" in stats and failed.mean() < FEW_UNSOLVED:
+    failed, checked = stats["solver_failed"], "reversibility_error" in stats
+    if not failed.any() or (checked and failed.mean() < FEW_UNSOLVED):
         return []
     count, back = int(failed.sum()), int((stats["outcome"] == OUTCOMES.index("not_reversible")).sum())
     what = f"{back} of them made a step that did not reverse" if back else "an implicit step had no solution in time"
     alone = isinstance(getattr(kernel.integrator, "base", kernel.integrator), GeneralizedLeapfrog)  # solves for q alone
-    # A step is only known to be reversible if it was reversed.
-    if "reversibility_error" in stats:
+    rest = "the other draws may be biased, because reversibility_check=False skips the check of each step"
+    if checked:  # a step is only known to be reversible if it was reversed
         rest = "the other draws are valid, because each of their steps passed the reversibility check"
-    else:
-        rest = "the other draws may be biased, because reversibility_check=False skips the check of each step"
     return [
         f"{count} of {failed.size} transitions ({percent(count, failed.size)}) were rejected because the integrator's "
         f"solver failed ({_per_chain(failed)}); {what}. The step is too large where the metric changes fast; {rest}. "
@@ -294,8 +290,6 @@ def _stuck(changed: np.ndarray, stats: dict[str, np.ndarray], fixed: bool) -> li
 
 
 def _max_depth(stats: dict[str, np.ndarray], kernel: Kernel) -> list[str]:
-    if "reached_max_treedepth" not in stats:
-        return []
     reached = stats["reached_max_treedepth"]
     worst = float(reached.mean(axis=1).max())
     if worst <= MAX_DEPTH_SHARE:
@@ -311,8 +305,6 @@ def _max_depth(stats: dict[str, np.ndarray], kernel: Kernel) -> list[str]:
 
 
 def _flips(stats: dict[str, np.ndarray], fixed: bool) -> list[str]:
-    if "no_flip_rate" not in stats:
-        return []
     rates = stats["no_flip_rate"].mean(axis=1)
     low = [f"chain {k}: {rate:.2f}" for k, rate in enumerate(rates) if rate < MIN_NO_FLIP]
     if not low:
@@ -325,10 +317,9 @@ def _flips(stats: dict[str, np.ndarray], fixed: bool) -> list[str]:
     ]
 
 
-def _exploring(stats: dict[str, np.ndarray]) -> list[str]:
-    if "exploring" not in stats or not stats["exploring"].any():
+def _exploring(exploring: np.ndarray) -> list[str]:
+    if not exploring.any():
         return []
-    exploring = stats["exploring"]
     return [
         f"{int(exploring.sum())} of {exploring.size} draws belong to the exploration stage of a cycle, which adds no noise. "
         "They are not draws from the posterior, but R-hat and effective sample sizes include them. Leave out the draws that "
@@ -336,10 +327,8 @@ def _exploring(stats: dict[str, np.ndarray]) -> list[str]:
     ]
 
 
-def _energy(stats: dict[str, np.ndarray]) -> list[str]:
-    if "energy" not in stats:
-        return []
-    bfmi = diagnostics.e_bfmi(stats["energy"])
+def _energy(energy: np.ndarray) -> list[str]:
+    bfmi = diagnostics.e_bfmi(energy)
     low = [f"chain {k}: {b:.2f}" for k, b in enumerate(bfmi) if b < MIN_BFMI]
     if not low:
         return []
