@@ -8,15 +8,15 @@ import threading
 import time
 import warnings
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from refhmc.core.signals import held_back
-from refhmc.errors import SamplingWarning
+from refhmc.errors import SamplingError, SamplingWarning
 from refhmc.sampling.chains.engine import Chains
 from refhmc.sampling.interruption import past_ctrl_c, sigterm_as_ctrl_c
 from refhmc.sampling.progress import Display, ProgressReport
 from refhmc.sampling.results.generated_quantities import put_generated_or_say
-from refhmc.sampling.results.partial import attached
 from refhmc.sampling.results.rectangle import put_posterior
 from refhmc.sampling.results.result import Result
 from refhmc.sampling.results.run_warnings import put_warnings, review_cut_off
@@ -275,3 +275,28 @@ def _stop_all() -> None:
     for run in left:
         if run._thread is not None:
             run._thread.join(max(0.0, end - time.monotonic()))
+
+
+def attached(error: BaseException, result: Result, put_together: Callable[[], None]) -> BaseException:
+    """Return the exception with `result` as its attribute ``partial``, after ``put_together()`` if it has no draws yet.
+
+    If the exception accepts no attribute, return a SamplingError to be raised from it.
+    """
+    carrier = with_partial(error, result)
+    if not result.groups:
+        with contextlib.suppress(BaseException), sigterm_as_ctrl_c():  # groups that cannot be assembled are left out
+            put_together()
+    return carrier
+
+
+def with_partial(error: Any, result: Result) -> BaseException:
+    """Return the exception with its attribute and a note about it, or a SamplingError if it accepts none."""
+    try:
+        error.partial = result
+        if not isinstance(error, SamplingError):  # its own message mentions the attribute
+            error.add_note("The draws so far are in this exception's attribute .partial, a refhmc.Result.")
+        return error
+    except Exception:
+        return with_partial(
+            SamplingError(f"{type(error).__name__}: {error}. The draws so far are in .partial."), result
+        )

@@ -11,9 +11,8 @@ from refhmc.kernels.options import AnyKernel
 from refhmc.models.base import Model
 from refhmc.sampling.begin import begin
 from refhmc.sampling.chains.initialization import Initvals
-from refhmc.sampling.checks.arguments import checked
+from refhmc.sampling.checks.arguments import checked, refuse_unknown
 from refhmc.sampling.checks.seed import Seed
-from refhmc.sampling.checks.unknown_arguments import refuse_unknown
 from refhmc.sampling.progress import ProgressReport
 from refhmc.sampling.results.generated_quantities import GroupChoice
 from refhmc.sampling.results.result import Result

@@ -5,14 +5,20 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 import numba
+import numpy as np
 
 from refhmc.adaptation.adapted import begin_from
+from refhmc.compile.fingerprint import CHANGES, Fingerprint, classes_in, fingerprint, settled
 from refhmc.core.linear_algebra import one_thread
 from refhmc.core.signals import held_back
+from refhmc.errors import CheckpointWarning, _see
+from refhmc.kernels.options import AnyKernel
+from refhmc.models.base import Model
 from refhmc.sampling.chains import chain_pool
 from refhmc.sampling.chains.chain import BlockState, make_plan
 from refhmc.sampling.chains.chain_pool import ChainPool, draw_in_threads
@@ -25,8 +31,8 @@ from refhmc.sampling.results import from_chains
 from refhmc.sampling.results.result import Result
 from refhmc.sampling.results.run_warnings import DrawsToReview
 from refhmc.sampling.spec import RunSpec
-from refhmc.sampling.storage.checkpoint import Checkpoint
-from refhmc.sampling.storage.open_checkpoint import open_checkpoint, parts_of_run
+from refhmc.sampling.storage.checkpoint import Checkpoint, describe_run
+from refhmc.sampling.storage.kernel_json import kernel_as_json
 from refhmc.sampling.storage.store import Store
 
 
@@ -151,3 +157,51 @@ def time_limit(seconds: float | None, stop: Callable[[str], None]) -> Iterator[N
         yield
     finally:
         timer.cancel()
+
+
+def parts_of_run(model: Model, kernel: AnyKernel) -> Fingerprint:
+    """Return the fingerprint of the model and of the kernel's classes, which may be subclasses of refhmc's."""
+    of_model, of_kernel = model.made_of(), fingerprint(classes_in("the kernel", kernel))
+    packages = tuple(sorted({*of_model.packages, *of_kernel.packages}))
+    return Fingerprint({**of_model.parts, **of_kernel.parts}, packages, of_model.unknown + of_kernel.unknown)
+
+
+def open_checkpoint(spec: RunSpec, parts: Fingerprint, starts: np.ndarray | None) -> Checkpoint:
+    """Return the checkpoint of a run in its folder, new or checked to be of the same run.
+
+    `parts` is the fingerprint from before the first evaluation. Warns of parts that cannot be compared.
+    """
+    model, kernel = spec.model, spec.kernel
+    assert spec.folder is not None
+    known = settled(parts, parts_of_run(model, kernel))
+    settings = {
+        "draws": spec.draws,
+        "tune": spec.tune,
+        "chains": spec.chains,
+        "entropy": str(spec.entropy),
+        "save_warmup": spec.save_warmup,
+        "fuse": spec.fuse,
+        "init": spec.init,
+        "warmup": "" if spec.learned is None else fingerprint({"warmup": spec.learned}).parts["warmup"],
+    }
+    settings["compiled"] = (
+        model.runs_as_python is None and not numba.config.DISABLE_JIT
+    )  # else the last bits may differ
+    settings["initvals"] = "random" if starts is None else fingerprint({"initvals": starts}).parts["initvals"]
+    checkpoint = Checkpoint(
+        spec.folder, describe_run(model, kernel_as_json(kernel), known, **settings), force=spec.force
+    )
+    checkpoint.open(starts)
+    not_compared = [*known.unknown, *(f"{k} ({CHANGES})" for k, v in checkpoint.run["parts"].items() if v == CHANGES)]
+    if not_compared:
+        text = (
+            f"The checkpoint cannot compare these parts of the model with a later run: {'; '.join(not_compared)}. If one of "
+            "them changes, the run continues with another model without notice. Make sure that they are the same when you "
+            f"resume. {_see('checkpoints')}"
+        )
+        try:
+            warnings.warn(text, CheckpointWarning, stacklevel=5)
+        except CheckpointWarning:
+            checkpoint.close()
+            raise
+    return checkpoint

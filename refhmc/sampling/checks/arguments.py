@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
+import inspect
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 from refhmc.adaptation.adapted import as_stan, chains_of, check_dimension, ends_of
 from refhmc.backends import Arrays
+from refhmc.batch.draw import TRANSITIONS
 from refhmc.core.arguments import flag, is_number
+from refhmc.core.other_names import IN_OTHER_WAYS, OF_SAMPLE, our_name
+from refhmc.core.registry import options
+from refhmc.integrators.defaults import resolve
+from refhmc.kernels import HMC, KERNELS, NUTS
 from refhmc.kernels.blocks import blocks_of
-from refhmc.kernels.options import AnyKernel, check_kernel
+from refhmc.kernels.options import AnyKernel, Kernel, check_kernel
+from refhmc.metrics import Diagonal
+from refhmc.metrics.base import FROM_PAIRS, NOTHING
 from refhmc.models.base import Model
 from refhmc.sampling.chains.executors import is_executor
-from refhmc.sampling.checks.array_kernels import kernel_on_arrays
 from refhmc.sampling.checks.seed import entropy_of
 from refhmc.sampling.recommended import kernel_for
 from refhmc.sampling.results.generated_quantities import chosen
@@ -23,6 +33,7 @@ from refhmc.sampling.spec import RunSpec
 from refhmc.sampling.storage.store import check_outside_of_stores, states_of
 
 INITS = ("uniform", "pathfinder")
+ALIKE = 0.75  # least ratio of difflib for a suggestion; "thin" and "chains" have 0.6
 
 
 def checked(spec: RunSpec) -> RunSpec:
@@ -147,3 +158,60 @@ def check_options(given: Mapping[str, object], backend: str) -> None:
             raise ValueError(
                 f"{name} needs backend='numba'; got backend={backend!r}. Remove {name}, or change the backend."
             )
+
+
+def kernel_on_arrays(kernel: Any) -> Kernel:
+    """Return the kernel with ``Diagonal()`` for "auto", whose adaptation needs backend "numba".
+
+    Raises TypeError or ValueError for a kernel, an integrator or a metric that array backends cannot run.
+    """
+    name = getattr(kernel, "name", type(kernel).__name__)
+    if name not in TRANSITIONS:
+        raise TypeError(
+            f"kernel must be one of {', '.join(map(str.upper, TRANSITIONS))} with backend='arrays' or 'cupy'; got "
+            f"{type(kernel).__name__}. Use backend='numba' for it."
+        )
+    metric, integrator = resolve(kernel.metric, kernel.integrator)
+    if not hasattr(getattr(integrator, "base", integrator), "on_arrays"):
+        raise ValueError(
+            f"integrator must have an array implementation; got {type(integrator).__name__}. Use backend='numba' for it."
+        )
+    if metric.learns != NOTHING and not getattr(metric, "learned_values", ()):
+        raise ValueError(
+            f"metric must name in its attribute learned_values what warm-up learns, for this backend; got "
+            f"{type(metric).__name__}, which names nothing. Define it (docs/how_to_add.md), or use backend='numba'."
+        )
+    if metric.learns != FROM_PAIRS or getattr(kernel, "jumping", False):
+        return kernel
+    if kernel.metric is None:
+        return dataclasses.replace(kernel, metric=Diagonal())
+    raise ValueError(
+        "metric must be Diagonal(), Dense() or a metric with given values for this backend; got "
+        f"{type(metric).__name__}, which is adapted from gradients. Use backend='numba' for it."
+    )
+
+
+def refuse_unknown(unknown: Mapping[str, object], function: Callable) -> None:
+    """Raise TypeError for the first unknown argument."""
+    for name in unknown:
+        raise TypeError(f"sample() has no argument {name!r}. {advice(name, function)}")
+
+
+def advice(name: str, function: Callable) -> str:
+    """Return a sentence about what to write instead."""
+    if name.lower() in IN_OTHER_WAYS:
+        words = IN_OTHER_WAYS[name.lower()].rstrip(".")
+        return f"{words[0].upper()}{words[1:]}."
+    ours = our_name(name)
+    if ours in OF_SAMPLE and ours != name:
+        return f"Use {ours}."
+    takers = [kind for kind in KERNELS.values() if ours in options(kind)]
+    if takers:
+        first = next((kind for kind in (NUTS, HMC) if kind in takers), takers[0])
+        names = ", ".join(kind.__name__ for kind in takers)
+        return (
+            f"Pass {ours} to the kernel, as in sample(model, {first.__name__}({ours}=...)). Kernels with it: {names}."
+        )
+    ours_too = [each for each in inspect.signature(function).parameters if each != "unknown"]
+    near = difflib.get_close_matches(name, ours_too, 1, ALIKE)
+    return f"Did you mean {near[0]}?" if near else f"It has {', '.join(ours_too)}."
