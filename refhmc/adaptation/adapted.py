@@ -46,6 +46,10 @@ class Adapted(NamedTuple):
     jitter: float = 0.0
     integrator: str = ""
 
+    def column(self, name: str) -> np.ndarray:
+        """Return a column of the history, (windows,)."""
+        return self.history[:, HISTORY.index(name)]
+
 
 def adapted_of(block: Any) -> Adapted:
     """Return the present values of a block."""
@@ -360,10 +364,10 @@ def why_not(about: dict[str, Any]) -> str:
 
 def in_words(chains: list[Adapted]) -> str:
     """Return one line on the metric that was chosen, why, and its cost; "" unless it was learned from draws and gradients."""
-    notes = [each.history[-1] for each in chains if len(each.history)]
-    if not notes:
+    noted = [each for each in chains if len(each.history)]
+    if not noted:
         return ""
-    column = {name: np.array([note[k] for note in notes]) for k, name in enumerate(HISTORY)}
+    column = {name: np.array([each.column(name)[-1] for each in noted]) for name in HISTORY}
     steps = f"trajectories of {np.mean(column['n_steps']):.0f} steps"
     ranks = column["rank"]
     if not ranks.any():

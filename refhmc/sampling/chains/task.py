@@ -76,10 +76,6 @@ class ChainRun(NamedTuple):
     def warmup_draws(self) -> np.ndarray:
         return self.rows.draws[: self.warm]
 
-    @property
-    def warmup_stats(self) -> np.ndarray:
-        return self.rows.stats[: self.warm]
-
 
 class Saved(NamedTuple):
     """Chain between two iterations, as plain data from which it can continue."""

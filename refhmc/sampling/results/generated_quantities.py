@@ -18,7 +18,7 @@ import numpy as np
 
 from refhmc.batch.backends import memory_there
 from refhmc.core.arviz import dataset, dataset_of, with_groups
-from refhmc.core.named_axes import PREDICTED, SAMPLES, check_axes, check_storable
+from refhmc.core.named_axes import PREDICTED, SAMPLES, check_axes, check_variables
 from refhmc.errors import ModelError, ModelWarning, SamplingWarning, _see
 from refhmc.models.base import Model
 from refhmc.models.generated import CLOSE, COMPARED, GeneratedQuantities
@@ -353,14 +353,7 @@ def _arrays(group: str, returned: object) -> Group:
     if not isinstance(returned, Mapping):
         raise ModelError(f"generated {group} must return a dictionary of named arrays; got {type(returned).__name__}.")
     found = {name: np.asarray(value) for name, value in returned.items()}
-    for name, value in found.items():
-        check_storable(f"generated {group}", name)
-        if name in SAMPLES:
-            raise ModelError(
-                f"A variable of generated {group} must not be called {name!r}, which is an axis of the result."
-            )
-        if value.dtype.kind not in "fiubc":
-            raise ModelError(f"generated {group}: {name!r} must be numbers; got {value.dtype}.")
+    check_variables(f"generated {group}", found)
     return found
 
 
