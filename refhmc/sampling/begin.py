@@ -17,10 +17,12 @@ from refhmc.sampling.checks.memory_estimate import bytes_of_values, check_memory
 from refhmc.sampling.checks.preflight import check_derivatives, check_gradient
 from refhmc.sampling.checks.user_functions import check_functions, check_variables
 from refhmc.sampling.progress import Display, make_display
-from refhmc.sampling.results.description import without_draws
 from refhmc.sampling.results.generated_quantities import check_groups
+from refhmc.sampling.results.result import Result
+from refhmc.sampling.results.run_warnings import inexact_part
 from refhmc.sampling.run import Run
 from refhmc.sampling.spec import RunSpec
+from refhmc.sampling.storage.kernel_json import kernel_as_json
 
 
 def begin(spec: RunSpec) -> Run:
@@ -72,3 +74,28 @@ def announced(display: Display) -> Iterator[None]:
         yield
     finally:
         compiled.announce.remove(announce)
+
+
+def without_draws(spec: RunSpec) -> Result:
+    """Return a result without draws, with the attributes that describe the run."""
+    import refhmc
+
+    model = spec.model
+    attributes = {
+        "refhmc_version": refhmc.__version__,
+        "inference_library": "refhmc",
+        "kernel": kernel_as_json(spec.kernel),
+        "entropy": spec.entropy,
+        "model": model.name,
+        "model_fingerprint": model.fingerprint(),
+        "model_runs_as_python": model.runs_as_python or "",
+        "draws": spec.draws,
+        "tuning_steps": spec.tune,
+        "preflight": bool(spec.preflight),
+        "exact": inexact_part(spec.kernel) is None,
+        "adaptation": "",
+        "backend": spec.backend.name,
+    }
+    if approximate := getattr(model, "approximate", None):
+        attributes["approximate_derivatives"] = [f"{name} {how}" for name, how in approximate.items()]
+    return Result({}, attributes, dims=model.dims, coords=model.coords)

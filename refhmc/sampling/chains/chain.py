@@ -26,12 +26,10 @@ from refhmc.adaptation.from_pairs import HISTORY, begin_learning, learn_if_due
 from refhmc.adaptation.length import (
     DEFAULT_JITTER,
     LEARNER,
-    LENGTH,
-    MOMENTS,
     N_LENGTHS,
-    N_SUMS,
     WATCHED_ROWS,
     adapt_length,
+    begin_length,
     hmc_recording,
     length_windows,
 )
@@ -422,10 +420,8 @@ class BlockState:
         n_kept = min(max(windows, default=0), LARGEST // d)
         self.plan = plan
         self.points = np.zeros((N_POINTS, dynamics.point_rows, d))
-        learns_length = len(plan.length_windows) > 0
-        self.tree = np.zeros(
-            (N_LENGTHS + 1, WATCHED_ROWS, d) if learns_length else (plan.max_depth + 1, INTERVAL_ROWS, d)
-        )
+        path, tree = (N_LENGTHS + 1, WATCHED_ROWS, d), (plan.max_depth + 1, INTERVAL_ROWS, d)
+        self.tree = np.zeros(path if len(plan.length_windows) else tree)
         self.normals, self.own = np.zeros(d), dynamics.own()
         self.pointers = plan.pointers()
         self.vecs, self.mats, self.options = dynamics.vecs.copy(), dynamics.mats.copy(), dynamics.options
@@ -436,14 +432,9 @@ class BlockState:
         self.history = np.zeros((len(plan.windows) if n_kept else 0, len(HISTORY)))
         self.dual, self.jump_dual, self.progress = one(DUAL), one(DUAL), one(PROGRESS)
         self.settings = plan.settings.copy()
-        self.length, at = one(LENGTH), int(learns_length)
-        self.length.length = self.settings.trajectory_length
         sets_the_scale = dynamics.metric.learns != NOTHING or dynamics.metric.position_dependent
-        self.length.least = self.settings.trajectory_length if sets_the_scale else 0.0
-        self.length_moments, self.length_sums = (
-            np.zeros((at * MOMENTS.n_vectors, d)),
-            np.zeros((at * N_LENGTHS, N_SUMS, d)),
-        )
+        learner = begin_length(d, self.settings, plan.length_windows, sets_the_scale)
+        self.length, self.length_moments, self.length_sums = learner
 
     @property
     def state(self) -> np.ndarray:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from refhmc.errors import DiscontinuityWarning, SamplingWarning, _see
-from refhmc.kernels.blocks import kernels_of, named_by_block
+from refhmc.integrators.defaults import resolve
+from refhmc.kernels.blocks import blocks_of, kernels_of, named_by_block
+from refhmc.kernels.options import AnyKernel
 from refhmc.sampling.checks import discontinuity
 from refhmc.sampling.progress import Progress, duration
-from refhmc.sampling.results.description import inexact_part
 from refhmc.sampling.results.result import Result
 from refhmc.sampling.results.review import failed_evaluations, listed, review, some
 from refhmc.sampling.spec import RunSpec
@@ -154,3 +155,15 @@ def what_to_do(result: Result, progress: Progress | None) -> str:
     if attributes.get("backend") == "numba":
         advice += " With checkpoint=FOLDER, the same call continues an interrupted run."
     return advice
+
+
+def inexact_part(kernel: AnyKernel) -> Any:
+    """Return the first of the kernel's blocks, or of their integrators, that is not exact; None if there is none."""
+    for part in blocks_of(kernel).values():
+        integrator = resolve(part.metric, part.integrator)[1]
+        if not getattr(part, "exact", True):
+            return part
+        is_nuts = getattr(part, "name", "") == "nuts"
+        if not (integrator.exact or (is_nuts and getattr(integrator, "exact_in_nuts", False))):
+            return integrator
+    return None
