@@ -15,9 +15,8 @@ from refhmc.models.base import Model
 from refhmc.models.recipe import model_of_recipe
 from refhmc.sampling.begin import begin
 from refhmc.sampling.chains.initialization import given_starts
-from refhmc.sampling.checks.arguments import checked
+from refhmc.sampling.checks.arguments import checked, kernel_for
 from refhmc.sampling.progress import ProgressReport
-from refhmc.sampling.recommended import kernel_for
 from refhmc.sampling.results.generated_quantities import GroupChoice
 from refhmc.sampling.results.result import Result
 from refhmc.sampling.spec import RunSpec

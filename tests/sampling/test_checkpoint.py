@@ -35,7 +35,7 @@ from refhmc.sampling.chains.chain import make_plan
 from refhmc.sampling.chains.task import ChainTask
 from refhmc.sampling.storage import append_only, checkpoint
 from refhmc.sampling.storage.append_only import Rows
-from refhmc.sampling.storage.checkpointed import Checkpointed
+from refhmc.sampling.storage.chain_storage import Checkpointed
 from refhmc.sampling.storage.in_memory import InMemory, Memory
 from tests.helpers.random_cases import cases
 from tests.helpers.stopping import stop_after

@@ -20,7 +20,7 @@ from refhmc.sampling.chains.chain_run import run_chain
 from refhmc.sampling.chains.initialization import pathfinder_start
 from refhmc.sampling.chains.task import ChainTask, chain_generator
 from refhmc.sampling.storage import checkpoint
-from refhmc.sampling.storage.checkpointed import Checkpointed
+from refhmc.sampling.storage.chain_storage import Checkpointed
 from refhmc.sampling.storage.in_memory import Memory
 from tests.helpers.models import FEW_CALLS
 from tests.helpers.sweeps import swept

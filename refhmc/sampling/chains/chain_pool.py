@@ -19,9 +19,8 @@ from refhmc.sampling.chains.task import ChainRun, ChainTask
 from refhmc.sampling.progress import Progress, ProgressReport
 from refhmc.sampling.results.from_chains import hanging
 from refhmc.sampling.spec import RunSpec
-from refhmc.sampling.storage.chain_storage import ChainStorage
+from refhmc.sampling.storage.chain_storage import ChainStorage, Checkpointed
 from refhmc.sampling.storage.checkpoint import Checkpoint
-from refhmc.sampling.storage.checkpointed import Checkpointed
 from refhmc.sampling.storage.in_memory import InMemory, Memory
 from refhmc.sampling.storage.store import Store
 from refhmc.sampling.storage.stored import Stored

@@ -19,15 +19,14 @@ from refhmc.core.arguments import flag, is_number
 from refhmc.core.other_names import IN_OTHER_WAYS, OF_SAMPLE, our_name
 from refhmc.core.registry import options
 from refhmc.integrators.defaults import resolve
-from refhmc.kernels import HMC, KERNELS, NUTS
+from refhmc.kernels import DHMC, HMC, KERNELS, NUTS
 from refhmc.kernels.blocks import blocks_of
-from refhmc.kernels.options import AnyKernel, Kernel, check_kernel
-from refhmc.metrics import Diagonal
+from refhmc.kernels.options import AnyKernel, Kernel, check_kernel, named
+from refhmc.metrics import METRICS, Diagonal
 from refhmc.metrics.base import FROM_PAIRS, NOTHING
 from refhmc.models.base import Model
 from refhmc.sampling.chains.executors import is_executor
 from refhmc.sampling.checks.seed import entropy_of
-from refhmc.sampling.recommended import kernel_for
 from refhmc.sampling.results.generated_quantities import chosen
 from refhmc.sampling.spec import RunSpec
 from refhmc.sampling.storage.store import check_outside_of_stores, states_of
@@ -215,3 +214,20 @@ def advice(name: str, function: Callable) -> str:
     ours_too = [each for each in inspect.signature(function).parameters if each != "unknown"]
     near = difflib.get_close_matches(name, ours_too, 1, ALIKE)
     return f"Did you mean {near[0]}?" if near else f"It has {', '.join(ours_too)}."
+
+
+def kernel_for(model: Model, kernel: AnyKernel | str | None) -> AnyKernel:
+    """Return `kernel`, the kernel of that name, or for None the model's; raises ValueError for an unknown name."""
+    found = named(kernel, "kernel", KERNELS) if isinstance(kernel, str) else kernel
+    return recommended_kernel(model) if found is None else found
+
+
+def recommended_kernel(model: Model) -> AnyKernel:
+    """Return the kernel of ``model.recommended``, else ``DHMC()`` for discontinuous coordinates, else ``NUTS()``."""
+    advice = getattr(model, "recommended", None)
+    if advice is not None and advice.kernel:
+        metric: dict[str, object] = {"metric": advice.metric} if advice.metric else {}
+        if advice.metric_options:
+            metric = {"metric": METRICS[advice.metric](**dict(advice.metric_options))}
+        return KERNELS[advice.kernel](**metric, **dict(advice.options))
+    return DHMC() if len(getattr(model, "discontinuous", ())) else NUTS()
