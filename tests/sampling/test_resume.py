@@ -230,6 +230,15 @@ def test_without_run_json_nothing_is_recovered(kind, saved, tmp_path):
             refhmc.resume(path, refhmc.models.Funnel(), KERNEL, recover=True, **QUIET)
 
 
+def test_recover_keeps_more_draws_than_are_requested(tmp_path):
+    """Too few draws are an error in the arguments and not damage."""
+    refhmc.sample(refhmc.models.Funnel(), KERNEL, **{**RUN, "draws": 20, "tune": 10}, checkpoint=tmp_path)
+    before = {each: each.read_bytes() for each in tmp_path.iterdir()}
+    with pytest.raises(CheckpointError, match="draws must be at least 20"):
+        refhmc.resume(tmp_path, draws=10, recover=True, **QUIET)
+    assert {each: each.read_bytes() for each in tmp_path.iterdir()} == before
+
+
 def test_a_damaged_chunk_that_is_written_to_is_drawn_again(saved, whole, tmp_path):
     """Zarr reads a partial chunk before it writes to it. A rejected resume does not make the store longer."""
     zarr = pytest.importorskip("zarr")

@@ -19,7 +19,7 @@ from refhmc.sampling.chains.task import ChainRun, ChainTask
 from refhmc.sampling.progress import Progress, ProgressReport
 from refhmc.sampling.results.from_chains import hanging
 from refhmc.sampling.spec import RunSpec
-from refhmc.sampling.storage.chain_storage import ChainStorage, Checkpointed
+from refhmc.sampling.storage.chain_storage import ChainStorage, Checkpointed, TooFewDrawsError
 from refhmc.sampling.storage.checkpoint import Checkpoint
 from refhmc.sampling.storage.in_memory import InMemory, Memory
 from refhmc.sampling.storage.store import Store
@@ -52,7 +52,7 @@ class ChainPool(Stoppable):
             try:
                 storage = self._storage(task)
             except CheckpointError as error:
-                if not spec.recover or checkpoint is None:
+                if not spec.recover or checkpoint is None or isinstance(error, TooFewDrawsError):
                     raise
                 self._discard(task.chain, checkpoint, error)
                 storage = self._storage(task)

@@ -58,6 +58,10 @@ def add(storage: ChainStorage, rows: Rows) -> None:
         at = end
 
 
+class TooFewDrawsError(CheckpointError):
+    """The run asks for fewer draws than are saved; the files are not damaged."""
+
+
 def load(
     task: ChainTask, plan: Plan, checkpoint: Checkpoint, *, partial: bool = False
 ) -> tuple[Saved | None, Rows | None]:
@@ -70,7 +74,7 @@ def load(
         return None, None
     saved, rows = found
     if saved.done > task.total:
-        raise CheckpointError(
+        raise TooFewDrawsError(
             f"draws must be at least {saved.done - task.tune}, the number of draws of chain {task.chain} in the checkpoint; "
             f"got {task.draws}."
         )
