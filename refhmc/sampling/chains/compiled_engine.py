@@ -119,7 +119,7 @@ class CompiledChains(ChainPool):
     def put_draws(self, result: Result) -> None:
         runs = self.runs()
         if self.store is not None:
-            from_chains.put_stored(result, self.spec.kernel, runs, self.stopped_by, self.store)
+            from_chains.put_stored(result, self.store, runs, self.stopped_by)
         else:
             from_chains.put_draws(result, self.memory, runs, self.stopped_by, self.spec.save_warmup)
         usual, init = self.spec.start_origin, self.spec.init

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from refhmc.batch.backends import error_of_device, to_host
 from refhmc.batch.draw import Recorder, Run
 from refhmc.errors import SamplingError
 from refhmc.models.base import Model
-from refhmc.sampling.results.rectangle import put_rectangle
+from refhmc.sampling.results.rectangle import groups_of, put_rectangle
 from refhmc.sampling.results.result import Result
 
 
@@ -22,10 +23,10 @@ def put_draws(result: Result, batch: Run, save_warmup: bool, *, ended: bool = Tr
     recorders = {True: batch.warm, False: batch.made}
     lengths = {warmup: lengths_of(recorder, ended) for warmup, recorder in recorders.items()}
 
-    def cut(chains: list[int], warmup: bool, n: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    def cut(chains: list[int], warmup: bool, n: int) -> dict[str, Any]:
         recorder = recorders[warmup]
         at = slice(None) if len(chains) == len(recorder.draws) else chains
-        return recorder.draws[at, :n], {name: values[at, :n] for name, values in recorder.stats.items()}
+        return groups_of(recorder.draws[at, :n], {name: values[at, :n] for name, values in recorder.stats.items()})
 
     put_rectangle(result, lengths[False], lengths[True] if save_warmup else None, cut)
     if len(set(lengths[False])) > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -10,15 +11,14 @@ from refhmc.adaptation.adapted import Adapted, in_words
 from refhmc.core.sample_stats import N_STATS
 from refhmc.errors import CheckpointError, SamplingError, SaveError, _see
 from refhmc.kernels.blocks import ALL
-from refhmc.kernels.options import AnyKernel
 from refhmc.sampling.chains import far_start
 from refhmc.sampling.chains.task import ChainRun
-from refhmc.sampling.results.rectangle import largest_rectangle, put_rectangle
+from refhmc.sampling.results.rectangle import groups_of, put_rectangle
 from refhmc.sampling.results.result import Result
 from refhmc.sampling.results.review import listed, some
 from refhmc.sampling.results.run_warnings import DrawsToReview
 from refhmc.sampling.storage.in_memory import Memory
-from refhmc.sampling.storage.store import Store, StoredGroup
+from refhmc.sampling.storage.store import GROUPS, Store, StoredGroup
 
 NO_STEP_SIZE = (
     "The energy error of one step does not depend on the step size, as for an improper density or a gradient of zeros. Check "
@@ -34,15 +34,38 @@ def put_draws(result: Result, memory: Memory, runs: list[ChainRun], stopped_by: 
     result.ragged.update({k: run.draws for k, run in enumerate(runs)})
     lengths, tune = [len(run.draws) for run in runs], result.attributes["tuning_steps"]
 
-    def cut(chains: list[int], warmup: bool, n: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        return memory.cut(chains, 0 if warmup else tune, n)
+    def cut(chains: list[int], warmup: bool, n: int) -> dict[str, Any]:
+        return groups_of(*memory.cut(chains, 0 if warmup else tune, n))
 
     put_rectangle(result, lengths, [len(run.warmup_draws) for run in runs] if save_warmup else None, cut)
-    result.attributes.update(counted(runs, stopped_by, tune))
-    result.attributes.update(learned_lengths(runs))
-    put_learned(result, [runs[k].adapted for k in result.attributes["chains"]])
+    put_counts(result, runs, stopped_by)
     if len(set(lengths)) == 1:
         result.ragged.clear()
+
+
+def put_stored(result: Result, store: Store, runs: list[ChainRun], stopped_by: str) -> None:
+    """Put counts and groups of a run with a store into the result.
+
+    The groups are read on access. Draws that could not be written to the disk are held in memory.
+    """
+    done, tune = [int(run.control.draws_done) for run in runs], result.attributes["tuning_steps"]
+
+    def cut(chains: list[int], warmup: bool, n: int) -> dict[str, Any]:
+        left = {k: runs[k].rows for k in chains if len(runs[k].rows.draws)}
+        groups = {name: store.group(f"{'warmup_' * warmup}{name}", chains, n) for name in GROUPS}
+        return {name: group.with_rows(left, store) if left else group for name, group in groups.items()}
+
+    warmup_lengths = [min(n, store.warmup) for n in done] if store.warmup else None
+    put_rectangle(result, [max(n - tune, 0) for n in done], warmup_lengths, cut)
+    result.attributes["store"] = str(store.path)
+    put_counts(result, runs, stopped_by)
+
+
+def put_counts(result: Result, runs: list[ChainRun], stopped_by: str) -> None:
+    """Put into the result what happened in the run, and what warm-up adapted."""
+    result.attributes.update(counted(runs, stopped_by, result.attributes["tuning_steps"]))
+    result.attributes.update(learned_lengths(runs))
+    put_learned(result, [runs[k].adapted for k in result.attributes["chains"]])
 
 
 def put_learned(result: Result, learned: list[dict[str, Adapted] | None]) -> None:
@@ -94,29 +117,6 @@ def counted(runs: list[ChainRun], stopped_by: str, tune: int) -> dict[str, objec
             for failure in run.failures
         ],
     }
-
-
-def put_stored(result: Result, kernel: AnyKernel, runs: list[ChainRun], stopped_by: str, store: Store) -> None:
-    """Put counts and groups of a run with a store into the result.
-
-    The groups are read on access. Draws that could not be written to the disk are held in memory.
-    """
-    tune = result.attributes["tuning_steps"]
-    result.attributes.update(counted(runs, stopped_by, tune))
-    lengths = np.array([max(int(run.control.draws_done) - tune, 0) for run in runs])
-    result.attributes["draws_per_chain"] = lengths.tolist()
-    chosen, n = largest_rectangle(lengths)
-    m = min(int(runs[k].control.draws_done) for k in chosen)
-    if not n and store.warmup:
-        chosen, m = largest_rectangle(np.array([int(run.control.draws_done) for run in runs]))
-    result.attributes.update(chains=chosen, store=str(store.path))
-    result.attributes.update(learned_lengths(runs))
-    left = {k: runs[k].rows for k in chosen if len(runs[k].rows.draws)}
-    for name in store.arrays:
-        length = min(m, store.warmup) if name.startswith("warmup_") else n
-        stored = store.group(name, chosen, length)
-        result.groups[name] = stored.with_rows(left, kernel, store) if left else stored
-    put_learned(result, [runs[k].adapted for k in chosen])
 
 
 def draws_to_review(result: Result, runs: list[ChainRun]) -> DrawsToReview:
