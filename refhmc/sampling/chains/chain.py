@@ -44,7 +44,7 @@ from refhmc.core.records import CACHE, CONTROL, COUNTERS, SETTINGS, STATUS, one,
 from refhmc.core.types import N_POINTS, as_model, as_points, as_work, as_workspace
 from refhmc.dynamics.assemble import Dynamics, make_discontinuous_dynamics, make_dynamics, make_minibatch_dynamics
 from refhmc.dynamics.fuse import functions_to_fuse, fused_transition, transition_with
-from refhmc.errors import CheckpointError, ShapeError
+from refhmc.errors import CheckpointError
 from refhmc.integrators.defaults import default_metric
 from refhmc.integrators.leapfrog import leapfrog_diagonal
 from refhmc.kernels.blocks import indices_of, kernels_of
@@ -497,12 +497,6 @@ class Chain:
 
         After a pause the chain can continue. A stop may interrupt a draw, so that a chain can only continue from a saved state.
         """
-        for name, array, columns in (("draws", draws, self.model.dim), ("stats", stats, self.plan.n_stats)):
-            if array.shape != (len(draws), columns) or array.dtype != float or not array.flags.c_contiguous:
-                raise ShapeError(
-                    f"{name} must be a contiguous float64 array of shape ({len(draws)}, {columns}); got {array.dtype} "
-                    f"{array.shape}."
-                )
         blocks, n = tuple(block.in_loop for block in self.blocks), len(self.blocks)
         randomness, run = (
             (self.rng, np.zeros(0), np.zeros(1, np.int64)),
