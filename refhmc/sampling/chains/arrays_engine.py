@@ -27,7 +27,7 @@ from refhmc.sampling.progress import Progress, ProgressReport
 from refhmc.sampling.results import from_arrays
 from refhmc.sampling.results.from_chains import NO_STEP_SIZE
 from refhmc.sampling.results.result import Result
-from refhmc.sampling.results.run_warnings import DrawsToReview
+from refhmc.sampling.results.review import DrawsToReview
 from refhmc.sampling.spec import RunSpec
 
 COMPARED = 4  # starts at which the array implementation is compared with the model's functions

@@ -29,7 +29,7 @@ from refhmc.sampling.chains.task import ChainTask, chain_generator
 from refhmc.sampling.checks.memory_estimate import check_memory
 from refhmc.sampling.results import from_chains
 from refhmc.sampling.results.result import Result
-from refhmc.sampling.results.run_warnings import DrawsToReview
+from refhmc.sampling.results.review import DrawsToReview
 from refhmc.sampling.spec import RunSpec
 from refhmc.sampling.storage.checkpoint import Checkpoint, describe_run
 from refhmc.sampling.storage.kernel_json import kernel_as_json

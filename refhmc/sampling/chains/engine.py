@@ -12,7 +12,7 @@ import numpy as np
 from refhmc.sampling.chains.chain import Plan
 from refhmc.sampling.progress import Progress, ProgressReport
 from refhmc.sampling.results.result import Result
-from refhmc.sampling.results.run_warnings import DrawsToReview
+from refhmc.sampling.results.review import DrawsToReview
 
 SILENT = 10.0  # seconds after which a chain that was asked to stop, but does not return from its model, is reported
 

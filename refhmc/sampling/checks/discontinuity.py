@@ -21,6 +21,7 @@ from refhmc.kernels.blocks import blocks_of, indices_of
 from refhmc.kernels.options import AnyKernel
 from refhmc.models.conditionals import conditional
 from refhmc.sampling.results.position_changes import moved
+from refhmc.sampling.results.review import DrawsToReview
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
@@ -190,18 +191,9 @@ def largest_of(errors: np.ndarray) -> np.ndarray:
     return some[np.argsort(sizes[some], kind="stable")[:n]]
 
 
-def found(
-    model: Model,
-    kernel: AnyKernel,
-    draws: np.ndarray,
-    stats: Mapping[str, np.ndarray],
-    starts: np.ndarray,
-    budget: Budget,
-) -> str | None:
-    """Return the warning if the log density is found to jump after a run of a kernel for smooth densities, or None.
-
-    `draws` is (chain, draw, d); `starts` (chain, d) holds the positions from which the first draws started.
-    """
+def found(model: Model, kernel: AnyKernel, to_review: DrawsToReview, budget: Budget) -> str | None:
+    """Return the warning if the log density is found to jump after a run of a kernel for smooth densities, or None."""
+    draws, stats, starts, _, _ = to_review
     if (
         len(blocks_of(kernel)) > 1
         or getattr(kernel, "jumping", False)

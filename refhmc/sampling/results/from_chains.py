@@ -15,8 +15,7 @@ from refhmc.sampling.chains import far_start
 from refhmc.sampling.chains.task import ChainRun
 from refhmc.sampling.results.rectangle import groups_of, put_rectangle
 from refhmc.sampling.results.result import Result
-from refhmc.sampling.results.review import listed, some
-from refhmc.sampling.results.run_warnings import DrawsToReview
+from refhmc.sampling.results.review import DrawsToReview, listed, some
 from refhmc.sampling.storage.in_memory import Memory
 from refhmc.sampling.storage.store import GROUPS, Store, StoredGroup
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,8 +13,9 @@ from refhmc.core.sample_stats import OUTCOMES
 from refhmc.errors import _see
 from refhmc.integrators import GeneralizedLeapfrog
 from refhmc.integrators.defaults import resolve
+from refhmc.kernels.blocks import kernels_of, named_by_block
 from refhmc.kernels.hmc import MAX_STEPS
-from refhmc.kernels.options import Kernel
+from refhmc.kernels.options import AnyKernel, Kernel
 from refhmc.metrics import DiagonalSoftAbs, Fisher, SoftAbs
 from refhmc.metrics.base import FROM_PAIRS
 from refhmc.sampling.results.position_changes import moved, starts_of
@@ -35,36 +37,37 @@ MAX_COLUMNS, MAX_CHAINS = 2000, 64  # beyond these, R-hat and ESS use an even se
 FEWEST_VALUES, MAX_VALUES, MAX_NUMBERS = 2**13, 2**17, 2**22
 
 
-def review(
-    names: list[str],
-    draws: np.ndarray,
-    blocks: dict[str, dict[str, np.ndarray]],
-    kernels: Mapping[str, Kernel],
-    starts: np.ndarray,
-    tune: int,
-    unevaluated: np.ndarray | None = None,
-    thinned: np.ndarray | None = None,
-) -> list[str]:
-    """Return the warnings for unconstrained `draws` (chain, draw, d) after `tune` iterations of warm-up; `starts` (chain, d).
+class DrawsToReview(NamedTuple):
+    """Draws of the chains (chain, draw, d), their statistics and the positions before the first one.
 
-    `blocks` maps the name of each block, or "" for a single kernel, to its statistics; `kernels` maps it to its kernel.
-    `unevaluated` (chain, draw) marks transitions in which the model could not be evaluated. `thinned` (chain, fewer, d) is a
-    thinned copy of all draws for R-hat and effective sample size, if `draws` holds only the last ones.
+    With a store, these are the last draws, and ``thinned`` is a thinned copy of all draws, for R-hat and effective sample size.
+    ``unevaluated`` (chain, draw) marks transitions in which the model could not be evaluated; None if that is unknown.
     """
+
+    draws: np.ndarray
+    stats: Mapping[str, np.ndarray]
+    starts: np.ndarray
+    unevaluated: np.ndarray | None = None
+    thinned: np.ndarray | None = None
+
+
+def review(names: list[str], kernel: AnyKernel, to_review: DrawsToReview, tune: int) -> list[str]:
+    """Return the warnings for the draws of a kernel after `tune` iterations of warm-up."""
+    draws, _, starts, unevaluated, thinned = to_review
     chains, n, _ = draws.shape
     if n == 0:
         return []
     failed = np.zeros((chains, n), bool) if unevaluated is None else unevaluated
-    changed = moved(draws, starts)
+    changed, blocks, kernels = moved(draws, starts), named_by_block(kernel, to_review.stats), kernels_of(kernel)
     found = []
     for block, stats in blocks.items():
-        kernel = kernels[block]
-        fixed = tune == 0 or kernel.step_size is not None
-        of_block = _divergences(names, draws, starts, stats, failed, kernel, fixed)
-        of_block += _unsolved(stats, kernel) if "solver_failed" in stats else []
+        own = kernels[block]
+        fixed = tune == 0 or own.step_size is not None
+        of_block = _divergences(names, draws, starts, stats, failed, own, fixed)
+        of_block += _unsolved(stats, own) if "solver_failed" in stats else []
         of_block += _stuck(changed, stats, fixed)
-        of_block += _max_depth(stats, kernel) if "reached_max_treedepth" in stats else []
-        of_block += _cut_short(stats, kernel)
+        of_block += _max_depth(stats, own) if "reached_max_treedepth" in stats else []
+        of_block += _cut_short(stats, own)
         of_block += _flips(stats, fixed) if "no_flip_rate" in stats else []
         of_block += _exploring(stats["exploring"]) if "exploring" in stats else []
         found += [f"Block {block}: {text}" for text in of_block] if block else of_block

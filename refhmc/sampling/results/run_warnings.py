@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from refhmc.errors import DiscontinuityWarning, SamplingWarning, _see
 from refhmc.integrators.defaults import resolve
-from refhmc.kernels.blocks import blocks_of, kernels_of, named_by_block
+from refhmc.kernels.blocks import blocks_of
 from refhmc.kernels.options import AnyKernel
 from refhmc.sampling.checks import discontinuity
 from refhmc.sampling.progress import Progress, duration
 from refhmc.sampling.results.result import Result
-from refhmc.sampling.results.review import failed_evaluations, listed, review, some
+from refhmc.sampling.results.review import DrawsToReview, failed_evaluations, listed, review, some
 from refhmc.sampling.spec import RunSpec
-
-
-class DrawsToReview(NamedTuple):
-    """Draws of the chains (chain, draw, d), their statistics and the positions before the first one.
-
-    With a store, these are the last draws, and ``thinned`` is a thinned copy of all draws, for R-hat and effective sample size.
-    ``unevaluated`` (chain, draw) marks transitions in which the model could not be evaluated; None if that is unknown.
-    """
-
-    draws: np.ndarray
-    stats: Mapping[str, np.ndarray]
-    starts: np.ndarray
-    unevaluated: np.ndarray | None = None
-    thinned: np.ndarray | None = None
 
 
 def put_warnings(
@@ -52,16 +35,7 @@ def put_warnings(
     found += remarks
     if not attributes["exact"]:
         found.append(f"The chain is approximate: {inexact_part(spec.kernel).approximation} {_see('approximate-chain')}")
-    found += review(
-        spec.model.names,
-        to_review.draws,
-        named_by_block(spec.kernel, to_review.stats),
-        kernels_of(spec.kernel),
-        to_review.starts,
-        attributes["tuning_steps"],
-        to_review.unevaluated,
-        to_review.thinned,
-    )
+    found += review(spec.model.names, spec.kernel, to_review, attributes["tuning_steps"])
     found += failed_evaluations(attributes["evaluation_failures"])
     raised: list[Warning] = [SamplingWarning(text) for text in found]
     if jumps is None:
@@ -83,7 +57,7 @@ def searched(
     """
     attributes = result.attributes
     budget = discontinuity.Budget(seconds, seconds * workers / max(attributes["n_gradient_evaluations"], 1))
-    jumps = discontinuity.found(spec.model, spec.kernel, to_review.draws, to_review.stats, to_review.starts, budget)
+    jumps = discontinuity.found(spec.model, spec.kernel, to_review, budget)
     attributes["review_evaluations"] = budget.made
     more = discontinuity.cut_off(budget) if jumps is None else []
     result.warnings.extend(more)
