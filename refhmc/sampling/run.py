@@ -235,11 +235,7 @@ class Run:
         put_posterior(self._result, self._spec.model)
 
     def _review(self) -> list[Warning]:
-        chains, result = self._chains, self._result
-        return put_warnings(
-            *(result, self._spec, chains.remarks(result), chains.to_review(result), self._jumps),
-            *(chains.progress, chains.workers),
-        )
+        return put_warnings(self._result, self._spec, self._chains, self._jumps)
 
     def _watch_and_assemble(self) -> None:
         spec, chains, result = self._spec, self._chains, self._result
