@@ -677,7 +677,7 @@ def test_the_warning_of_a_run_that_was_stopped_in_warm_up(monkeypatch):
     assert kept in text
     assert "save_warmup" not in text
     about |= {"stopped_by": "interrupt", "backend": "numba"}
-    (text,) = run_warnings.cut_short(result, None)
+    (text,) = run_warnings.cut_short(result, Progress(2, tune=1000, total=2000, workers=2))
     assert "no draws, because Ctrl-C or SIGTERM stopped the run in warm-up (iterations of 1000: chain 0: 300" in text
     assert kept in text
     assert "checkpoint=FOLDER" in text

@@ -22,12 +22,7 @@ def put_warnings(result: Result, spec: RunSpec, chains: Chains, jumps: str | Non
     `jumps` is the warning about jumps from before the run, which is not repeated. Without it, the log density is searched for
     jumps. The attribute ``review_evaluations`` counts the evaluations of this search.
     """
-    attributes, found, to_review, seconds = (
-        result.attributes,
-        result.warnings,
-        chains.to_review(result),
-        chains.progress.seconds,
-    )
+    attributes, found, to_review = result.attributes, result.warnings, chains.to_review(result)
     if attributes["interrupted"]:
         found += cut_short(result, chains.progress)
     found += chains.remarks(result)
@@ -37,6 +32,7 @@ def put_warnings(result: Result, spec: RunSpec, chains: Chains, jumps: str | Non
     found += failed_evaluations(attributes["evaluation_failures"])
     raised: list[Warning] = [SamplingWarning(text) for text in found]
     if jumps is None:
+        seconds = chains.progress.seconds
         budget = discontinuity.Budget(seconds, seconds * chains.workers / max(attributes["n_gradient_evaluations"], 1))
         jumps = discontinuity.found(spec.model, spec.kernel, to_review, budget)
         attributes["review_evaluations"] = budget.made
