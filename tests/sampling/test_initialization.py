@@ -17,7 +17,7 @@ from refhmc.core.records import CONTROL, one
 from refhmc.errors import CheckpointError, PythonModelWarning, SamplingWarning
 from refhmc.sampling.chains.chain import make_plan
 from refhmc.sampling.chains.chain_run import run_chain
-from refhmc.sampling.chains.initialization import pathfinder_start
+from refhmc.sampling.chains.initialization import Stopped, pathfinder_start
 from refhmc.sampling.chains.task import ChainTask, chain_generator
 from refhmc.sampling.storage import checkpoint
 from refhmc.sampling.storage.chain_storage import Checkpointed
@@ -251,4 +251,5 @@ def test_a_chain_that_is_stopped_on_its_path_leaves_nothing_to_go_on_from(tmp_pa
     assert len(run.draws) == 0
     assert not (tmp_path / "chain-0.npz").exists()
     start = np.zeros(far.dim)
-    assert pathfinder_start(far, plan, start, chain_generator(9, 0, 0), 0, control)[0] is None
+    with pytest.raises(Stopped):
+        pathfinder_start(far, plan, start, chain_generator(9, 0, 0), 0, control)

@@ -99,11 +99,9 @@ def far_better(
 ) -> tuple[np.ndarray | None, str]:
     """Return Pathfinder's start from `begin` if it is far better than `here`, and a clause about the search.
 
-    The clause is empty, and the start None, if the run was stopped.
+    Raises Stopped if ``control`` requests a stop.
     """
     q, why = pathfinder_start(model, plan, begin, rng, chain, control)
-    if q is None:
-        return None, ""
     if why:
         return None, f"; Pathfinder found no other start ({why})"
     there, now = (float(model.core.value_and_gradient(each)[0]) for each in (q, here))

@@ -174,11 +174,11 @@ class Stopped(Exception):
 
 def pathfinder_start(
     model: Model, plan: Plan, q: np.ndarray, rng: np.random.Generator, chain: int, control: np.record
-) -> tuple[np.ndarray | None, str]:
-    """Return a draw from the normal that Pathfinder finds from `q`; or `q` and the reason; or None if the run was stopped.
+) -> tuple[np.ndarray, str]:
+    """Return a draw from the normal that Pathfinder finds from `q`, or `q` and the reason.
 
-    Evaluations are counted in `control`, whose ``stop`` ends the search. If the model raises an exception, the chain starts at
-    `q`.
+    Evaluations are counted in `control`. If the model raises an exception, the chain starts at `q`. Raises Stopped if
+    ``control`` requests a stop.
     """
 
     def count(what: str) -> None:
@@ -204,7 +204,7 @@ def pathfinder_start(
                 model, plan, lambda: draw(rng.standard_normal(model.dim)), chain, "from a normal", control
             ), ""
     except Stopped:
-        return None, ""
+        raise
     except (InitError, MetricError):
         return q, f"none of {MAX_TRIES} draws from its normal can be used"
     except Exception as error:

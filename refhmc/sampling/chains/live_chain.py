@@ -44,7 +44,9 @@ class LiveChain:
         """
         if saved is None:
             set_counts(self.control, one(CONTROL)[0])
-            if not self._find_start():
+            try:
+                self._find_start()
+            except Stopped:
                 return False
         else:
             self.done, self.start_of_draws, self.no_pathfinder = saved.done, saved.start_of_draws, saved.no_pathfinder
@@ -55,26 +57,19 @@ class LiveChain:
         self.failures = self.task.model.core.begin_failures(self.control)  # attempts to find a start do not count
         return True
 
-    def _find_start(self) -> bool:
-        task = self.task
-        try:
-            q = self._own_start(self.rng)
-        except Stopped:
-            return False
+    def _find_start(self) -> None:
+        """Put the chain at its start. Raises Stopped."""
+        task, q = self.task, self._own_start(self.rng)
         if task.init == "pathfinder":
             child = chain_generator(task.entropy, task.chain, 0)
-            found, self.no_pathfinder = pathfinder_start(task.model, self.plan, q, child, task.chain, self.control)
-            if found is None:
-                return False
-            q = found
+            q, self.no_pathfinder = pathfinder_start(task.model, self.plan, q, child, task.chain, self.control)
         if self.control.stop:
-            return False
+            raise Stopped
         self.chain.start(q)
         if task.adapted is not None:
             begin_from(self.chain.blocks[0], task.adapted)
         if task.tune == 0:
             self.start_of_draws = self.chain.position.copy()
-        return True
 
     def _own_start(self, rng: np.random.Generator) -> np.ndarray:
         """Return the given start, or a random one drawn from `rng`. Raises Stopped."""
@@ -88,34 +83,28 @@ class LiveChain:
         after = far_start.look_after(self.task.tune - restarted)
         return restarted + after if after else 0
 
-    def _look(self) -> bool:
-        """Restart if the start was hopeless, or raise WarmupError; return False if stopped before that was decided."""
+    def _look(self) -> None:
+        """Restart if the start was hopeless, or raise WarmupError. Raises Stopped if stopped before that was decided."""
         task, control = self.task, self.control
         symptom, tried, q = far_start.symptom_of(self.chain, control), "", None
         first_attempt = control.far_start == 0 and task.init == "uniform"
         if symptom is not None and first_attempt and not len(task.model.discontinuous):
             child = chain_generator(task.entropy, task.chain, 0)
-            try:
-                begin = self._own_start(chain_generator(task.entropy, task.chain))
-            except Stopped:
-                return False
+            begin = self._own_start(chain_generator(task.entropy, task.chain))
             q, tried = far_start.far_better(
                 task.model, self.plan, begin, self.chain.position, child, task.chain, control
             )
-            if q is None and not tried:
-                return False
         control.looked = self.done
         if q is not None and task.free_start:
             control.far_start = self.done
             self._make_chain()
             self.chain.start(q)
             self.failures = task.model.core.begin_failures(control)
-            return True
+            return
         if q is not None:
             control.far_start = -self.done
         if symptom is not None and symptom.ends(self.done, task.tune, better=q is not None):
             raise self._hopeless(symptom, tried)
-        return True
 
     def _hopeless(self, symptom: symptoms.Symptom, tried: str = "") -> WarmupError:
         """Return the error that ends a chain; `tried` is a clause about the search for another start."""
@@ -140,8 +129,11 @@ class LiveChain:
         n = min(max(SCRATCH // (8 * (dim + n_stats)), 1), max(rows.first - self.done, 0))
         scratch = Rows(0, np.empty((n, dim)), np.empty((n, n_stats)))
         while self.done < rows.end:
-            if 0 < self.done == self._next_look != self.control.looked and not self._look():
-                return False
+            if 0 < self.done == self._next_look != self.control.looked:
+                try:
+                    self._look()
+                except Stopped:
+                    return False
             end = rows.end if self.done >= rows.first else min(self.done + n, rows.first)
             if self.done < self.task.tune:
                 look = self._next_look
