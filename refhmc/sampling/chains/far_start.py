@@ -34,7 +34,6 @@ from refhmc.errors import _see
 from refhmc.metrics.base import AS_STAN, NOTHING
 from refhmc.metrics.euclidean import Euclidean
 from refhmc.metrics.low_rank import LowRank
-from refhmc.sampling.chains.initialization import pathfinder_start
 from refhmc.sampling.results.review import listed
 
 if TYPE_CHECKING:
@@ -89,19 +88,12 @@ def inverse_mass_and_size(block: BlockState, g: np.ndarray) -> tuple[np.ndarray,
 
 
 def far_better(
-    model: Model,
-    plan: Plan,
-    begin: np.ndarray,
-    here: np.ndarray,
-    rng: np.random.Generator,
-    chain: int,
-    control: np.record,
+    model: Model, q: np.ndarray, why: str, here: np.ndarray, control: np.record
 ) -> tuple[np.ndarray | None, str]:
-    """Return Pathfinder's start from `begin` if it is far better than `here`, and a clause about the search.
+    """Return the start `q` that Pathfinder found if it is far better than `here`, and a clause about the search.
 
-    Raises Stopped if ``control`` requests a stop.
+    `why` is the reason if Pathfinder found none.
     """
-    q, why = pathfinder_start(model, plan, begin, rng, chain, control)
     if why:
         return None, f"; Pathfinder found no other start ({why})"
     there, now = (float(model.core.value_and_gradient(each)[0]) for each in (q, here))

@@ -61,8 +61,7 @@ class LiveChain:
         """Put the chain at its start. Raises Stopped."""
         task, q = self.task, self._own_start(self.rng)
         if task.init == "pathfinder":
-            child = chain_generator(task.entropy, task.chain, 0)
-            q, self.no_pathfinder = pathfinder_start(task.model, self.plan, q, child, task.chain, self.control)
+            q, self.no_pathfinder = self._pathfinder(q)
         if self.control.stop:
             raise Stopped
         self.chain.start(q)
@@ -75,6 +74,11 @@ class LiveChain:
         """Return the given start, or a random one drawn from `rng`. Raises Stopped."""
         task = self.task
         return random_start(task.model, self.plan, rng, task.chain, self.control) if task.start is None else task.start
+
+    def _pathfinder(self, q: np.ndarray) -> tuple[np.ndarray, str]:
+        """Return the start that Pathfinder finds from `q`, or `q` and the reason. Raises Stopped."""
+        task, child = self.task, chain_generator(self.task.entropy, self.task.chain, 0)
+        return pathfinder_start(task.model, self.plan, q, child, task.chain, self.control)
 
     @property
     def _next_look(self) -> int:
@@ -89,11 +93,8 @@ class LiveChain:
         symptom, tried, q = far_start.symptom_of(self.chain, control), "", None
         first_attempt = control.far_start == 0 and task.init == "uniform"
         if symptom is not None and first_attempt and not len(task.model.discontinuous):
-            child = chain_generator(task.entropy, task.chain, 0)
-            begin = self._own_start(chain_generator(task.entropy, task.chain))
-            q, tried = far_start.far_better(
-                task.model, self.plan, begin, self.chain.position, child, task.chain, control
-            )
+            found, why = self._pathfinder(self._own_start(chain_generator(task.entropy, task.chain)))
+            q, tried = far_start.far_better(task.model, found, why, self.chain.position, control)
         control.looked = self.done
         if q is not None and task.free_start:
             control.far_start = self.done
