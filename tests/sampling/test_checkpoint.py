@@ -154,7 +154,7 @@ def test_warm_up_without_saved_rows_is_resumed_bit_for_bit(tmp_path, monkeypatch
     resumed.control.first = 0
     for name in ("draws", "stats", "start", "control"):
         assert np.array_equal(getattr(resumed, name), getattr(unbroken, name)), name
-    assert resumed.warmup_draws.shape == (0, 4)
+    assert resumed.warm == 0
 
 
 def stop_at(control, iterations):

@@ -19,13 +19,13 @@ from refhmc.kernels.blocks import blocks_of
 from refhmc.metrics.base import ArrayModel
 from refhmc.numerics.batched import Array
 from refhmc.sampling.chains.chain import Plan, make_plan
+from refhmc.sampling.chains.compiled_chains import NO_STEP_SIZE
 from refhmc.sampling.chains.engine import SILENT, Chains, Stoppable
 from refhmc.sampling.chains.initialization import check_start_of, given_starts
 from refhmc.sampling.checks.array_implementation import array_implementation, check_array_implementation
 from refhmc.sampling.checks.memory_estimate import check_memory
 from refhmc.sampling.progress import Progress, ProgressReport
 from refhmc.sampling.results import from_arrays
-from refhmc.sampling.results.from_chains import NO_STEP_SIZE
 from refhmc.sampling.results.result import Result
 from refhmc.sampling.results.review import DrawsToReview
 from refhmc.sampling.spec import RunSpec

@@ -17,7 +17,6 @@ from refhmc.sampling.chains.chain_run import run_chain
 from refhmc.sampling.chains.engine import Stoppable
 from refhmc.sampling.chains.task import ChainRun, ChainTask
 from refhmc.sampling.progress import Progress, ProgressReport
-from refhmc.sampling.results.from_chains import hanging
 from refhmc.sampling.spec import RunSpec
 from refhmc.sampling.storage.chain_storage import ChainStorage, Checkpointed, TooFewDrawsError
 from refhmc.sampling.storage.checkpoint import Checkpoint
@@ -129,7 +128,7 @@ class ChainPool(Stoppable):
             f"A call in a thread cannot be stopped from outside, so the run waits until {GRACE:g} s after the stop and then "
             f"returns the draws without this thread. Check why the model does not return there. {_see('review-interrupted')}"
         )
-        return [f"{hanging(k, self.position_of_call(k), engine.SILENT)} {more}" for k in chains]
+        return [f"{hanging_at(k, self.position_of_call(k), engine.SILENT)} {more}" for k in chains]
 
     @property
     def overdue(self) -> bool:
@@ -141,6 +140,14 @@ class ChainPool(Stoppable):
         counts = now.draws_done, now.divergences, now.warmup_divergences, now.gradients
         step_size = np.where(now.step_size > 0, now.step_size, np.nan)
         return self.progress.report(*counts, step_size, now.first, finished)
+
+
+def hanging_at(chain: int, position: np.ndarray | None, seconds: float) -> str:
+    """Return the sentence about a chain that does not return, with its position."""
+    where = "" if position is None else f" at q = {np.array2string(position, precision=6, threshold=8)}"
+    return (
+        f"Chain {chain} did not return from a call of the model{where} within {seconds:g} s after it was asked to stop."
+    )
 
 
 def draw_in_threads(pool: ChainPool) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -99,10 +100,10 @@ def run_segment(
     n = min(task.total - first, max(1, SEGMENT // (8 * (task.model.dim + plan.n_stats))))
     rows = Rows(first, np.zeros((n, task.model.dim)), np.zeros((n, plan.n_stats)))
     try:
-        with contextlib.nullcontext() if shared else after(seconds + patience, control, "stop"):
+        with after(None if shared else seconds + patience, partial(control.__setitem__, "stop", 1)):
             if live.begin(saved):
                 before, since = live.saved(), time.perf_counter()
-                with after(seconds, control, "pause"):
+                with after(seconds, partial(control.__setitem__, "pause", 1)):
                     live.advance(rows)
                 if live.done == before.done:  # at least one iteration, if the time was too short for the first
                     control.pause = 0
@@ -124,9 +125,12 @@ def run_segment(
 
 
 @contextlib.contextmanager
-def after(seconds: float, control: np.record, what: str) -> Iterator[None]:
-    """Ask the chain once, after `seconds`, to pause or to stop; never after the context is left."""
-    alarm = threading.Timer(seconds, control.__setitem__, (what, 1))
+def after(seconds: float | None, ask: Callable[[], None]) -> Iterator[None]:
+    """Call ``ask()`` after `seconds`, once; never if they are None, or after the context is left."""
+    if seconds is None:
+        yield
+        return
+    alarm = threading.Timer(seconds, ask)
     alarm.daemon = True
     alarm.start()
     try:

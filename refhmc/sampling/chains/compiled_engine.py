@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 
 import numba
 import numpy as np
 
 from refhmc.adaptation.adapted import begin_from
 from refhmc.compile.fingerprint import CHANGES, Fingerprint, classes_in, fingerprint, settled
-from refhmc.core.linear_algebra import one_thread
 from refhmc.core.signals import held_back
 from refhmc.errors import CheckpointWarning, _see
 from refhmc.kernels.options import AnyKernel
 from refhmc.models.base import Model
-from refhmc.sampling.chains import chain_pool
 from refhmc.sampling.chains.chain import BlockState, make_plan
-from refhmc.sampling.chains.chain_pool import ChainPool, draw_in_threads
+from refhmc.sampling.chains.compiled_chains import CompiledChains
 from refhmc.sampling.chains.engine import Chains
-from refhmc.sampling.chains.executors import draw_in_executor
 from refhmc.sampling.chains.initialization import check_start_of, given_starts, is_default, random_start
 from refhmc.sampling.chains.task import ChainTask, chain_generator
 from refhmc.sampling.checks.memory_estimate import check_memory
-from refhmc.sampling.results import from_chains
 from refhmc.sampling.results.result import Result
-from refhmc.sampling.results.review import DrawsToReview
 from refhmc.sampling.spec import RunSpec
 from refhmc.sampling.storage.checkpoint import Checkpoint, describe_run
 from refhmc.sampling.storage.kernel_json import kernel_as_json
@@ -100,63 +91,6 @@ class CompiledEngine:
     def close(self) -> None:
         if self.checkpoint is not None:
             self.checkpoint.close()
-
-
-class CompiledChains(ChainPool):
-    """The chains of a compiled run, and what their draws are put into (:class:`refhmc.sampling.chains.engine.Chains`)."""
-
-    def limits(self) -> AbstractContextManager[None]:
-        return one_thread()
-
-    def draw(self) -> None:
-        with one_thread():
-            if self.spec.executor is not None:
-                draw_in_executor(self, self.spec.executor, self.spec.max_seconds)
-                return
-            with time_limit(self.spec.max_seconds, self.stop):
-                draw_in_threads(self)
-
-    def put_draws(self, result: Result) -> None:
-        runs = self.runs()
-        if self.store is not None:
-            from_chains.put_stored(result, self.store, runs, self.stopped_by)
-        else:
-            from_chains.put_draws(result, self.memory, runs, self.stopped_by, self.spec.save_warmup)
-        usual, init = self.spec.start_origin, self.spec.init
-        result.attributes["starts"] = [usual if init == "uniform" or run.no_pathfinder else init for run in runs]
-
-    def to_review(self, result: Result) -> DrawsToReview:
-        return from_chains.draws_to_review(result, self.runs())
-
-    def remarks(self, result: Result) -> list[str]:
-        return from_chains.remarks(result, self.runs(), chain_pool.GRACE)
-
-    def failure(self) -> Exception | None:
-        return from_chains.failure_of(self.runs(), "checkpoint" if self.store is None else "store")
-
-    def put_attributes(self, result: Result) -> bool:
-        if self.store is not None:
-            self.store.put_attributes(result.plain_attributes())
-        return self.store is not None
-
-    def close(self) -> None:
-        if self.checkpoint is not None:
-            self.checkpoint.close()
-
-
-@contextlib.contextmanager
-def time_limit(seconds: float | None, stop: Callable[[str], None]) -> Iterator[None]:
-    """Call ``stop("time")`` after `seconds`, unless the context was left before."""
-    if seconds is None:
-        yield
-        return
-    timer = threading.Timer(seconds, stop, ("time",))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def parts_of_run(model: Model, kernel: AnyKernel) -> Fingerprint:

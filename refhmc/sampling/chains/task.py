@@ -72,10 +72,6 @@ class ChainRun(NamedTuple):
     def stats(self) -> np.ndarray:
         return self.rows.stats[self.warm :]
 
-    @property
-    def warmup_draws(self) -> np.ndarray:
-        return self.rows.draws[: self.warm]
-
 
 class Saved(NamedTuple):
     """Chain between two iterations, as plain data from which it can continue."""

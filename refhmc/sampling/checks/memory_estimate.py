@@ -28,7 +28,7 @@ from refhmc.integrators.defaults import resolve
 from refhmc.kernels.blocks import blocks_of, indices_of, kernels_of, statistics
 from refhmc.kernels.options import Kernel
 from refhmc.models.base import Model
-from refhmc.sampling.results.from_chains import LOOKED_AT
+from refhmc.sampling.chains.compiled_chains import LOOKED_AT
 from refhmc.sampling.results.review import MAX_CHAINS, MAX_COLUMNS, values_looked_at
 from refhmc.sampling.spec import RunSpec
 from refhmc.sampling.storage.in_memory import BLOCK, WINDOW
