@@ -41,7 +41,7 @@ class CompiledChains(ChainPool):
     def draw(self) -> None:
         with one_thread():
             if self.spec.executor is not None:
-                draw_in_executor(self, self.spec.executor, self.spec.max_seconds)
+                draw_in_executor(self)
                 return
             with after(self.spec.max_seconds, partial(self.stop, "time")):
                 draw_in_threads(self)

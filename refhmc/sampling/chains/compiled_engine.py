@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import warnings
 
@@ -9,11 +10,12 @@ import numba
 import numpy as np
 
 from refhmc.adaptation.adapted import begin_from
-from refhmc.compile.fingerprint import CHANGES, Fingerprint, classes_in, fingerprint, settled
+from refhmc.compile.fingerprint import CHANGES, Fingerprint, classes_in, fingerprint, package_identity, settled
 from refhmc.core.signals import held_back
 from refhmc.errors import CheckpointWarning, _see
 from refhmc.kernels.options import AnyKernel
 from refhmc.models.base import Model
+from refhmc.models.recipe import recipe_of
 from refhmc.sampling.chains.chain import BlockState, make_plan
 from refhmc.sampling.chains.compiled_chains import CompiledChains
 from refhmc.sampling.chains.engine import Chains
@@ -22,7 +24,7 @@ from refhmc.sampling.chains.task import ChainTask, chain_generator
 from refhmc.sampling.checks.memory_estimate import check_memory
 from refhmc.sampling.results.result import Result
 from refhmc.sampling.spec import RunSpec
-from refhmc.sampling.storage.checkpoint import Checkpoint, describe_run
+from refhmc.sampling.storage.checkpoint import FORMAT, Checkpoint
 from refhmc.sampling.storage.kernel_json import kernel_as_json
 from refhmc.sampling.storage.store import Store
 
@@ -105,10 +107,19 @@ def open_checkpoint(spec: RunSpec, parts: Fingerprint, starts: np.ndarray | None
 
     `parts` is the fingerprint from before the first evaluation. Warns of parts that cannot be compared.
     """
-    model, kernel = spec.model, spec.kernel
+    import refhmc
+
+    model = spec.model
     assert spec.folder is not None
-    known = settled(parts, parts_of_run(model, kernel))
-    settings = {
+    known = settled(parts, parts_of_run(model, spec.kernel))
+    packages = sorted({*known.packages, "refhmc", "numba", "numpy"} - {"python"})
+    run = {
+        "format": FORMAT,
+        "refhmc_version": refhmc.__version__,
+        "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+        "model": model.name,
+        "recipe": recipe_of(model),
+        "kernel": kernel_as_json(spec.kernel),
         "draws": spec.draws,
         "tune": spec.tune,
         "chains": spec.chains,
@@ -117,14 +128,13 @@ def open_checkpoint(spec: RunSpec, parts: Fingerprint, starts: np.ndarray | None
         "fuse": spec.fuse,
         "init": spec.init,
         "warmup": "" if spec.learned is None else fingerprint({"warmup": spec.learned}).parts["warmup"],
+        # Otherwise the last bits may differ.
+        "compiled": model.runs_as_python is None and not numba.config.DISABLE_JIT,
+        "initvals": "random" if starts is None else fingerprint({"initvals": starts}).parts["initvals"],
+        "packages": {name: package_identity(name) for name in packages},
+        "parts": known.parts,
     }
-    settings["compiled"] = (
-        model.runs_as_python is None and not numba.config.DISABLE_JIT
-    )  # else the last bits may differ
-    settings["initvals"] = "random" if starts is None else fingerprint({"initvals": starts}).parts["initvals"]
-    checkpoint = Checkpoint(
-        spec.folder, describe_run(model, kernel_as_json(kernel), known, **settings), force=spec.force
-    )
+    checkpoint = Checkpoint(spec.folder, run, force=spec.force)
     checkpoint.open(starts)
     not_compared = [*known.unknown, *(f"{k} ({CHANGES})" for k, v in checkpoint.run["parts"].items() if v == CHANGES)]
     if not_compared:

@@ -217,14 +217,14 @@ def as_submit(executor: Any) -> Callable:
     return submit
 
 
-def draw_in_executor(pool: ChainPool, executor: Any, max_seconds: float | None = None) -> None:
-    """Run the chains by `executor`, or by the executor that a function returns; the function is called again if that breaks.
+def draw_in_executor(pool: ChainPool) -> None:
+    """Run the chains by the run's executor, or by that which a function returns; it is called again if its executor breaks.
 
     A segment whose worker is lost is run again. If it is lost twice, its chain continues alone after the others, and if it is
     lost twice again, the chain ends with :class:`refhmc.errors.WorkerDied`. After a stop, segments that have not started are
     cancelled; the others complete.
     """
-    run = RunByExecutor(pool, executor, max_seconds)
+    run = RunByExecutor(pool)
     _here[run.name] = OfThisProcess(pool)
     try:
         run.draw()
@@ -235,8 +235,9 @@ def draw_in_executor(pool: ChainPool, executor: Any, max_seconds: float | None =
 class RunByExecutor:
     """The segments in flight and the states of the chains of a run."""
 
-    def __init__(self, pool: ChainPool, executor: Any, max_seconds: float | None) -> None:
-        self.pool, self.executor, self.max_seconds = pool, executor, max_seconds
+    def __init__(self, pool: ChainPool) -> None:
+        executor: Any = pool.spec.executor
+        self.pool, self.executor, self.max_seconds = pool, executor, pool.spec.max_seconds
         self.name, self.begun_at = uuid.uuid4().hex, time.monotonic()
         self.taken = executor if is_executor(executor) else executor()
         self.submit = as_submit(self.taken)

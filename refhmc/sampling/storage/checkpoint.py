@@ -19,7 +19,6 @@ import json
 import os
 import pathlib
 import re
-import sys
 import threading
 import time
 import warnings
@@ -29,12 +28,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refhmc.compile.file_lock import FileLock, HeldError
-from refhmc.compile.fingerprint import Fingerprint, differences, package_identity
+from refhmc.compile.fingerprint import differences
 from refhmc.compile.regular_files import UnsafeFileError, check_folder
 from refhmc.core.records import CONTROL, N_CONTROL
 from refhmc.errors import CheckpointError, CheckpointWarning, _see
-from refhmc.models.base import Model
-from refhmc.models.recipe import recipe_of
 from refhmc.sampling.chains.task import Saved
 from refhmc.sampling.storage import append_only
 from refhmc.sampling.storage.append_only import Rows, append
@@ -257,24 +254,6 @@ class Checkpoint:
         self._on_disk.pop(chain, None)
         for path in [self.path(chain), *self.folder.glob(f"chain-{chain}.from-*.rows")]:
             path.unlink(missing_ok=True)
-
-
-def describe_run(model: Model, kernel_json: str, parts: Fingerprint, **settings: object) -> dict[str, Any]:
-    """Return the content of ``run.json``; `settings` are warm-up, chains, entropy and starts."""
-    import refhmc
-
-    packages = sorted({*parts.packages, "refhmc", "numba", "numpy"} - {"python"})
-    return {
-        "format": FORMAT,
-        "refhmc_version": refhmc.__version__,
-        "python": f"{sys.version_info.major}.{sys.version_info.minor}",
-        "model": model.name,
-        "recipe": recipe_of(model),
-        "kernel": kernel_json,
-        **settings,
-        "packages": {name: package_identity(name) for name in packages},
-        "parts": parts.parts,
-    }
 
 
 def other_run(here: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, str]:
