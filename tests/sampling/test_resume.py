@@ -113,6 +113,8 @@ def test_resume_asks_for_a_model_or_kernel_that_the_folder_lacks(tmp_path):
     mine = Mine(metric=KERNEL.metric)
     with pytest.raises(CheckpointError, match="dim"):
         refhmc.resume(tmp_path / "other", refhmc.models.Funnel(6), mine, **QUIET)
+    with pytest.raises(CheckpointError, match="belongs to another run.*dim"):
+        refhmc.resume(tmp_path / "other", refhmc.models.Funnel(6), mine, force=True, recover=True, **QUIET)
     assert refhmc.resume(tmp_path / "other", kernel=mine, **QUIET).draws.shape[2] == 8
     with pytest.raises(CheckpointError, match="nowhere.*run.json"):
         refhmc.resume(tmp_path / "nowhere", **QUIET)

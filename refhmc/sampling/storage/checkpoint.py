@@ -269,7 +269,7 @@ def other_run(here: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, st
     if here["python"] != there["python"]:  # functions are compared as bytecode
         words = "functions cannot be compared between versions of Python, because bytecode differs"
         return {**found, "functions": words}
-    return found | {clause: clause for clause in differences(here["parts"], there["parts"])}
+    return found | {each.partition(" differs:")[0]: each for each in differences(here["parts"], there["parts"])}
 
 
 def refuse_links(folder: pathlib.Path) -> None:
