@@ -75,6 +75,7 @@ def checked(spec: RunSpec) -> RunSpec:
         chains=int(spec.chains),
         initvals=initvals,
         start_origin=start_origin,
+        warmup=None,  # the result need not be kept
         learned=learned,
         folder=folder,
         workers=int(min(spec.chains, spec.cores or os.cpu_count() or 1)),
