@@ -6,6 +6,8 @@ import contextlib
 import warnings
 from collections.abc import Iterator
 
+import numpy as np
+
 from refhmc.backends import Numba
 from refhmc.compile import compiled
 from refhmc.errors import DiscontinuityWarning, PrecisionWarning
@@ -13,7 +15,7 @@ from refhmc.sampling.chains.arrays_engine import ArraysEngine
 from refhmc.sampling.chains.compiled_engine import CompiledEngine
 from refhmc.sampling.chains.engine import Engine
 from refhmc.sampling.checks import discontinuity
-from refhmc.sampling.checks.memory_estimate import bytes_of_values, check_memory
+from refhmc.sampling.checks.memory_estimate import check_memory
 from refhmc.sampling.checks.preflight import check_derivatives, check_gradient
 from refhmc.sampling.checks.user_functions import check_functions, check_variables
 from refhmc.sampling.progress import Display, make_display
@@ -46,7 +48,8 @@ def begin(spec: RunSpec) -> Run:
             if imprecise is not None:
                 warnings.warn(imprecise, PrecisionWarning, stacklevel=3)
             generated = check_groups(model, engine.first, spec.generate, spec.chains, spec.draws)
-            check_memory(spec, bytes_of_values(model.constrain(engine.first)), generated)
+            values = model.constrain(engine.first).values()
+            check_memory(spec, sum(np.asarray(each).nbytes for each in values), generated)
             jumps = discontinuity.declared(model, spec.kernel, engine.first)
             if jumps is not None:
                 warnings.warn(jumps, DiscontinuityWarning, stacklevel=3)

@@ -119,15 +119,6 @@ def shortened_block(block: BlockPlan, tune: int) -> BlockPlan:
     )
 
 
-def error_text(symptom: Symptom, done: int, tried: str, suggest: bool) -> str:
-    """Return the error message, without the chain.
-
-    `tried` is a clause about the search for a better start; `suggest` is whether init="pathfinder" may help.
-    """
-    more = ", or try init='pathfinder'" if suggest else ""
-    return f"After {done} iterations of warm-up {symptom.text}{tried}. {WHAT_TO_DO.rstrip('.')}{more}."
-
-
 def warnings_of(controls: list[np.record], tune: int) -> list[str]:
     """Return the warnings about chains that restarted, and about those whose given start was hopeless."""
     values = [int(control.far_start) for control in controls]

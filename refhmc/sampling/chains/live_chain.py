@@ -115,8 +115,12 @@ class LiveChain:
                 f", although it restarted after {restarted} iterations where Pathfinder found a far higher log density"
             )
         suggest = task.init == "uniform" and not len(task.model.discontinuous) and (restarted < 0 or not tried)
-        text = far_start.error_text(symptom, self.done, tried, suggest)
-        return WarmupError(f"Chain {task.chain} cannot be used. {text}", task.chain)
+        more = ", or try init='pathfinder'" if suggest else ""
+        return WarmupError(
+            f"Chain {task.chain} cannot be used. After {self.done} iterations of warm-up {symptom.text}{tried}. "
+            f"{symptoms.WHAT_TO_DO}{more}.",
+            task.chain,
+        )
 
     def _make_chain(self) -> None:
         """Create the chain of the present attempt; a second attempt has the rest of warm-up."""

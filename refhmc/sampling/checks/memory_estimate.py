@@ -14,7 +14,6 @@ chain), are left out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -140,8 +139,3 @@ def of_review(chains: int, draws: int, d: int) -> int:
     some = min(values_looked_at(columns), min(chains, MAX_CHAINS) * draws)  # per coordinate
     copied = some * columns if columns < d or chains > MAX_CHAINS else 0
     return 8 * (max(OF_EVERY_DRAW * chains * draws, REVIEWED_AT_ONCE * some) + copied)
-
-
-def bytes_of_values(values: Mapping[str, np.ndarray]) -> int:
-    """Return the bytes of the constrained values of one position."""
-    return sum(each.nbytes for each in map(np.asarray, values.values()))
