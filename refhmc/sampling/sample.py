@@ -11,13 +11,13 @@ from refhmc.kernels.options import AnyKernel
 from refhmc.models.base import Model
 from refhmc.sampling.begin import begin
 from refhmc.sampling.chains.initialization import Initvals
-from refhmc.sampling.checks.arguments import run_spec
+from refhmc.sampling.checks.arguments import checked, refuse_unknown
 from refhmc.sampling.checks.seed import Seed
-from refhmc.sampling.checks.unknown_arguments import refuse_unknown
 from refhmc.sampling.progress import ProgressReport
 from refhmc.sampling.results.generated_quantities import GroupChoice
 from refhmc.sampling.results.result import Result
 from refhmc.sampling.run import Run
+from refhmc.sampling.spec import RunSpec
 from refhmc.sampling.storage.files import StrPath
 
 
@@ -182,10 +182,7 @@ def sample(
     >>> bool((one.draws == two.draws).all())
     True
     """
-    options = {name: value for name, value in locals().items() if name not in ("model", "kernel", "unknown")}
-    options["backend"] = with_old_options(backend, unknown)
-    refuse_unknown(unknown, sample)
-    return begin(run_spec(model, kernel, **options))._wait()
+    return begin(spec_of(locals()))._wait()
 
 
 def start(model: Model, kernel: AnyKernel | str | None = None, **options: object) -> Run:
@@ -234,7 +231,12 @@ def start(model: Model, kernel: AnyKernel | str | None = None, **options: object
     """
     arguments = inspect.signature(sample).bind(model, kernel, **options)
     arguments.apply_defaults()
-    given = arguments.arguments
-    given["backend"] = with_old_options(given["backend"], given["unknown"])
-    refuse_unknown(given.pop("unknown"), sample)
-    return begin(run_spec(**given))._begin_drawing()
+    return begin(spec_of(arguments.arguments))._begin_drawing()
+
+
+def spec_of(arguments: dict[str, Any]) -> RunSpec:
+    """Return the checked arguments of ``sample``."""
+    unknown = arguments.pop("unknown")
+    arguments["backend"] = with_old_options(arguments["backend"], unknown)
+    refuse_unknown(unknown, sample)
+    return checked(RunSpec(**arguments))
