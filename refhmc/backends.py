@@ -157,5 +157,5 @@ def with_old_options(backend: Any, given: dict[str, Any]) -> Numba | Arrays:
     old = {name: given.pop(name) for name in OLD_OPTIONS if name in given}
     found = with_options(as_backend(backend), old)
     for name in old:
-        warn_of_old_name(f"{name}=", f"backend=refhmc.{type(found).__name__}({name}=...)", stacklevel=5)
+        warn_of_old_name(f"{name}=", f"backend=refhmc.{type(found).__name__}({name}=...)", stacklevel=4)
     return found

@@ -182,7 +182,30 @@ def sample(
     >>> bool((one.draws == two.draws).all())
     True
     """
-    return begin(spec_of(locals()))._wait()
+    spec = RunSpec(
+        model=model,
+        kernel=kernel,  # type: ignore[arg-type]  # `checked` resolves a name and None
+        draws=draws,
+        tune=tune,
+        chains=chains,
+        cores=cores,
+        random_seed=random_seed,
+        initvals=initvals,
+        init=init,
+        progressbar=progressbar,
+        save_warmup=save_warmup,
+        executor=executor,
+        backend=with_old_options(backend, unknown),
+        checkpoint=checkpoint,
+        store=store,
+        max_seconds=max_seconds,
+        raw=raw,
+        preflight=preflight,
+        warmup=warmup,
+        generate=generate,
+    )
+    refuse_unknown(unknown, sample)
+    return begin(checked(spec))._wait()
 
 
 def start(model: Model, kernel: AnyKernel | str | None = None, **options: object) -> Run:
@@ -231,12 +254,8 @@ def start(model: Model, kernel: AnyKernel | str | None = None, **options: object
     """
     arguments = inspect.signature(sample).bind(model, kernel, **options)
     arguments.apply_defaults()
-    return begin(spec_of(arguments.arguments))._begin_drawing()
-
-
-def spec_of(arguments: dict[str, Any]) -> RunSpec:
-    """Return the checked arguments of ``sample``."""
-    unknown = arguments.pop("unknown")
-    arguments["backend"] = with_old_options(arguments["backend"], unknown)
+    given = arguments.arguments
+    unknown = given.pop("unknown")
+    given["backend"] = with_old_options(given["backend"], unknown)
     refuse_unknown(unknown, sample)
-    return checked(RunSpec(**arguments))
+    return begin(checked(RunSpec(**given)))._begin_drawing()
