@@ -32,7 +32,7 @@ from refhmc.models.ode_solution import ODESolution
 from refhmc.models.recipe import recreatable
 from refhmc.models.recommended import Recommended
 from refhmc.models.reference import Reference
-from refhmc.models.sensitivities import augmented
+from refhmc.models.sensitivities import along_path
 
 TRUTH = np.array([0.2, 0.2, 3.0])
 START = np.array([-1.0, 1.0])
@@ -101,7 +101,7 @@ def third(t: float, x: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
 
 @jit
 def equations(u: np.ndarray, t: float, work: np.ndarray) -> None:
-    augmented(rhs, jacobian, hessian, third, 2, 3, u, t, work)
+    along_path(rhs, jacobian, hessian, third, 2, 2, 3, u, t, work)
 
 
 def observation_times(n: int = 200) -> np.ndarray:

@@ -213,10 +213,11 @@ def ODE(
     Returns
     -------
     Model
-        The model, with the derivatives that follow from those given. If the ODE has no solution, the log density is -inf. With
-        `parameters` everything is compiled, results have the groups ``log_likelihood``, ``posterior_predictive`` and ``prior``,
-        and ``model.solution`` is the :class:`refhmc.models.ODESolution`. Otherwise ``model.data.solve(theta, order)`` returns
-        states and sensitivities, and reports the message of the solver as an :class:`refhmc.errors.EvaluationError`.
+        The model, with the derivatives that follow from those given. If the ODE has no solution, the log density is -inf.
+        ``model.solution`` is the :class:`refhmc.models.ODESolution`. With `parameters`, results have the groups
+        ``log_likelihood``, ``posterior_predictive`` and ``prior``, and everything is compiled if the solver is "runge_kutta".
+        Otherwise the model runs as Python, has parts (:meth:`refhmc.Model.split`), and ``model.data.solve(theta, order)``
+        returns states and sensitivities. It reports the message of the solver as an :class:`refhmc.errors.EvaluationError`.
 
     Raises
     ------

@@ -33,7 +33,7 @@ from refhmc.errors import (
 )
 from refhmc.models import fitzhugh_nagumo as fhn
 from refhmc.models.ode import ODE
-from refhmc.models.sensitivities import augmented, n_unknowns, work_for
+from refhmc.models.sensitivities import along_path, n_unknowns, work_for
 from refhmc.numerics import differences
 from tests.helpers.sweeps import representatives
 
@@ -67,7 +67,7 @@ def gbs(f, u, times):
 
 
 rhs, jacobian, hessian, third = (plain(f) for f in (fhn.rhs, fhn.jacobian, fhn.hessian, fhn.third))
-equations = plain(augmented)
+equations = plain(along_path)
 
 
 def solution(theta, order, times):
@@ -78,7 +78,7 @@ def solution(theta, order, times):
     work = work_for(u, theta, 2)
 
     def f(t, u):
-        equations(rhs, jacobian, hessian, third, 2, 3, u, t, work)
+        equations(rhs, jacobian, hessian, third, 2, 2, 3, u, t, work)
         return work[: len(u)].copy()
 
     path = gbs(f, u, times)
