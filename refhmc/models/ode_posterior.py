@@ -131,8 +131,8 @@ def add_terms(
                     pair = 0
                     for a in range(p):
                         for b in range(a, p):
-                            H[at[a], at[b]] += l[3] * M[a] * M[b] + l[1] * W[pair]
-                            H[at[b], at[a]] = H[at[a], at[b]]
+                            value = H[at[a], at[b]] + (l[3] * M[a] * M[b] + l[1] * W[pair])
+                            H[at[a], at[b]] = H[at[b], at[a]] = value
                             pair += 1
                         if e >= 0:
                             H[at[a], e] += l[4] * M[a]
