@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 import refhmc
-from refhmc.core.records import N_CONTROL
+from refhmc.core.records import CONTROL, one
 from refhmc.sampling.chains.chain import make_plan
 from refhmc.sampling.chains.live_chain import LiveChain
 from refhmc.sampling.chains.task import ChainTask
@@ -91,12 +91,15 @@ def prepare(folder: pathlib.Path, name: str, stage: str) -> None:
         return
     plan = make_plan(model, kernel, TUNE)
     task = ChainTask(model, kernel, 0, 7, None, DRAWS, TUNE, keep_warmup=True)
-    live = LiveChain(task, plan, np.zeros(N_CONTROL, np.int64))
+    live = LiveChain(task, plan, one(CONTROL)[0])
     live.begin()
     rows = Rows(0, np.zeros((done, model.dim)), np.zeros((done, plan.n_stats)))
     live.advance(rows)
     saved, path = live.saved(), folder / "chain-0.npz"
-    outer = read_state(path)[1] | {"done": np.asarray(done), "control": saved.control}
+    outer = read_state(path)[1] | {
+        "done": np.asarray(done),
+        "control": np.frombuffer(saved.control.tobytes(), np.int64),
+    }
     outer["start_of_draws"] = saved.start_of_draws
     [of_rows] = folder.glob("chain-0.*.rows")
     of_rows.unlink()

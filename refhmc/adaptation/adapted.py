@@ -17,6 +17,7 @@ import numpy as np
 
 from refhmc.adaptation.dual_averaging import continue_dual_averaging
 from refhmc.adaptation.from_pairs import HISTORY, change, rows_of
+from refhmc.core.arviz import dataset_of, group_names
 from refhmc.errors import ShapeError
 from refhmc.metrics import METRICS
 from refhmc.metrics.base import FROM_DRAWS, NOTHING
@@ -44,6 +45,10 @@ class Adapted(NamedTuple):
     length: float | None = None
     jitter: float = 0.0
     integrator: str = ""
+
+    def column(self, name: str) -> np.ndarray:
+        """Return a column of the history, (windows,)."""
+        return self.history[:, HISTORY.index(name)]
 
 
 def adapted_of(block: Any) -> Adapted:
@@ -257,7 +262,7 @@ def from_dataset(group: xarray.Dataset, own: Any = None) -> list[Adapted]:
 
 def positions_of(warmup: Any) -> Any:
     """Return the group of a result that has its positions, raw or ArviZ's; None if it does not exist."""
-    if "unconstrained_posterior" not in groups_of(warmup):
+    if "unconstrained_posterior" not in group_names(warmup):
         return None
     return (warmup.groups if isinstance(warmup.groups, dict) else warmup)["unconstrained_posterior"]
 
@@ -323,9 +328,8 @@ def chains_of(warmup: Any, metric: Any = None) -> list[Adapted]:
     Raises ValueError if it has none.
     """
     known = getattr(warmup, "adapted", None)
-    if known is None and "adaptation" in groups_of(warmup):
-        group = warmup["adaptation"]
-        known = from_dataset(group.to_dataset() if hasattr(group, "to_dataset") else group, metric)
+    if known is None and "adaptation" in group_names(warmup):
+        known = from_dataset(dataset_of(warmup["adaptation"]), metric)
     if not known or not all(isinstance(each, Adapted) for each in known):
         raise ValueError(
             why_not(attributes_of(warmup))
@@ -334,16 +338,10 @@ def chains_of(warmup: Any, metric: Any = None) -> list[Adapted]:
     return known
 
 
-def groups_of(warmup: Any) -> list[str]:
-    """Return the names of the groups of ArviZ's object, of either version, or of a raw result; [] for anything else."""
-    groups = getattr(warmup, "groups", ())
-    return [str(name).strip("/") for name in (groups() if callable(groups) else groups)]
-
-
 def attributes_of(warmup: Any) -> dict[str, Any]:
     """Return the attributes of the run that made the result."""
     about = getattr(warmup, "attributes", None)
-    if about is None and "unconstrained_posterior" in groups_of(warmup):
+    if about is None and "unconstrained_posterior" in group_names(warmup):
         about = warmup["unconstrained_posterior"].attrs
     return dict(about or {})
 
@@ -366,10 +364,10 @@ def why_not(about: dict[str, Any]) -> str:
 
 def in_words(chains: list[Adapted]) -> str:
     """Return one line on the metric that was chosen, why, and its cost; "" unless it was learned from draws and gradients."""
-    notes = [each.history[-1] for each in chains if len(each.history)]
-    if not notes:
+    noted = [each for each in chains if len(each.history)]
+    if not noted:
         return ""
-    column = {name: np.array([note[k] for note in notes]) for k, name in enumerate(HISTORY)}
+    column = {name: np.array([each.column(name)[-1] for each in noted]) for name in HISTORY}
     steps = f"trajectories of {np.mean(column['n_steps']):.0f} steps"
     ranks = column["rank"]
     if not ranks.any():

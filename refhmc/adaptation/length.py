@@ -65,7 +65,7 @@ from refhmc.adaptation.windows import warmup_schedule
 from refhmc.compile.compiled import jit, jit_inline
 from refhmc.core import types
 from refhmc.core.point import as_point, copy_row
-from refhmc.core.records import REAL, WHOLE, Layout, record_type
+from refhmc.core.records import REAL, WHOLE, Layout, one, record_type
 from refhmc.core.types import as_points, as_workspace
 from refhmc.kernels.hmc import MAX_STEPS, hmc_with
 
@@ -86,6 +86,17 @@ N_SUMS = 5
 # (K, 5, d), for each length: w (u_l - u_0)^2, w (|u_l| - |u_0|)^2, and in the first column of the other rows how many
 # trajectories reached it, their steps, and the weight of their mean in an average over lengths; the windows.
 LEARNER = nb.Tuple((numba.from_dtype(LENGTH), types.MATRIX, types.STACK, types.MATRIX_OF_INTEGERS))
+
+
+def begin_length(d: int, settings: np.recarray, windows: np.ndarray, sets_the_scale: bool) -> tuple:
+    """Return the record, the moments and the sums of a learner at its start, without rows if it has no windows.
+
+    With ``sets_the_scale``, the metric has the scale of the distribution, and the length is at least the present one.
+    """
+    known, at = one(LENGTH), int(len(windows) > 0)
+    known.length = settings.trajectory_length
+    known.least = settings.trajectory_length if sets_the_scale else 0.0
+    return known, np.zeros((at * MOMENTS.n_vectors, d)), np.zeros((at * N_LENGTHS, N_SUMS, d))
 
 
 def length_windows(tune: int) -> np.ndarray:

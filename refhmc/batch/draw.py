@@ -14,15 +14,16 @@ from refhmc.batch.backends import BUDGET, to_host
 from refhmc.batch.chains import ALL, Chains, copied, run
 from refhmc.batch.dhmc import DHMCTransitions, JumpMover
 from refhmc.batch.hmc import HMCTransitions
-from refhmc.batch.hopeless import is_time, refuse_hopeless
 from refhmc.batch.memory import Remembering
 from refhmc.batch.nuts import NUTSTransitions
 from refhmc.batch.steps import Mover
 from refhmc.batch.streams import Purpose, Streams, keys_of
 from refhmc.batch.warmup import (
     DualAveraging,
+    is_time,
     learned_metric,
     moments_for,
+    refuse_hopeless,
     search_jump_size,
     search_step_size,
     statistics_of_sizes,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import pathlib
 import sys
 import tempfile
@@ -14,6 +13,8 @@ from refhmc.cli.signatures import path_given
 from refhmc.core.matplotlib import import_matplotlib
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from refhmc.compile.compiled import Compilation
     from refhmc.models.base import Model
     from refhmc.models.recommended import Recommended
@@ -132,7 +133,6 @@ def format_of(path: pathlib.Path) -> str:
 
 def print_result(model: Model, result: Result, advice: Recommended) -> None:
     """Print compilation times, the run, the summary next to the known moments, and the warnings."""
-    from refhmc.cli.regression import fit_to_data
     from refhmc.plot.predictive import regression_data
     from refhmc.sampling.progress import count
 
@@ -218,10 +218,20 @@ def summary_beside_truth(model: Model, result: Result) -> str:
 
 def write_netcdf(result: Result, path: pathlib.Path) -> None:
     """Write the result to a temporary file and rename it, so that a failure leaves an existing file unchanged."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
+    from refhmc.sampling.storage.files import replacing
+
+    with replacing(path) as temporary:
         result.to_arviz().to_netcdf(temporary)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+
+
+def fit_to_data(model: Model, result: Result, X: np.ndarray, y: np.ndarray) -> str:
+    """Return a line with errors and coverage of the predictions for the data of the model."""
+    from refhmc.plot.predictive import means_and_sds
+    from refhmc.uncertainty import coverage, gaussian_negative_log_likelihood, root_mean_squared_error
+
+    mean, sd = means_and_sds(model, result, X)
+    return (
+        f"Fit to the {len(y)} rows of data: RMSE {root_mean_squared_error(mean, y):.4f}, NLL "
+        f"{gaussian_negative_log_likelihood(mean, sd, y):.4f}; {coverage(mean, sd, y, 1):.1%} within one predictive "
+        f"standard deviation, {coverage(mean, sd, y, 2):.1%} within two"
+    )

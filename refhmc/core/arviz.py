@@ -62,6 +62,18 @@ def read_tree(path: pathlib.Path) -> xarray.DataTree:
         raise OSError(f"{path} cannot be read as netCDF: {error}.") from error
 
 
+def group_names(result: Any) -> list[str]:
+    """Return the group names of an ArviZ object, 0.x (where ``groups`` is a method) or 1.x, or of a raw result; else []."""
+    groups = getattr(result, "groups", ())
+    names = (str(each).strip("/") for each in (groups() if callable(groups) else groups))
+    return [name for name in names if name and "/" not in name]
+
+
+def dataset_of(group: Any) -> Any:
+    """Return a group of an ArviZ object as a Dataset."""
+    return group.to_dataset() if hasattr(group, "to_dataset") else group
+
+
 def with_groups(tree: Any, groups: Mapping[str, xarray.Dataset]) -> Any:
     """Return a copy of an ArviZ object with these groups added or replaced."""
     if hasattr(tree, "add_groups"):  # InferenceData

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from refhmc.core.records import DRAWS_DONE
-
 MAX_MESSAGES = 20  # different messages; the rest are counted together
 OTHERS = "(other messages)"
 
@@ -29,7 +27,7 @@ class Failure:
 class FailureLog:
     """The failures of one chain, or of calls outside chains (`control` None: no iterations are recorded)."""
 
-    def __init__(self, control: np.ndarray | None = None) -> None:
+    def __init__(self, control: np.record | None = None) -> None:
         self.control = control
         self.found: dict[str, Failure] = {}
         self.last_position: np.ndarray | None = None
@@ -44,7 +42,7 @@ class FailureLog:
         failure = self.found.setdefault(key, Failure(key, q.copy()))
         failure.count += 1
         if self.control is not None:
-            iteration = int(self.control[DRAWS_DONE])
+            iteration = int(self.control.draws_done)
             if failure.iterations[-1:] != [iteration]:
                 failure.iterations.append(iteration)
 

@@ -36,6 +36,20 @@ def check_storable(what: str, name: object, error: type = ModelError) -> None:
         )
 
 
+def check_variables(what: str, values: Mapping[str, np.ndarray]) -> None:
+    """Raise ModelError unless a user's function returned numbers under names that a result can have."""
+    for name, value in values.items():
+        if not isinstance(name, str):
+            raise ModelError(f"{what} must return names of variables that are strings; got {name!r}.")
+        check_storable(what, name)
+        if name in SAMPLES:
+            raise ModelError(
+                f"{what}: a variable must not be called {name!r}, which is an axis of the result. Rename it."
+            )
+        if value.dtype.kind not in "fiubc":
+            raise ModelError(f"{what}: {name!r} must be numbers; got {value.dtype}.")
+
+
 def dims_of(given: object) -> Dims:
     """Return a user's ``dims`` as tuples of names; a string is the name of one axis. Raises ModelError."""
     if given is None:

@@ -165,10 +165,13 @@ CONTROL = record_type(
     },
     size=128,
 )
-# The same in Python: a row of integers, or of floats for the step size.
-STOP, PAUSE, DRAWS_DONE, DIVERGENCES, GRADIENTS, SEARCH_FAILED, METRICS, CONTRACTIONS, DENSITIES = range(9)
-WARMUP_DIVERGENCES, FIRST, STEP_SIZE, WITHOUT_METRIC, LOOKED, FAR_START = range(9, len(CONTROL.names or ()))
-N_CONTROL = CONTROL.itemsize // 8
+N_CONTROL = CONTROL.itemsize // 8  # integers of a saved record
+
+
+def set_counts(control: np.record, counts: np.record) -> None:
+    """Copy all of a ``CONTROL`` except the requests to stop and to pause."""
+    for name in (CONTROL.names or ())[2:]:
+        control[name] = counts[name]
 
 
 class Layout:

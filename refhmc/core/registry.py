@@ -18,10 +18,6 @@ class Registry(dict[str, type]):
             raise KeyError(name)
         return self[name.replace("-", "_")]
 
-    def made_alone(self) -> list[str]:
-        """Return the names of the classes without required arguments."""
-        return self.made_with()
-
     def made_with(self, *arguments: str) -> list[str]:
         """Return the names of the classes that require no arguments other than these."""
         return [name for name, kind in self.items() if set(required(kind)) <= set(arguments)]

@@ -117,7 +117,7 @@ def named(word: str, what: str, known: Registry) -> Any:
 
     Raises ValueError for another word.
     """
-    there = {each.replace("_", "-"): each for each in known.made_alone()}
+    there = {each.replace("_", "-"): each for each in known.made_with()}
     plain = word.lower().replace("_", "-")
     if plain not in (AUTO, *there):
         words = ", ".join([AUTO, *there])

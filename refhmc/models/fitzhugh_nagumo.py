@@ -7,7 +7,7 @@ The model is ::
 
     (v, r) = (-1, 1) at time 0;  v_n, r_n ~ N(their values at time t_n, sigma),  n = 1..200, t_n equally spaced on [0, 10]
 
-:mod:`refhmc.models.ode` has the posterior, the metric (eq. 20) and the derivatives. With z = (v, r, a, b, c) and
+:mod:`refhmc.models.ode_posterior` has the posterior, the metric (eq. 20) and the derivatives. With z = (v, r, a, b, c) and
 e = v - a + b r, the non-zero first, second and third derivatives of the right-hand side are ::
 
     f_1:   v: c (1 - v^2)    r: c    c: f_1 / c          vv: -2 c v    vc: 1 - v^2    rc: 1
@@ -25,13 +25,14 @@ from numpy.typing import ArrayLike
 from refhmc.compile.compiled import jit
 from refhmc.core.arguments import array_of_numbers
 from refhmc.errors import ShapeError
-from refhmc.models import ode
 from refhmc.models.base import Model
 from refhmc.models.datasets import load_json
+from refhmc.models.ode import normal_posterior
+from refhmc.models.ode_solution import ODESolution
 from refhmc.models.recipe import recreatable
 from refhmc.models.recommended import Recommended
 from refhmc.models.reference import Reference
-from refhmc.models.sensitivities import augmented
+from refhmc.models.sensitivities import along_path
 
 TRUTH = np.array([0.2, 0.2, 3.0])
 START = np.array([-1.0, 1.0])
@@ -100,7 +101,7 @@ def third(t: float, x: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
 
 @jit
 def equations(u: np.ndarray, t: float, work: np.ndarray) -> None:
-    augmented(rhs, jacobian, hessian, third, 2, 3, u, t, work)
+    along_path(rhs, jacobian, hessian, third, 2, 2, 3, u, t, work)
 
 
 def observation_times(n: int = 200) -> np.ndarray:
@@ -108,15 +109,13 @@ def observation_times(n: int = 200) -> np.ndarray:
     return np.linspace(0.0, 10.0, n)
 
 
-def posterior(y: np.ndarray, times: ArrayLike, sigma: float = SIGMA, tolerance: float = 5e-14) -> ode.Problem:
-    """Return the problem behind the model."""
-    return ode.make_problem(
-        (rhs, jacobian, hessian, third),
-        (y, sigma),
-        (np.zeros(3), 1.0),
-        START,
-        times,
-        0.0,
+def solution(times: ArrayLike, tolerance: float = 5e-14) -> ODESolution:
+    return ODESolution(
+        *(rhs, jacobian, hessian, third),
+        parameters=3,
+        initial_state=START,
+        times=times,
+        start_time=0.0,
         tolerance=tolerance,
         solver="auto",
         name="fitzhugh-nagumo",
@@ -126,8 +125,7 @@ def posterior(y: np.ndarray, times: ArrayLike, sigma: float = SIGMA, tolerance: 
 
 def simulate(rng: np.random.Generator, times: np.ndarray | None = None, sigma: float = SIGMA) -> np.ndarray:
     """Return observations (T, 2) of the solution for a = b = 0.2, c = 3."""
-    times = observation_times() if times is None else times
-    states = posterior(np.zeros((len(times), 2)), times, sigma).solve(TRUTH, order=0).states
+    states = solution(observation_times() if times is None else times).solve(TRUTH, order=0).states
     return states + sigma * rng.standard_normal(states.shape)
 
 
@@ -196,7 +194,7 @@ def FitzHughNagumo(
     y = array_of_numbers("y", y)
     if y.ndim != 2 or y.shape[1] != 2:
         raise ShapeError(f"y must have shape (T, 2); got {y.shape}.")
-    problem = posterior(y, observation_times(len(y)) if times is None else times, sigma, tolerance)
     smaller = Recommended("nuts", "", "at 0.8 one draw in 1,000 diverges", (("target_accept", 0.95),))
-    labels = {"names": ["a", "b", "c"], "initial": TRUTH, "name": "fitzhugh-nagumo"}
-    return ode.make_model(problem, labels, reference=reference, recommended=smaller)
+    options = {"names": ["a", "b", "c"], "initial": TRUTH, "name": "fitzhugh-nagumo", "reference": reference}
+    solved = solution(observation_times(len(y)) if times is None else times, tolerance)
+    return normal_posterior(solved, y, sigma, np.zeros(3), 1.0, {**options, "recommended": smaller})

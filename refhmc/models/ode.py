@@ -1,27 +1,19 @@
-"""The posterior of the parameters of an ODE dx/dt = f(t, x, theta), whose states are observed with Gaussian noise.
+"""The posterior of the parameters of an ODE dx/dt = f(t, x, theta), whose states are observed with noise.
 
-With the sensitivities S and W of x (:mod:`refhmc.models.sensitivities`), the third sensitivities V, r = y - x,
-w = 1/sigma^2 (0 for a missing observation), P = diag(1 / s^2) and sums over all observations, ::
+:mod:`refhmc.models.ode_posterior` has the formulas, and :mod:`refhmc.models.sensitivities` the derivatives of the states. For
+normal errors with known standard deviation and independent normal priors, theta is the position. With the derivatives S and
+W of x, r = y - x, w = 1/sigma^2, P = diag(1 / s^2) and sums over all observations, ::
 
     y_tj ~ N(x_j(t), sigma_tj),    theta_a ~ N(m_a, s_a)
 
-    L        = -1/2 sum w r^2 - 1/2 (theta - m)' P (theta - m)
     gradient = sum w r S - P (theta - m)
     hessian  = sum w (r W - S S') - P
     Fisher   = sum w S S' + P                                       eq. 20 of Brofos and Lederman (2021)
     d Fisher_ab / dtheta_c = sum w (W_ac S_b + S_a W_bc)            Girolami and Calderhead (2011), sec. 10
-    third_abc = sum w (r V_abc - W_ab S_c - W_ac S_b - W_bc S_a)
-
-One solution of the equations for x, S, W and V at the position gives all of them. V requires the third derivatives of f. The
-gradient needs x and S only, and the log density needs x only. In these cases no more is integrated.
 """
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import itertools
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,10 +21,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from refhmc.core.arguments import array_of_numbers
-from refhmc.errors import EvaluationError, GradientError, ModelError, ShapeError
+from refhmc.errors import GradientError, ModelError, ShapeError
 from refhmc.models.base import Model
-from refhmc.models.error_laws import ErrorLaw
-from refhmc.models.ode_solution import NO_THIRD, ODESolution, Solution, in_place, times_of
+from refhmc.models.error_laws import ErrorLaw, Normal
+from refhmc.models.ode_posterior import Posterior, functions_of, observations_of, scale_of
+from refhmc.models.ode_solution import NO_THIRD, ODESolution, Solution, in_place
+from refhmc.models.priors import NORMAL
 from refhmc.models.reference import Reference
 
 if TYPE_CHECKING:
@@ -41,143 +35,77 @@ if TYPE_CHECKING:
 IN_PYTHON = "its ODE may need SciPy's solver"
 
 
-class Evaluation(NamedTuple):
-    """The results at one position, arrays up to ``order`` and None beyond; ``error`` is the reason if there are none."""
+class Problem(NamedTuple):
+    """The data of a model with normal errors: times (T,), y (T, n), its standard deviation s (T, n), and the solution."""
 
-    theta: np.ndarray
-    order: int
-    log_density: float = -np.inf
-    gradient: Any = None
-    hessian: Any = None
-    fisher: Any = None
-    fisher_derivative: Any = None
-    third_derivative: Any = None
-    error: str = ""
-
-
-def places_of(p: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return ``pair[a, b]`` and ``triple[a, b, c]``, the places of pairs and triples in W and V."""
-    found = []
-    for order in (2, 3):
-        place = {each: k for k, each in enumerate(itertools.combinations_with_replacement(range(p), order))}
-        places = [place[tuple(sorted(indices))] for indices in np.ndindex(*[p] * order)]
-        found.append(np.array(places, dtype=int).reshape([p] * order))
-    return found[0], found[1]
-
-
-class Problem:
-    """An ODE, its observations and the prior: the ``data`` of a model. See :func:`ODE` for the arguments."""
-
-    def __init__(
-        self, solution: ODESolution, y: np.ndarray, sigma: np.ndarray, prior_mean: np.ndarray, prior_scale: np.ndarray
-    ) -> None:
-        self.solution, self.times, self.name = solution, solution.times, solution.name
-        self.y, self.sigma = y, sigma
-        self.prior_mean, self.precision = prior_mean, 1 / np.square(prior_scale)
-        self.n, self.p = solution.n, solution.p
-        seen = np.isfinite(y)
-        self.weights = np.where(seen, 1 / np.square(sigma), 0.0)
-        self.seen_y = np.where(seen, y, 0.0)
-        self.pair, self.triple = places_of(self.p)
-        self._last = threading.local()  # for each thread: the last position, which is needed more than once
-
-    def __getstate__(self) -> dict[str, object]:
-        return {key: value for key, value in self.__dict__.items() if key != "_last"}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state)
-        self._last = threading.local()
-
-    def __repr__(self) -> str:
-        of = self.solution
-        digest = hashlib.sha256(f"{of.start_time} {of.tolerance} {of.max_steps} {of.solver}".encode())
-        for array in (self.times, self.y, self.sigma, self.prior_mean, self.precision):
-            digest.update(np.ascontiguousarray(array).tobytes())
-        for part in (*of.functions, of.start):
-            code = getattr(getattr(part, "py_func", part), "__code__", None)
-            if code is None:
-                digest.update(np.asarray(part, dtype=float).tobytes())
-            else:
-                digest.update(
-                    f"{code.co_code.hex()} {[c for c in code.co_consts if not hasattr(c, 'co_code')]}".encode()
-                )
-        return (
-            f"<ODE problem: {self.n} states, {self.p} parameters, {len(self.times)} times, {digest.hexdigest()[:16]}>"
-        )
+    times: np.ndarray
+    y: np.ndarray
+    s: np.ndarray
+    solution: ODESolution
 
     def solve(self, theta: np.ndarray, order: int = 2) -> Solution:
         """Return the states and the sensitivities up to ``order`` (0 to 3) at the times: :meth:`ODESolution.solve`."""
         return self.solution.solve(theta, order)
 
-    def evaluate(self, theta: np.ndarray, order: int) -> Evaluation:
-        """Return the results at ``theta``, those of the last call if the position is the same. Raises EvaluationError.
 
-        A solution to third order differs in its last digits. It is stored separately, so that a call for the third derivative
-        does not change the log density.
+class NormalODE(Model):
+    """The posterior for normal errors and priors, with observations at the times with the indices ``at``."""
+
+    def __init__(self, of: Posterior, data: Problem, at: np.ndarray, options: dict[str, Any]) -> None:
+        self.of, self.solution, self._given = of, of.solution, (of, data, at, options)
+        whole = of.highest == 3
+        super().__init__(
+            of.solution.p,
+            **functions_of(of),
+            data=data,
+            in_python=IN_PYTHON,
+            # for residuals of one sigma, with a hundred times the tolerance as an upper limit of the error of a state
+            noise=100 * of.solution.tolerance * np.sum(1 / data.s[~np.isnan(data.y)]),
+            absent={} if whole else {"third_derivative": NO_THIRD, "hessian_contraction": NO_THIRD},
+            n_rows=len(at),
+            part=self.share_of,
+            **options,
+        )
+
+    def __reduce__(self) -> tuple[Callable, tuple]:
+        return NormalODE, self._given
+
+    def share_of(self, rows: np.ndarray, share: float) -> NormalODE:
+        """Return the model of the observations at some of the times, with a ``share`` of the log prior.
+
+        The solution is that at all times, so a part costs as much as the whole.
         """
-        kept = "third" if order > 2 else "evaluation"
-        last = getattr(self._last, kept, None)
-        if last is None or last.order < order or not np.array_equal(last.theta, theta):
-            try:
-                with np.errstate(all="ignore"):
-                    last = self.evaluation(theta, order)
-            except EvaluationError as error:
-                last = Evaluation(theta.copy(), order, error=str(error))
-            setattr(self._last, kept, last)
-        if last.error:
-            raise EvaluationError(last.error)
-        return last
-
-    def evaluation(self, theta: np.ndarray, order: int) -> Evaluation:
-        """Evaluate the formulas in the docstring of the module."""
-        states, S, W, V = self.solve(theta, order)
-        p, P = self.p, self.precision
-        from_mean = theta - self.prior_mean
-        r = self.seen_y - states
-        wr = self.weights * r
-        log_density = float(-0.5 * np.sum(wr * r) - 0.5 * np.sum(P * from_mean**2))
-        if S is None:
-            return Evaluation(theta.copy(), order, log_density)
-        gradient = wr.ravel() @ S.reshape(-1, p) - P * from_mean
-        if W is None:
-            return Evaluation(theta.copy(), order, log_density, gradient)
-        weighted = (self.weights[:, :, None] * S).reshape(-1, p)
-        fisher = weighted.T @ S.reshape(-1, p)
-        fisher = 0.5 * (fisher + fisher.T) + np.diag(P)
-        second = W.reshape(-1, W.shape[2])
-        hessian = (wr.ravel() @ second)[self.pair] - fisher
-        half = (weighted.T @ second)[:, self.pair]  # [b, a, c]: sum w S_b W_ac
-        derivative = half + half.transpose(1, 0, 2)
-        known = Evaluation(theta.copy(), order, log_density, gradient, hessian, fisher, derivative)
-        if V is None:
-            return known
-        third = (wr.ravel() @ V.reshape(-1, V.shape[2]))[self.triple] - derivative - half.transpose(1, 2, 0)
-        return known._replace(third_derivative=third)
+        of, data, at, options = self._given
+        y = np.full_like(data.y, np.nan)
+        y[at[rows]] = data.y[at[rows]]
+        priors = of.priors.copy()
+        with np.errstate(divide="ignore"):  # a part without observations
+            priors[:, 2] /= np.sqrt(share)
+        labels = {key: options[key] for key in options if key not in ("reference", "recommended")}
+        return NormalODE(of._replace(priors=priors), data._replace(y=y), at[rows], labels)
 
 
-def log_density(q: np.ndarray, problem: Problem) -> float:
-    return problem.evaluate(q, 0).log_density
-
-
-def gradient(q: np.ndarray, problem: Problem) -> np.ndarray:
-    return problem.evaluate(q, 1).gradient
-
-
-def hessian(q: np.ndarray, problem: Problem) -> np.ndarray:
-    return problem.evaluate(q, 2).hessian
-
-
-def third_derivative(q: np.ndarray, problem: Problem) -> np.ndarray:
-    return problem.evaluate(q, 3).third_derivative
-
-
-# The Fisher metric and its derivative are nearly always needed together, so one solution serves both.
-def fisher(q: np.ndarray, problem: Problem) -> np.ndarray:
-    return problem.evaluate(q, 2).fisher
-
-
-def fisher_derivative(q: np.ndarray, problem: Problem) -> np.ndarray:
-    return problem.evaluate(q, 2).fisher_derivative
+def normal_posterior(
+    solution: ODESolution,
+    y: ArrayLike,
+    sigma: ArrayLike,
+    prior_mean: np.ndarray,
+    prior_scale: ArrayLike,
+    options: dict[str, Any],
+) -> NormalODE:
+    """Return the model for normal errors and priors. ``options`` are those of :class:`refhmc.Model`."""
+    y = observations_of(solution.times, y, solution.n)
+    data, p = Problem(solution.times, y, scale_of("sigma", sigma, y), solution), solution.p
+    prior_scale = np.array(array_of_numbers("prior_scale", prior_scale))
+    if prior_scale.shape not in ((), (p,)):
+        raise ShapeError(f"prior_scale must be a number or have shape {(p,)}; got {prior_scale.shape}.")
+    if not np.isfinite(prior_mean).all() or not (prior_scale > 0).all():
+        raise ValueError("prior_mean must be finite, and prior_scale must be positive (inf for a flat prior).")
+    priors = np.zeros((p, 4))
+    priors[:, 0], priors[:, 1], priors[:, 2] = NORMAL, prior_mean, prior_scale
+    indices = np.arange(p), np.full(solution.n, -1)
+    of = Posterior(solution, (), solution.n, Normal(data.s), *indices, priors, None, in_python=True)
+    return NormalODE(of, data, np.arange(len(y)), options)
 
 
 def ODE(
@@ -285,10 +213,11 @@ def ODE(
     Returns
     -------
     Model
-        The model, with the derivatives that follow from those given. If the ODE has no solution, the log density is -inf. With
-        `parameters` everything is compiled, results have the groups ``log_likelihood``, ``posterior_predictive`` and ``prior``,
-        and ``model.solution`` is the :class:`refhmc.models.ODESolution`. Otherwise ``model.data.solve(theta, order)`` returns
-        states and sensitivities, and reports the message of the solver as an :class:`refhmc.errors.EvaluationError`.
+        The model, with the derivatives that follow from those given. If the ODE has no solution, the log density is -inf.
+        ``model.solution`` is the :class:`refhmc.models.ODESolution`. With `parameters`, results have the groups
+        ``log_likelihood``, ``posterior_predictive`` and ``prior``, and everything is compiled if the solver is "runge_kutta".
+        Otherwise the model runs as Python, has parts (:meth:`refhmc.Model.split`), and ``model.data.solve(theta, order)``
+        returns states and sensitivities. It reports the message of the solver as an :class:`refhmc.errors.EvaluationError`.
 
     Raises
     ------
@@ -323,6 +252,9 @@ def ODE(
     >>> model.dim, round(float(model.data.solve([1.0]).states[1, 0]), 6)
     (1, 0.367879)
     """
+    functions = rhs, jacobian, hessian, third
+    how: dict[str, Any] = {"initial_state": initial_state, "times": times, "start_time": start_time, "events": events}
+    how |= {"max_steps": max_steps, "name": name}
     if parameters is not None:
         if sigma is not None or prior_mean is not None or names is not None or constrain is not None:
             raise ModelError(
@@ -332,163 +264,54 @@ def ODE(
             raise ModelError(
                 "errors and prior must be given together with parameters, such as errors=error_laws.Normal('sigma')."
             )
-        if solver == "auto":
-            raise ModelError(
-                "solver must be 'runge_kutta' (compiled) or 'lsoda' (Python) if parameters is given; got 'auto'."
-            )
         if not hasattr(parameters, "ode"):  # models do not import refhmc.Parameters
             raise ModelError(f"parameters must be refhmc.Parameters(...); got {type(parameters).__name__}.")
-        return parameters.ode(
-            (rhs, jacobian, hessian, third),
-            initial_state=initial_state,
-            times=times,
-            y=y,
-            errors=errors,
-            prior=prior,
-            observe=observe,
-            states=states,
-            name=name,
-            options={"initial": initial, "reference": reference},
-            start_time=start_time,
-            events=events,
-            tolerance=1e-8 if tolerance is None else tolerance,
-            max_steps=max_steps,
-            solver=solver or "runge_kutta",
-        )
+        how |= {"tolerance": 1e-8 if tolerance is None else tolerance, "solver": solver or "runge_kutta"}
+        given: dict[str, Any] = {"y": y, "errors": errors, "prior": prior, "observe": observe, "states": states}
+        return parameters.ode(functions, **given, options={"initial": initial, "reference": reference}, **how)
     for key, value in (("errors", errors), ("prior", prior), ("observe", observe), ("states", states)):
         if value is not None:
             raise ModelError(
                 f"{key} must be left out unless parameters is given; give parameters=refhmc.Parameters(...)."
             )
-    if hessian is None or sigma is None or prior_mean is None or events:
-        raise ModelError(
-            "ODE needs parameters, errors and prior, or else hessian, sigma and prior_mean (without events)."
-        )
-    problem = make_problem(
-        (rhs, jacobian, hessian, third),
-        (y, sigma),
-        (prior_mean, prior_scale),
-        initial_state,
-        times,
-        start_time,
-        tolerance=1e-10 if tolerance is None else tolerance,
-        max_steps=max_steps,
-        solver=solver or "auto",
-        name=name,
-    )
-    check_derivatives(problem.solution, problem.prior_mean if initial is None else np.asarray(initial, dtype=float))
-    labels = {"names": names, "constrain": constrain, "initial": initial, "name": name}
-    return make_model(problem, labels, reference=reference)
-
-
-def make_model(problem: Problem, labels: dict[str, Any], at: np.ndarray | None = None, **options: Any) -> Model:
-    """Return the model of a problem, with observations at the times ``at``, by default all.
-
-    ``labels`` are the options of :class:`refhmc.Model` that the parts of a split model share.
-    """
-    whole = problem.solution.highest == 3
-    at = np.arange(len(problem.times)) if at is None else at
-    return Model(
-        problem.p,
-        log_density,
-        gradient,
-        hessian=hessian,
-        third_derivative=third_derivative if whole else None,
-        fisher=fisher,
-        fisher_derivative=fisher_derivative,
-        data=problem,
-        in_python=IN_PYTHON,
-        # for residuals of one sigma, with a hundred times the tolerance as an upper limit of the error of a state
-        noise=100 * problem.solution.tolerance * float(np.sum(np.sqrt(problem.weights))),
-        absent={} if whole else {"third_derivative": NO_THIRD, "hessian_contraction": NO_THIRD},
-        n_rows=len(at),
-        part=functools.partial(share_of, problem, labels, at),
-        **labels,
-        **options,
-    )
-
-
-def share_of(problem: Problem, labels: dict[str, Any], at: np.ndarray, rows: np.ndarray, share: float) -> Model:
-    """Return the model of the observations at some of the times ``at``, with a ``share`` of the log prior of the problem.
-
-    The solution is that at all times, so a part costs as much as the whole.
-    """
-    y = np.full_like(problem.y, np.nan)
-    y[at[rows]] = problem.y[at[rows]]
-    with np.errstate(divide="ignore"):  # a flat prior
-        scale = 1 / np.sqrt(share * problem.precision)
-    own = Problem(problem.solution, y, problem.sigma, problem.prior_mean, scale)
-    return make_model(own, labels, at[rows])
-
-
-def make_problem(
-    functions: tuple[Callable, Callable, Callable, Callable | None],
-    observed: tuple[ArrayLike, ArrayLike],
-    prior: tuple[ArrayLike, ArrayLike],
-    initial_state: Callable | Sequence[float | str] | np.ndarray,
-    times: ArrayLike,
-    start_time: float | None,
-    **solver: Any,
-) -> Problem:
-    """Return a :class:`Problem` from arguments that fit each other. Raises ShapeError or ValueError.
-
-    ``observed`` holds y and sigma, ``prior`` the means and scales. ``solver`` holds further arguments of :class:`ODESolution`.
-    """
-    (y, sigma), (prior_mean, prior_scale) = observed, prior
-    times, y = times_of(times, start_time)[0], np.array(array_of_numbers("y", y))
-    if y.ndim != 2 or len(y) != len(times):
-        raise ShapeError(f"y must have shape ({len(times)}, number of states); got {y.shape}.")
-    if np.isinf(y).any() or np.isnan(y).all():
-        raise ValueError("y must have finite observations, with NaN for those that are missing; it has other entries.")
-    sigma = np.array(array_of_numbers("sigma", sigma))
-    try:
-        sigma = np.broadcast_to(sigma, y.shape)
-    except ValueError:
-        raise ShapeError(f"sigma must broadcast to the shape {y.shape} of y; got shape {sigma.shape}.") from None
-    if not (sigma[np.isfinite(y)] > 0).all() or not np.isfinite(sigma[np.isfinite(y)]).all():
-        raise ValueError("sigma must be positive and finite; it has other entries.")
+    if hessian is None or sigma is None or prior_mean is None:
+        raise ModelError("ODE needs parameters, errors and prior, or else hessian, sigma and prior_mean.")
     prior_mean = np.array(array_of_numbers("prior_mean", prior_mean))
     if prior_mean.ndim != 1 or len(prior_mean) < 1:
         raise ShapeError(f"prior_mean must have shape (p,); got {prior_mean.shape}.")
-    prior_scale = np.array(array_of_numbers("prior_scale", prior_scale))
-    if prior_scale.shape not in ((), prior_mean.shape):
-        raise ShapeError(f"prior_scale must be a number or have shape {prior_mean.shape}; got {prior_scale.shape}.")
-    if not np.isfinite(prior_mean).all() or not (prior_scale > 0).all():
-        raise ValueError("prior_mean must be finite, and prior_scale must be positive (inf for a flat prior).")
-    if not callable(initial_state):
-        initial_state = np.array(array_of_numbers("initial_state", initial_state))
-        if initial_state.shape != y.shape[1:] or not np.isfinite(initial_state).all():
-            raise ShapeError(
-                f"initial_state must be finite numbers of shape {y.shape[1:]}; got shape {initial_state.shape}."
-            )
-    solution = ODESolution(
-        *functions,
-        parameters=len(prior_mean),
-        initial_state=initial_state,
-        times=times,
-        start_time=start_time,
-        **solver,
-    )
-    return Problem(solution, y, sigma, prior_mean, np.broadcast_to(prior_scale, prior_mean.shape))
+    how |= {"tolerance": 1e-10 if tolerance is None else tolerance, "solver": solver or "auto"}
+    solution = ODESolution(*functions, parameters=len(prior_mean), **how)
+    options = {"names": names, "constrain": constrain, "initial": initial, "name": name, "reference": reference}
+    model = normal_posterior(solution, y, sigma, prior_mean, prior_scale, options)
+    theta = prior_mean if model.initial is None or callable(model.initial) else model.initial
+    check_derivatives(model.of, theta, lambda z, shift: z + shift * (1 + np.arange(len(z)) / len(z)))
+    return model
 
 
-KEYS = ("", "jacobian", "hessian", "third")
+KEYS: tuple[str, ...] = ("", "jacobian", "hessian", "third")
 
 
-def check_derivatives(of: ODESolution, theta: np.ndarray) -> None:
-    """Raise GradientError if ``jacobian``, ``hessian`` or ``third`` is not the derivative of the function before it.
+def check_derivatives(of: Posterior, theta: np.ndarray, moved: Callable[[np.ndarray, float], np.ndarray]) -> None:
+    """Raise GradientError if a user's function is not the derivative of the function before it.
 
-    Central differences are taken at the start of the ODE, at three places near ``theta``. Places with values that are not
-    finite are skipped.
+    Central differences are taken at the start of the ODE, and at the times of events, for three ``moved(theta, shift)``. Places
+    with values that are not finite are skipped.
     """
+    solution, n = of.solution, of.solution.n
+    checked = [(solution.start_time, solution.functions, n, KEYS)]
+    if of.observe:
+        checked.append((solution.start_time, of.observe, of.columns, tuple(f"{key} of observe" for key in KEYS)))
+    for time, functions in solution.changes:
+        checked.append((time, functions, n, tuple(f"{key} of the event at {time:g}" for key in KEYS)))
     for shift in (0.0, 0.05, -0.08):
-        moved = theta + shift * (1 + np.arange(of.p) / of.p)
-        x = of.initial_unknowns(moved, 0)[: of.n]
-        check_function(of.functions, of.start_time, np.concatenate([x + shift, moved]), of.n, of.n, of.name)
+        near = moved(theta, shift)
+        z = np.concatenate([moved(solution.initial_unknowns(near, 0)[:n], shift), near])
+        for t, functions, k, what in checked:
+            check_function(functions, t, z, k, n, solution.name, what)
 
 
 def check_function(
-    functions: tuple[Callable, ...], t: float, z: np.ndarray, k: int, n: int, name: str, what: tuple[str, ...] = KEYS
+    functions: tuple[Callable, ...], t: float, z: np.ndarray, k: int, n: int, name: str, what: tuple[str, ...]
 ) -> None:
     """Check a function of (t, x, theta) with k values and its derivatives at one place z = (x, theta). Raises GradientError."""
     m, functions = len(z), tuple(in_place(function, False) for function in functions)

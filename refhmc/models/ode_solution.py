@@ -428,10 +428,7 @@ class ODESolution:
                 f"order must be at most {self.highest} for {self.name!r}; got {order}. "
                 "Give ODE(..., hessian=..., third=...), the derivatives of the right-hand side up to this order."
             )
-        theta = np.ascontiguousarray(theta, dtype=float)
-        if not np.isfinite(theta).all():
-            raise EvaluationError("the parameters of the ODE are not finite")
-        path = self.path(theta, order)
+        path = self.path(np.ascontiguousarray(theta, dtype=float), order)
         ends = [n_unknowns(self.n, self.p, k) for k in range(order + 1)]
         parts = [path[:, a:b].reshape(len(path), self.n, -1) for a, b in itertools.pairwise(ends)]
         return Solution(path[:, : self.n], *parts)
@@ -451,6 +448,8 @@ class ODESolution:
         ndarray
             One row per time: the state, then the sensitivities.
         """
+        if not np.isfinite(theta).all():
+            raise EvaluationError("the parameters of the ODE are not finite")
         u = self.initial_unknowns(theta, order)
         work = work_for(u, theta, self.n)
         if self.in_python:

@@ -166,22 +166,6 @@ def along_path(
                 third_order(n, p, J, H, K, S, W, V, shaped(out[k * past :], (k, n_triples)))
 
 
-@jit_inline
-def augmented(
-    rhs: Callable,
-    jacobian: Callable,
-    hessian: Callable,
-    third: Callable,
-    n: int,
-    p: int,
-    u: np.ndarray,
-    t: float,
-    work: np.ndarray,
-) -> None:
-    """Write du/dt into the head of ``work``, to the order of ``u``: :func:`along_path` of the right-hand side."""
-    along_path(rhs, jacobian, hessian, third, n, n, p, u, t, work)
-
-
 def work_for(u: np.ndarray, theta: np.ndarray, n: int, k: int | None = None) -> np.ndarray:
     """Return the argument ``work``, including theta, for a function of ``k`` numbers, by default the number of states."""
     p, k = len(theta), n if k is None else k

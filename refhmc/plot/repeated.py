@@ -7,25 +7,19 @@ defines and of literals. Any other string of the file appears in a comment, quot
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from refhmc import integrators, kernels, metrics
 from refhmc.backends import BACKENDS, Numba
 from refhmc.plot.runs import Run
+from refhmc.sampling.storage.kernel_json import kernel_from_json
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
-
-# Package of the class that a dictionary describes, by parameter. A kernel is the outermost one, or that of a block.
-PLACES = {
-    "kernel": ("refhmc", kernels),
-    "metric": ("refhmc.metrics", metrics),
-    "integrator": ("refhmc.integrators", integrators),
-    "base": ("refhmc.integrators", integrators),
-}
 
 
 def known_model(run: Run) -> tuple[str, Model] | None:
@@ -54,11 +48,10 @@ def repeated(run: Run) -> str:
         )
     else:
         model = f"refhmc.models.by_name()[{known[0]!r}]()"
-    try:
-        kernel = call(json.loads(about["kernel"]), "kernel")
-    except (KeyError, TypeError, ValueError, RecursionError):
-        kernel = "kernel"
+    own = kernel_from_json(about.get("kernel", ""))
+    if own is None:
         remarks.append(f"kernel: use {about.get('kernel', 'the kernel of the run')!r}")
+    kernel = "kernel" if own is None else source(own)
     backend, starts = about.get("backend"), about.get("starts", ())
     given = {
         "draws": about.get("draws", run.shape[1]),
@@ -77,52 +70,36 @@ def repeated(run: Run) -> str:
         remarks.append("also pass initvals= or warmup= of the run")
     if about.get("stopped_by"):
         remarks.append(f"the run was stopped by {about['stopped_by']!r}; this call completes it")
-    options = "".join(f"    {key}={literal(value)},\n" for key, value in given.items() if value is not None)
+    options = "".join(f"    {key}={source(value)},\n" for key, value in given.items() if value is not None)
     notes = "".join(f"# {remark}\n" for remark in remarks)
     return f"import refhmc\n\n{notes}result = refhmc.sample(\n    {model},\n    {kernel},\n{options})\n"
 
 
-def call(described: Mapping[str, Any], parameter: str) -> str:
-    """Return the constructor call of a kernel, metric or integrator that ``kernel_as_json`` describes, without defaults.
+def source(value: Any) -> str:
+    """Return the source of a kernel, metric or integrator without its defaults, of a dictionary of these, or of a literal.
 
-    Raises KeyError, TypeError or ValueError for anything but the name of a class of refhmc, its parameters and literals.
+    A literal is None, a bool, number or string, or an array, list or tuple of these. Raises TypeError for anything else.
     """
-    where, package = PLACES[parameter]
-    name = described["name"]
-    if name not in package.__all__:
-        raise KeyError(name)
-    fields = {field.name: field for field in dataclasses.fields(getattr(package, name)) if field.init}
-    arguments = []
-    for key, value in described.items():
-        if key == "name":
-            continue
-        if key not in fields:
-            raise KeyError(key)
-        if not is_default(value, fields[key].default):
-            arguments.append(f"{fields[key].name}={argument(value, key)}")
-    return f"{where}.{name}({', '.join(arguments)})"
-
-
-def argument(value: Any, parameter: str) -> str:
-    """Return the source of one argument: a call, the dictionary of a Gibbs kernel's blocks, or a literal."""
-    if parameter == "blocks":
-        pairs = [(tuple(block) if isinstance(block, list) else block, kernel) for block, kernel in value]
-        return "{" + ", ".join(f"{literal(block)}: {call(kernel, 'kernel')}" for block, kernel in pairs) + "}"
-    return call(value, parameter) if isinstance(value, dict) else literal(value)
-
-
-def literal(value: object) -> str:
-    """Return the source of None, a bool, number, string or Numba backend, or a list or tuple of these, or raise TypeError."""
-    if type(value) is float and not math.isfinite(value):
-        return f"float({str(value)!r})"
     if isinstance(value, Numba):
         return f"refhmc.{value!r}"
+    if dataclasses.is_dataclass(value):
+        name = type(value).__name__
+        where = next(f"{each.__name__}." for each in (kernels, metrics, integrators) if name in each.__all__)
+        fields = {field.name: (getattr(value, field.name), field.default) for field in dataclasses.fields(value)}
+        given = [f"{key}={source(each)}" for key, (each, default) in fields.items() if not is_default(each, default)]
+        return f"{where.replace('.kernels', '')}{name}({', '.join(given)})"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{source(key)}: {source(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, np.ndarray):
+        return source(value.tolist())
+    if type(value) is float and not math.isfinite(value):
+        return f"float({str(value)!r})"
     if value is None or type(value) in (bool, int, float, str):
         return repr(value)
     if type(value) is list:
-        return f"[{', '.join(map(literal, value))}]"
+        return f"[{', '.join(map(source, value))}]"
     if type(value) is tuple:
-        return f"({''.join(literal(each) + ', ' for each in value).rstrip()})"
+        return f"({', '.join(map(source, value))}{',' * (len(value) == 1)})"
     raise TypeError(f"{type(value).__name__} is not a literal")
 
 

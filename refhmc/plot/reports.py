@@ -26,6 +26,7 @@ from refhmc.plot.scatter import pairs
 from refhmc.plot.solves import solver_iterations
 from refhmc.plot.warmups import adaptation
 from refhmc.sampling.progress import count
+from refhmc.sampling.storage.files import replacing
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
@@ -107,13 +108,8 @@ def report(result: RunLike, path: str | os.PathLike, model: Model | None = None)
     run, path = run_of(result), pathlib.Path(path)
     known = known_model(run) if model is None else None
     text = page(run, known[1] if known else model)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
+    with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace")  # JSON may hold half a surrogate pair
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
     return path
 
 
@@ -148,44 +144,36 @@ def section(title: str, content: str) -> str:
 # -------------------------------------------------------------------------------------------------------- the run
 
 
-def facts(run: Run) -> Iterator[tuple[str, str]]:
-    """Yield name and value of the attributes of the run that the report lists."""
-    about = run.attributes
-    chains, draws = run.shape
-    if "model" in about:
-        yield "model", str(about["model"])
-    if "model_fingerprint" in about:
-        yield "model fingerprint", f"{about['model_fingerprint']}"[:16]
-    if "kernel" in about:
-        yield "kernel", in_words(about["kernel"])
-    yield (
-        "draws",
-        f"{count(chains, 'chain')} of {count(draws, 'draw')}, {about.get('tuning_steps', 'unknown')} warm-up iterations",
+def facts(run: Run) -> list[tuple[str, str]]:
+    """Return name and value of the attributes of the run that the report lists."""
+    about, (chains, draws) = run.attributes, run.shape
+    backend, device, now = about.get("backend", ""), about.get("device", ""), datetime.datetime.now(datetime.UTC)
+    warm, steps = (
+        about.get("warmup_divergences_per_chain", ()),
+        ", ".join(f"{each.step_size:.3g}" for each in run.adapted),
     )
-    if "entropy" in about:
-        yield "seed", str(about["entropy"])
-    if "divergences_per_chain" in about:
-        counts = (sum(about.get(name, ())) for name in ("divergences_per_chain", "warmup_divergences_per_chain"))
-        yield "divergences", "{} after warm-up, {} during warm-up".format(*counts)
-    if about.get("adaptation"):
-        yield "warm-up", str(about["adaptation"])
-    steps = [f"{each.step_size:.3g}" for each in run.adapted]
-    if steps:
-        yield "adapted step sizes", ", ".join(steps)
-    for key, words in (("sampling_time", "sampling"), ("compilation_time", "compilation")):
-        if key in about:
-            yield f"{words} time", f"{float(about[key]):.1f} s"
-    if "n_gradient_evaluations" in about:
-        yield "gradient evaluations", f"{int(about['n_gradient_evaluations']):,}"
-    if about.get("stopped_by"):
-        yield "stopped by", str(about["stopped_by"])
-    exact = about.get("exact")
-    if exact is not None:
-        yield "exact", "yes" if exact else "no, the chain is approximate (see the warnings)"
-    if "refhmc_version" in about:
-        yield "software", f"refhmc {about['refhmc_version']}, {about.get('backend', '')}, {about.get('device', '')}"
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    yield "created", str(about.get("created_at", now))
+
+    def known(label: str, key: str, shown: Callable[[Any], str] = str) -> list[tuple[str, str]]:
+        return [] if about.get(key) in (None, "") else [(label, shown(about[key]))]
+
+    tune = about.get("tuning_steps", "unknown")
+    return [
+        *known("model", "model"),
+        *known("model fingerprint", "model_fingerprint", lambda text: text[:16]),
+        *known("kernel", "kernel", in_words),
+        ("draws", f"{count(chains, 'chain')} of {count(draws, 'draw')}, {tune} warm-up iterations"),
+        *known("seed", "entropy"),
+        *known("divergences", "divergences_per_chain", lambda n: f"{sum(n)} after warm-up, {sum(warm)} during warm-up"),
+        *known("warm-up", "adaptation"),
+        *([("adapted step sizes", steps)] if steps else []),
+        *known("sampling time", "sampling_time", "{:.1f} s".format),
+        *known("compilation time", "compilation_time", "{:.1f} s".format),
+        *known("gradient evaluations", "n_gradient_evaluations", "{:,}".format),
+        *known("stopped by", "stopped_by"),
+        *known("exact", "exact", lambda yes: "yes" if yes else "no, the chain is approximate (see the warnings)"),
+        *known("software", "refhmc_version", lambda version: f"refhmc {version}, {backend}, {device}"),
+        ("created", str(about.get("created_at", now.isoformat(timespec="seconds")))),
+    ]
 
 
 def in_words(kernel: str) -> str:
@@ -203,7 +191,7 @@ def short(value: object) -> str:
     return f"[{', '.join(map(short, value))}]" if isinstance(value, list) else str(value)
 
 
-def facts_table(rows: Iterator[tuple[str, str]]) -> str:
+def facts_table(rows: list[tuple[str, str]]) -> str:
     lines = [f'<tr><th scope="row">{escaped(key)}</th><td>{escaped(value)}</td></tr>' for key, value in rows]
     return '<table class="facts">\n' + "\n".join(lines) + "\n</table>"
 

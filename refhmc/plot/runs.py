@@ -6,18 +6,18 @@ import json
 import math
 import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from refhmc.adaptation.adapted import Adapted, chains_of
-from refhmc.core.arviz import read_tree
-from refhmc.plot.attributes import checked
+from refhmc.core.arviz import dataset_of, group_names, read_tree
 from refhmc.sampling.results.result import Result
 
 Group = Mapping[str, np.ndarray]
 FEW_CHAINS = 16
+DIGITS = 1000  # longest seed: int() of a longer string is slow or rejected by Python
 OF_DRAWS = ("posterior", "sample_stats", "unconstrained_posterior")
 READ = (*OF_DRAWS, *(f"warmup_{name}" for name in OF_DRAWS), "predictions")  # groups to read; others may be large
 
@@ -77,7 +77,7 @@ def run_of(result: RunLike) -> Run:
         raise TypeError(
             f"result must be a refhmc.Result, an ArviZ object or a netCDF file; got {type(result).__name__}."
         )
-    datasets = {name: as_dataset(result[name]) for name in names}
+    datasets = {name: dataset_of(result[name]) for name in names}
     groups = {
         name: {str(key): np.asarray(value.values) for key, value in data.data_vars.items()}
         for name, data in datasets.items()
@@ -100,17 +100,6 @@ def of_few_chains(run: Run) -> Run:
         return run
     groups = {name: {key: value[:FEW_CHAINS] for key, value in group.items()} for name, group in run.groups.items()}
     return Run(groups, run.attributes, run.warnings, run.adapted[:FEW_CHAINS])
-
-
-def group_names(result: Any) -> list[str]:
-    """Return the group names of an ArviZ object, 0.x (where ``groups`` is a method) or 1.x, and [] for others."""
-    groups = getattr(result, "groups", ())
-    names = groups() if callable(groups) else groups
-    return [name for name in (str(each).strip("/") for each in names) if name and "/" not in name]
-
-
-def as_dataset(group: Any) -> Any:
-    return group.to_dataset() if hasattr(group, "to_dataset") else group
 
 
 def unpacked(value: Any) -> Any:
@@ -171,3 +160,48 @@ def before(run: Run, values: np.ndarray, name: str, which: np.ndarray) -> np.nda
 
 def group_of(run: Run) -> str:
     return "posterior" if run.groups.get("posterior") else "unconstrained_posterior"
+
+
+def is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def is_whole(value: object) -> bool:
+    return isinstance(value, int) and value >= 0
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float)
+
+
+def is_flag(value: object) -> bool:
+    return value in (0, 1) if isinstance(value, int | float) else False
+
+
+def is_seed(value: object) -> bool:
+    """Return whether it is a whole number or its digits: a file holds a large one as text."""
+    digits = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= DIGITS
+    return digits or is_whole(value)
+
+
+def is_list_of(each: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, list) and all(map(each, value))
+
+
+# Of the attributes that reports and plots use. A file may come from an untrusted source.
+TYPES: dict[str, Callable[[object], bool]] = {
+    **dict.fromkeys(("model", "model_fingerprint", "kernel", "adaptation", "backend", "device"), is_text),
+    **dict.fromkeys(("stopped_by", "refhmc_version", "created_at"), is_text),
+    **dict.fromkeys(("draws", "tuning_steps", "n_gradient_evaluations"), is_whole),
+    **dict.fromkeys(("sampling_time", "compilation_time"), is_number),
+    **dict.fromkeys(("exact", "fused"), is_flag),
+    **dict.fromkeys(("chains", "iterations_per_chain"), is_list_of(is_whole)),
+    **dict.fromkeys(("divergences_per_chain", "warmup_divergences_per_chain"), is_list_of(is_whole)),
+    "starts": is_list_of(is_text),
+    "entropy": is_seed,
+}
+
+
+def checked(attributes: Mapping[str, object]) -> dict[str, Any]:
+    """Return the attributes without those of ``TYPES`` that have another type."""
+    return {key: value for key, value in attributes.items() if key not in TYPES or TYPES[key](value)}

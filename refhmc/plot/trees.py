@@ -219,11 +219,7 @@ def state(H: HamiltonianOnArrays, z: tuple, time: int) -> nuts.State:
 
 def halves_of(n_steps: int) -> list[slice]:
     """Return the states of each doubling, 1, 2, 4, ... from index 1 on; the last doubling may be incomplete."""
-    found, begin = [], 1
-    while begin <= n_steps:
-        found.append(slice(begin, min(2 * begin, n_steps + 1)))
-        begin *= 2
-    return found
+    return [slice(2**k, min(2 ** (k + 1), n_steps + 1)) for k in range(n_steps.bit_length())]
 
 
 def turned_interval(states: list[nuts.State], halves: list[slice], move: nuts.Move) -> tuple[int, int] | None:
@@ -359,13 +355,11 @@ def draw_tree(ax: Axes, made: Tree) -> None:
     height = {(a, b): depth for a, b, depth in made.intervals()}
     for (a, b), depth in height.items():
         if depth:
-            for child in children(a, b, depth, height):
-                join(ax, (a, b), depth, child, depth - 1, GREY if a in thrown else BLUE)
+            join(ax, a, b, depth, GREY if a in thrown else BLUE)
     if made.turned is not None:
         a, b = made.turned
         depth = int(math.log2(b - a + 1))
-        for child in children(a, b, depth, height):
-            join(ax, (a, b), depth, child, depth - 1, RED)
+        join(ax, a, b, depth, RED)
         (turn,) = ax.plot([a, b], [depth, depth], "|-", color=RED, lw=1.5, label=f"U-turn from {a} to {b}")
     out = thrown_away(made)
     ax.plot(made.time[~out], np.zeros(np.sum(~out)), "o", color=BLUE, ms=4)
@@ -378,16 +372,11 @@ def draw_tree(ax: Axes, made: Tree) -> None:
         ax.legend(handles=[turn], fontsize="small", framealpha=0.85, loc="upper right")
 
 
-def children(a: int, b: int, depth: int, height: dict[tuple[int, int], int]) -> list[tuple[int, int]]:
-    """Return the two intervals that were joined to (a, b)."""
+def join(ax: Axes, a: int, b: int, depth: int, colour: str) -> None:
+    """Draw elbows from the middle of the interval (a, b) to those of its halves."""
     middle = a + 2 ** (depth - 1)
-    return [(a, middle - 1), (middle, b)]
-
-
-def join(ax: Axes, parent: tuple[int, int], at: int, child: tuple[int, int], below: int, colour: str) -> None:
-    """Draw an elbow from the middle of the parent to that of the child."""
-    top, foot = sum(parent) / 2, sum(child) / 2
-    ax.plot([top, foot, foot], [at, at, below], "-", color=colour, lw=1, zorder=1)
+    for foot in ((a + middle - 1) / 2, (middle + b) / 2):
+        ax.plot([(a + b) / 2, foot, foot], [depth, depth, depth - 1], "-", color=colour, lw=1, zorder=1)
 
 
 def thrown_away(made: Tree) -> np.ndarray:

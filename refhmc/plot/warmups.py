@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from refhmc.adaptation.from_pairs import HISTORY
 from refhmc.plot.canvas import BLACK, GREY, colour, legend, panels
 from refhmc.plot.runs import Run, RunLike, of_few_chains, run_of
 
@@ -70,14 +69,7 @@ def draw_step_sizes(ax: Axes, run: Run) -> None:
     for chain, of_chain in enumerate(() if sizes is None else sizes):
         ax.plot(of_chain, lw=0.6, color=colour(chain))
     for chain, learned in enumerate(run.adapted):
-        windows = learned.history
-        ax.plot(
-            windows[:, HISTORY.index("iteration")],
-            windows[:, HISTORY.index("step_size")],
-            "o",
-            color=colour(chain),
-            ms=4,
-        )
+        ax.plot(learned.column("iteration"), learned.column("step_size"), "o", color=colour(chain), ms=4)
     for chain, size in enumerate(adapted_steps(run)):
         ax.axhline(size, color=colour(chain), ls="--", lw=0.8)
     if ax.has_data():
@@ -101,12 +93,8 @@ def draw_acceptance(ax: Axes, run: Run) -> None:
     for chain, of_chain in enumerate(() if rates is None else rates):
         n = min(AVERAGED, len(of_chain))
         if n:
-            ax.plot(
-                np.arange(n - 1, len(of_chain)),
-                np.convolve(of_chain, np.ones(n) / n, "valid"),
-                lw=1,
-                color=colour(chain),
-            )
+            mean = np.convolve(of_chain, np.ones(n) / n, "valid")
+            ax.plot(np.arange(n - 1, len(of_chain)), mean, lw=1, color=colour(chain))
     target = target_of(run)
     if target is not None:
         ax.axhline(target, color=BLACK, ls=":", lw=1, label=f"target {target:g}")
@@ -126,18 +114,14 @@ def target_of(run: Run) -> float | None:
 
 
 def draw_windows(ax: Axes, run: Run) -> None:
-    column = HISTORY.index
     ax.set(xlabel="warm-up iteration", ylabel="predicted steps per trajectory\n(1: equal scales)")
-    noted = [(chain, each.history) for chain, each in enumerate(run.adapted) if len(each.history)]
-    for chain, history in noted:
-        iteration, rank = history[:, column("iteration")], history[:, column("rank")]
-        ax.plot(
-            iteration, history[:, column("steps_diagonal")], "o", mfc="none", ls=":", lw=0.8, ms=6, color=colour(chain)
-        )
-        ax.plot(iteration, history[:, column("steps")], "o-", lw=1, ms=3.5, color=colour(chain))
-        ax.annotate(
-            f"{rank[-1]:.0f}", (iteration[-1], history[-1, column("steps")]), xytext=(5, 0), textcoords="offset points"
-        )
+    noted = [(chain, each) for chain, each in enumerate(run.adapted) if len(each.history)]
+    for chain, learned in noted:
+        iteration, steps, diagonal = map(learned.column, ("iteration", "steps", "steps_diagonal"))
+        ax.plot(iteration, diagonal, "o", mfc="none", ls=":", lw=0.8, ms=6, color=colour(chain))
+        ax.plot(iteration, steps, "o-", lw=1, ms=3.5, color=colour(chain))
+        rank = f"{learned.column('rank')[-1]:.0f}"
+        ax.annotate(rank, (iteration[-1], steps[-1]), xytext=(5, 0), textcoords="offset points")
     if noted:
         ax.plot([], [], "o:", mfc="none", color=GREY, label="diagonal metric")
         ax.plot([], [], "o-", color=GREY, ms=3.5, label="chosen metric, with its number of directions")

@@ -6,6 +6,8 @@ import contextlib
 import warnings
 from collections.abc import Iterator
 
+import numpy as np
+
 from refhmc.backends import Numba
 from refhmc.compile import compiled
 from refhmc.errors import DiscontinuityWarning, PrecisionWarning
@@ -13,14 +15,16 @@ from refhmc.sampling.chains.arrays_engine import ArraysEngine
 from refhmc.sampling.chains.compiled_engine import CompiledEngine
 from refhmc.sampling.chains.engine import Engine
 from refhmc.sampling.checks import discontinuity
-from refhmc.sampling.checks.memory_estimate import bytes_of_values, check_memory
+from refhmc.sampling.checks.memory_estimate import check_memory
 from refhmc.sampling.checks.preflight import check_derivatives, check_gradient
 from refhmc.sampling.checks.user_functions import check_functions, check_variables
 from refhmc.sampling.progress import Display, make_display
-from refhmc.sampling.results.description import without_draws
 from refhmc.sampling.results.generated_quantities import check_groups
+from refhmc.sampling.results.result import Result
+from refhmc.sampling.results.run_warnings import inexact_part
 from refhmc.sampling.run import Run
 from refhmc.sampling.spec import RunSpec
+from refhmc.sampling.storage.kernel_json import kernel_as_json
 
 
 def begin(spec: RunSpec) -> Run:
@@ -44,15 +48,16 @@ def begin(spec: RunSpec) -> Run:
             if imprecise is not None:
                 warnings.warn(imprecise, PrecisionWarning, stacklevel=3)
             generated = check_groups(model, engine.first, spec.generate, spec.chains, spec.draws)
-            check_memory(spec, bytes_of_values(model.constrain(engine.first)), generated)
+            values = model.constrain(engine.first).values()
+            check_memory(spec, sum(np.asarray(each).nbytes for each in values), generated)
             jumps = discontinuity.declared(model, spec.kernel, engine.first)
             if jumps is not None:
                 warnings.warn(jumps, DiscontinuityWarning, stacklevel=3)
             result = without_draws(spec)
             result.attributes.update(engine.attributes)
-            engine.open(result)
+            chains = engine.open(result)
         if_it_fails.pop_all()
-    return Run(spec, engine, result, display, imprecise, jumps)
+    return Run(spec, chains, result, display, imprecise, jumps)
 
 
 @contextlib.contextmanager
@@ -72,3 +77,28 @@ def announced(display: Display) -> Iterator[None]:
         yield
     finally:
         compiled.announce.remove(announce)
+
+
+def without_draws(spec: RunSpec) -> Result:
+    """Return a result without draws, with the attributes that describe the run."""
+    import refhmc
+
+    model = spec.model
+    attributes = {
+        "refhmc_version": refhmc.__version__,
+        "inference_library": "refhmc",
+        "kernel": kernel_as_json(spec.kernel),
+        "entropy": spec.entropy,
+        "model": model.name,
+        "model_fingerprint": model.fingerprint(),
+        "model_runs_as_python": model.runs_as_python or "",
+        "draws": spec.draws,
+        "tuning_steps": spec.tune,
+        "preflight": bool(spec.preflight),
+        "exact": inexact_part(spec.kernel) is None,
+        "adaptation": "",
+        "backend": spec.backend.name,
+    }
+    if approximate := getattr(model, "approximate", None):
+        attributes["approximate_derivatives"] = [f"{name} {how}" for name, how in approximate.items()]
+    return Result({}, attributes, dims=model.dims, coords=model.coords)

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from types import EllipsisType
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -248,16 +248,23 @@ class Progress:
         return None if left is None else self.seconds_seen + left
 
 
-class Display(Protocol):
-    """Display of progress."""
+class Display:
+    """Display of progress; this one shows nothing."""
 
-    def message(self, text: str) -> None: ...
-    def report(self, report: ProgressReport) -> None: ...
-    def count(self, what: str, done: int, total: int) -> None: ...
-    def close(self) -> None: ...
+    def message(self, text: str) -> None:
+        pass
+
+    def report(self, report: ProgressReport) -> None:
+        pass
+
+    def count(self, what: str, done: int, total: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
 
-class _Lines:
+class _Lines(Display):
     """A line every few seconds, for logs. A closed pipe ends the lines, but not the run."""
 
     def __init__(self) -> None:
@@ -277,11 +284,8 @@ class _Lines:
             self.last = time.monotonic()
             self.message(counted(what, done, total))
 
-    def close(self) -> None:
-        pass
 
-
-class _Terminal:
+class _Terminal(Display):
     """A live line, by rich, with a bar."""
 
     def __init__(self) -> None:
@@ -312,7 +316,7 @@ class _Terminal:
         self.progress.stop()
 
 
-class _Notebook:
+class _Notebook(Display):
     """A line of plain text, updated in place; it needs no widgets and is part of an exported notebook."""
 
     def __init__(self) -> None:
@@ -329,25 +333,8 @@ class _Notebook:
     def count(self, what: str, done: int, total: int) -> None:
         self.message(counted(what, done, total))
 
-    def close(self) -> None:
-        pass
 
-
-class _Silent:
-    def message(self, text: str) -> None:
-        pass
-
-    def count(self, what: str, done: int, total: int) -> None:
-        pass
-
-    def report(self, report: ProgressReport) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-class _Callback(_Silent):
+class _Callback(Display):
     def __init__(self, callback: Callable[[ProgressReport], None]) -> None:
         self.callback = callback
 
@@ -399,7 +386,7 @@ def make_display(progressbar: bool | Callable[[ProgressReport], None]) -> Displa
     if callable(progressbar):
         return _Callback(progressbar)
     if not progressbar:
-        return _Silent()
+        return Display()
     if in_notebook():
         return _Notebook()
     if sys.stderr is not None and sys.stderr.isatty():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -16,13 +15,14 @@ from refhmc.models.base import Model
 from refhmc.models.recipe import model_of_recipe
 from refhmc.sampling.begin import begin
 from refhmc.sampling.chains.initialization import given_starts
-from refhmc.sampling.checks.arguments import run_spec
+from refhmc.sampling.checks.arguments import checked, kernel_for
 from refhmc.sampling.progress import ProgressReport
 from refhmc.sampling.results.generated_quantities import GroupChoice
 from refhmc.sampling.results.result import Result
+from refhmc.sampling.spec import RunSpec
 from refhmc.sampling.storage.checkpoint import NOT_RECOVERED, STARTS, STATES, read_run, refuse_links
 from refhmc.sampling.storage.files import StrPath, read_arrays
-from refhmc.sampling.storage.kernel_json import kernel_as_json, kernel_from_description
+from refhmc.sampling.storage.kernel_json import kernel_from_json
 
 
 def resume(
@@ -108,13 +108,11 @@ def resume(
     """
     folder, stored, run = saved_run(path)
     model = model if model is not None else own_model(run, folder)
-    kernel = kernel if kernel is not None else own_kernel(run, folder)
-    if draws is None and run.get("draws") is None:  # an older format
-        raise CheckpointError(f"{folder} does not record the number of draws. Give draws=...")
-    spec = run_spec(
+    kernel = kernel_for(model, kernel) if kernel is not None else own_kernel(run, folder)
+    spec = RunSpec(
         model,
         kernel,
-        draws=int(run["draws"]) if draws is None else draws,
+        draws=run["draws"] if draws is None else draws,
         tune=run["tune"],
         chains=run["chains"],
         cores=cores,
@@ -135,7 +133,7 @@ def resume(
         recover=recover,
         force=force,
     )
-    return begin(spec)._wait()
+    return begin(checked(spec))._wait()
 
 
 def saved_run(path: StrPath) -> tuple[pathlib.Path, bool, dict[str, Any]]:
@@ -177,33 +175,21 @@ def saved_starts(folder: pathlib.Path, model: Model, chains: int) -> np.ndarray 
 
 
 def own_model(run: dict[str, Any], folder: pathlib.Path) -> Model:
-    """Return one of refhmc's models by the recipe in ``run.json``, or by its name for an older run.
+    """Return one of refhmc's models by the recipe in ``run.json``.
 
     A later check compares it with the run. Raises CheckpointError if refhmc cannot create it.
     """
-    from refhmc import models
-
-    if run.get("recipe") is not None:
-        try:
-            return model_of_recipe(run["recipe"])
-        except Exception as error:
-            raise CheckpointError(
-                f"The recipe of the model in {folder} is not valid: {error}. Give model=..."
-            ) from error
-    for make in models.by_name().values():
-        model: Model = make()
-        if model.name == run["model"]:
-            return model
-    raise CheckpointError(f"{folder} does not hold the model {run['model']!r}. Give it as model=...")
+    if run.get("recipe") is None:
+        raise CheckpointError(f"{folder} does not hold the model {run['model']!r}. Give it as model=...")
+    try:
+        return model_of_recipe(run["recipe"])
+    except Exception as error:
+        raise CheckpointError(f"The recipe of the model in {folder} is not valid: {error}. Give model=...") from error
 
 
 def own_kernel(run: dict[str, Any], folder: pathlib.Path) -> AnyKernel:
     """Return the kernel that ``run.json`` describes; raises CheckpointError unless all of it is refhmc's own."""
-    try:
-        kernel = kernel_from_description(json.loads(run["kernel"]), "kernel")
-        same = kernel_as_json(kernel) == run["kernel"]
-    except (KeyError, TypeError, ValueError):
-        same = False
-    if not same:
+    kernel = kernel_from_json(run["kernel"])
+    if kernel is None:
         raise CheckpointError(f"The kernel of {folder} is not refhmc's own: {run['kernel']}. Give it as kernel=...")
     return kernel

@@ -8,15 +8,15 @@ import threading
 import time
 import warnings
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from refhmc.core.signals import held_back
-from refhmc.errors import SamplingWarning
-from refhmc.sampling.chains.engine import Engine
+from refhmc.errors import SamplingError, SamplingWarning
+from refhmc.sampling.chains.engine import Chains
 from refhmc.sampling.interruption import past_ctrl_c, sigterm_as_ctrl_c
 from refhmc.sampling.progress import Display, ProgressReport
 from refhmc.sampling.results.generated_quantities import put_generated_or_say
-from refhmc.sampling.results.partial import attached
 from refhmc.sampling.results.rectangle import put_posterior
 from refhmc.sampling.results.result import Result
 from refhmc.sampling.results.run_warnings import put_warnings, review_cut_off
@@ -49,13 +49,13 @@ class Run:
     def __init__(
         self,
         spec: RunSpec,
-        engine: Engine,
+        chains: Chains,
         result: Result,
         display: Display,
         imprecise: str | None,
         jumps: str | None,
     ) -> None:
-        self._spec, self._engine, self._result, self._display = spec, engine, result, display
+        self._spec, self._chains, self._result, self._display = spec, chains, result, display
         self._imprecise, self._jumps = imprecise, jumps  # warnings from before the first draw
         self._begin = time.perf_counter()
         self._error: BaseException | None = None
@@ -67,7 +67,7 @@ class Run:
     def __repr__(self) -> str:
         report = self.progress()
         state = (
-            "finished" if report.finished else f"stopped by {self._engine.stopped_by}" if self.stopped else "running"
+            "finished" if report.finished else f"stopped by {self._chains.stopped_by}" if self.stopped else "running"
         )
         done, total = int(report.draws_done.sum()), len(report.draws_done) * report.draws_total
         return f"Run of {self._spec.model.name!r}: {state}, {done} of {total} iterations"
@@ -75,7 +75,7 @@ class Run:
     @property
     def stopped(self) -> bool:
         """Whether the run was asked to stop or reached its time limit."""
-        return bool(self._engine.stopped_by)
+        return bool(self._chains.stopped_by)
 
     @property
     def finished(self) -> bool:
@@ -90,12 +90,12 @@ class Run:
         ProgressReport
             Draws, divergences and gradients per chain, and the time left.
         """
-        return self._engine.report(self.finished)
+        return self._chains.report(self.finished)
 
     def stop(self) -> None:
         """Ask the chains to stop within one evaluation of the model; :meth:`wait` then returns the draws so far."""
         if not self.finished:
-            self._engine.stop("stop")
+            self._chains.stop("stop")
 
     def peek(self) -> Result:
         """Return a copy of the draws so far.
@@ -109,7 +109,7 @@ class Run:
         """
         begun = self._result
         result = Result({}, dict(begun.attributes), dims=begun.dims, coords=begun.coords)
-        self._engine.put_draws(result)
+        self._chains.put_draws(result)
         for name in [] if self._spec.store is not None else list(result.groups):
             result.groups[name] = {key: values.copy() for key, values in result.groups[name].items()}
         result.ragged.update({k: draws.copy() for k, draws in result.ragged.items()})
@@ -156,9 +156,9 @@ class Run:
     def _give_up(self) -> None:
         """Stop chains that still run; if none was started, release the folder."""
         if self._thread is None:
-            self._engine.close()
+            self._chains.close()
         elif not self.finished:
-            self._engine.stop("error")
+            self._chains.stop("error")
 
     def _begin_drawing(self) -> Run:
         """Start drawing unless it was started before."""
@@ -174,12 +174,12 @@ class Run:
     def _draw(self) -> None:
         """Run all chains to their end, in a thread of its own."""
         try:
-            self._engine.draw()
+            self._chains.draw()
         except BaseException as error:
             self._error = error
         finally:
             with contextlib.suppress(OSError):
-                self._engine.close()
+                self._chains.close()
             self._over.set()
             _unfinished.discard(self)
 
@@ -192,7 +192,7 @@ class Run:
                 while not self._look():
                     pass
             except BaseException as error:
-                self._engine.stop("error")
+                self._chains.stop("error")
                 while not isinstance(error, KeyboardInterrupt) and not self._has_ended():
                     pass
                 raise
@@ -206,15 +206,15 @@ class Run:
             self._begin_drawing()
             over = self._has_ended()
             with held_back():
-                report = self._engine.report(finished=over)
+                report = self._chains.report(finished=over)
             self._display.report(report)
-            for text in [] if over else self._engine.hanging():
+            for text in [] if over else self._chains.hanging():
                 warnings.warn(SamplingWarning(text), stacklevel=6)
         except KeyboardInterrupt:
-            if self._engine.stopped_by == "interrupt":  # the second one
+            if self._chains.stopped_by == "interrupt":  # the second one
                 raise
-            self._engine.stop("interrupt")
-            self._engine.stopped_by = "interrupt"
+            self._chains.stop("interrupt")
+            self._chains.stopped_by = "interrupt"
         return over
 
     def _has_ended(self) -> bool:
@@ -224,38 +224,34 @@ class Run:
 
     def _mark_interrupted(self) -> None:
         """Mark the run as interrupted after the last draw; raise KeyboardInterrupt for a second Ctrl-C."""
-        if self._engine.stopped_by == "interrupt":
+        if self._chains.stopped_by == "interrupt":
             raise KeyboardInterrupt
-        self._engine.stopped_by = "interrupt"
+        self._chains.stopped_by = "interrupt"
         self._result.attributes.update(interrupted=True, stopped_by="interrupt")
 
     def _put_together(self) -> None:
-        self._engine.put_draws(self._result)
+        self._chains.put_draws(self._result)
         self._result.attributes["sampling_time"] = time.perf_counter() - self._begin
         put_posterior(self._result, self._spec.model)
 
     def _review(self) -> list[Warning]:
-        engine, result = self._engine, self._result
-        return put_warnings(
-            *(result, self._spec, engine.remarks(result), engine.to_review(result), self._jumps),
-            *(engine.progress, engine.workers),
-        )
+        return put_warnings(self._result, self._spec, self._chains, self._jumps)
 
     def _watch_and_assemble(self) -> None:
-        spec, engine, result = self._spec, self._engine, self._result
-        with engine.limits():  # OpenMP's number of threads belongs to this thread
+        spec, chains, result = self._spec, self._chains, self._result
+        with chains.limits():  # OpenMP's number of threads belongs to this thread
             self._watch()
         past_ctrl_c(self._put_together, self._mark_interrupted)
         to_say = past_ctrl_c(self._review, self._mark_interrupted, lambda: review_cut_off(result, self._jumps))
         result.warnings[:0] = [] if self._imprecise is None else [self._imprecise]
-        failure = engine.failure()
+        failure = chains.failure()
         try:
             for warning in to_say:
                 warnings.warn(warning, stacklevel=4)
         finally:
             if failure is not None:
                 raise failure
-        if not engine.put_attributes(result):
+        if not chains.put_attributes(result):
             for warning in put_generated_or_say(result, spec.model, spec.generate, spec.progressbar):
                 warnings.warn(warning, stacklevel=4)
         self._answer = result if spec.raw else past_ctrl_c(result.to_arviz, self._mark_interrupted)
@@ -268,10 +264,35 @@ _unfinished: weakref.WeakSet[Run] = weakref.WeakSet()
 def _stop_all() -> None:
     """Stop all runs before the process ends, because a thread in compiled code must not outlive the code."""
     left = list(_unfinished)
-    impatient = any(run._engine.stopped_by == "interrupt" for run in left)  # there was a second Ctrl-C
+    impatient = any(run._chains.stopped_by == "interrupt" for run in left)  # there was a second Ctrl-C
     for run in left:
         run.stop()
     end = time.monotonic() + (AT_EXIT / 10 if impatient else AT_EXIT)
     for run in left:
         if run._thread is not None:
             run._thread.join(max(0.0, end - time.monotonic()))
+
+
+def attached(error: BaseException, result: Result, put_together: Callable[[], None]) -> BaseException:
+    """Return the exception with `result` as its attribute ``partial``, after ``put_together()`` if it has no draws yet.
+
+    If the exception accepts no attribute, return a SamplingError to be raised from it.
+    """
+    carrier = with_partial(error, result)
+    if not result.groups:
+        with contextlib.suppress(BaseException), sigterm_as_ctrl_c():  # groups that cannot be assembled are left out
+            put_together()
+    return carrier
+
+
+def with_partial(error: Any, result: Result) -> BaseException:
+    """Return the exception with its attribute and a note about it, or a SamplingError if it accepts none."""
+    try:
+        error.partial = result
+        if not isinstance(error, SamplingError):  # its own message mentions the attribute
+            error.add_note("The draws so far are in this exception's attribute .partial, a refhmc.Result.")
+        return error
+    except Exception:
+        return with_partial(
+            SamplingError(f"{type(error).__name__}: {error}. The draws so far are in .partial."), result
+        )

@@ -11,13 +11,13 @@ from refhmc.kernels.options import AnyKernel
 from refhmc.models.base import Model
 from refhmc.sampling.begin import begin
 from refhmc.sampling.chains.initialization import Initvals
-from refhmc.sampling.checks.arguments import run_spec
+from refhmc.sampling.checks.arguments import checked, refuse_unknown
 from refhmc.sampling.checks.seed import Seed
-from refhmc.sampling.checks.unknown_arguments import refuse_unknown
 from refhmc.sampling.progress import ProgressReport
 from refhmc.sampling.results.generated_quantities import GroupChoice
 from refhmc.sampling.results.result import Result
 from refhmc.sampling.run import Run
+from refhmc.sampling.spec import RunSpec
 from refhmc.sampling.storage.files import StrPath
 
 
@@ -182,10 +182,30 @@ def sample(
     >>> bool((one.draws == two.draws).all())
     True
     """
-    options = {name: value for name, value in locals().items() if name not in ("model", "kernel", "unknown")}
-    options["backend"] = with_old_options(backend, unknown)
+    spec = RunSpec(
+        model=model,
+        kernel=kernel,  # type: ignore[arg-type]  # `checked` resolves a name and None
+        draws=draws,
+        tune=tune,
+        chains=chains,
+        cores=cores,
+        random_seed=random_seed,
+        initvals=initvals,
+        init=init,
+        progressbar=progressbar,
+        save_warmup=save_warmup,
+        executor=executor,
+        backend=with_old_options(backend, unknown),
+        checkpoint=checkpoint,
+        store=store,
+        max_seconds=max_seconds,
+        raw=raw,
+        preflight=preflight,
+        warmup=warmup,
+        generate=generate,
+    )
     refuse_unknown(unknown, sample)
-    return begin(run_spec(model, kernel, **options))._wait()
+    return begin(checked(spec))._wait()
 
 
 def start(model: Model, kernel: AnyKernel | str | None = None, **options: object) -> Run:
@@ -235,6 +255,7 @@ def start(model: Model, kernel: AnyKernel | str | None = None, **options: object
     arguments = inspect.signature(sample).bind(model, kernel, **options)
     arguments.apply_defaults()
     given = arguments.arguments
-    given["backend"] = with_old_options(given["backend"], given["unknown"])
-    refuse_unknown(given.pop("unknown"), sample)
-    return begin(run_spec(**given))._begin_drawing()
+    unknown = given.pop("unknown")
+    given["backend"] = with_old_options(given["backend"], unknown)
+    refuse_unknown(unknown, sample)
+    return begin(checked(RunSpec(**given)))._begin_drawing()

@@ -1,4 +1,4 @@
-"""The arguments of a run, checked once, as one record that every later stage takes."""
+"""The arguments of a run as one record, which is checked once and which every later stage takes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from refhmc.backends import Arrays, Numba
 from refhmc.kernels.options import AnyKernel
 from refhmc.models.base import Model
 from refhmc.sampling.chains.initialization import Initvals
+from refhmc.sampling.checks.seed import Seed
 from refhmc.sampling.progress import ProgressReport
 from refhmc.sampling.results.generated_quantities import GroupChoice
 from refhmc.sampling.storage.files import StrPath
 
 
 class RunSpec(NamedTuple):
-    """Checked arguments of a run.
+    """Arguments of :func:`refhmc.sample` and :func:`refhmc.resume`, and what follows from them.
 
+    ``recover`` draws chains with damaged files again, and ``force`` continues a checkpoint of other code. The other fields
+    with defaults are set by :func:`refhmc.sampling.checks.arguments.checked`. ``workers`` chains run at a time.
     ``start_origin`` is the attribute ``starts`` of the result: "initvals", "model", "uniform" or "warmup". ``learned`` holds
-    what the chains of an earlier result adapted, or None. ``workers`` chains run at a time. ``folder`` holds the chains'
-    states, or is None. ``recover`` draws chains with damaged files again, and ``force`` continues a checkpoint of other code.
+    what the chains of an earlier result adapted, or None. ``folder`` holds the chains' states, or is None.
     """
 
     model: Model
@@ -28,24 +30,28 @@ class RunSpec(NamedTuple):
     draws: int
     tune: int
     chains: int
-    workers: int
-    entropy: int
+    cores: int | None
+    random_seed: Seed | None
     initvals: Initvals | None
     init: str
-    start_origin: str
-    learned: list[Adapted] | None
     progressbar: bool | Callable[[ProgressReport], None]
     save_warmup: bool
     executor: object
     backend: Numba | Arrays
-    folder: StrPath | None
+    checkpoint: StrPath | None
     store: StrPath | None
     max_seconds: float | None
     raw: bool
     preflight: bool
+    warmup: object
     generate: GroupChoice | None
-    recover: bool
-    force: bool
+    recover: bool = False
+    force: bool = False
+    workers: int = 1
+    entropy: int = 0
+    start_origin: str = ""
+    learned: list[Adapted] | None = None
+    folder: StrPath | None = None
 
     @property
     def kept_warmup(self) -> int:

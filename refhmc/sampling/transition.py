@@ -11,7 +11,7 @@ from numba import types as nb
 from refhmc.compile.compiled import entry
 from refhmc.core import types
 from refhmc.core.point import P, Q
-from refhmc.core.records import one
+from refhmc.core.records import CONTROL, one
 from refhmc.core.sample_stats import N_STATS, OUTCOMES, STATS, named
 from refhmc.core.types import as_work, as_workspace
 from refhmc.dynamics.discontinuous import DiscontinuousHamiltonian
@@ -19,7 +19,7 @@ from refhmc.dynamics.hamiltonian import Hamiltonian
 from refhmc.errors import ShapeError
 from refhmc.kernels.blocks import ALL, blocks_of
 from refhmc.kernels.options import Kernel
-from refhmc.sampling.chains.chain import BlockState, control_record, make_plan, record_counters
+from refhmc.sampling.chains.chain import BlockState, make_plan, record_counters
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
@@ -179,7 +179,7 @@ def transition(
         (rng, tape, cursor),
         own.settings[0],
         stats[0],
-        control_record(None),
+        one(CONTROL)[0],
     )
     by_name = {name: value[()] for name, value in named(stats.view(float).reshape(N_STATS), kernel.statistics).items()}
     return Transition(z[Q].copy(), initial, by_name, OUTCOMES[outcome], int(cursor[0]), tape[: cursor[0]])

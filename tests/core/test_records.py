@@ -96,9 +96,13 @@ def test_rows_of_statistics_by_name():
 
 def test_control_has_separate_cache_lines():
     assert records.CONTROL.itemsize == 8 * records.N_CONTROL == 128
-    row = np.zeros(records.N_CONTROL, np.int64)
-    row[records.DRAWS_DONE] = 7
-    assert row.view(records.CONTROL)["draws_done"].tolist() == [7]
+
+
+def test_counts_are_copied_without_requests():
+    control, counts = one(records.CONTROL)[0], one(records.CONTROL)[0]
+    counts.stop, counts.draws_done, counts.step_size = 1, 7, 0.5
+    records.set_counts(control, counts)
+    assert (control.stop, control.draws_done, control.step_size) == (0, 7, 0.5)
 
 
 PLAIN = """

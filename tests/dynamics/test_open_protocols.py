@@ -18,7 +18,7 @@ from refhmc.core.types import as_dynamics, as_model, as_points, as_work, as_work
 from refhmc.integrators import ImplicitMidpoint
 from refhmc.kernels.hmc import begin, metropolis_accept, not_begun
 from refhmc.metrics.base import EUCLIDEAN, SHARED, Riemannian, log_density_at_metric
-from refhmc.sampling.results.description import inexact_part
+from refhmc.sampling.results.run_warnings import inexact_part
 from tests.helpers.many_starts import from_each
 
 own = numba.njit(nogil=True, error_model="numpy")

@@ -8,9 +8,9 @@ from refhmc.compile import compiled
 from refhmc.core import sample_stats as S
 from refhmc.core import types
 from refhmc.core.point import as_point, copy_row
-from refhmc.core.records import records
+from refhmc.core.records import CONTROL, one, records
 from refhmc.core.types import as_model, as_points, as_work, as_workspace
-from refhmc.sampling.chains.chain import BlockState, control_record, make_plan, record_counters, reset_counters
+from refhmc.sampling.chains.chain import BlockState, make_plan, record_counters, reset_counters
 
 
 @compiled.entry(
@@ -58,7 +58,7 @@ def from_each(model, kernel, starts: np.ndarray, seed: int, n_transitions: int =
         own.settings[0],
         q,
         records(stats, S.STATS),
-        control_record(None),
+        one(CONTROL)[0],
         n_transitions,
     )
     return q, S.named(stats, kernel.statistics)

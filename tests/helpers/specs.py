@@ -6,7 +6,8 @@ import inspect
 
 import refhmc
 from refhmc.backends import as_backend
-from refhmc.sampling.checks.arguments import run_spec
+from refhmc.sampling.checks.arguments import checked
+from refhmc.sampling.spec import RunSpec
 
 
 def spec(model, kernel, **options):
@@ -15,4 +16,4 @@ def spec(model, kernel, **options):
     arguments.apply_defaults()
     given = arguments.arguments
     given.pop("unknown")
-    return run_spec(**given | {"backend": as_backend(given["backend"])})
+    return checked(RunSpec(**given | {"backend": as_backend(given["backend"])}))

@@ -15,7 +15,7 @@ import refhmc
 from refhmc.core.point import POINT_ROWS, P, Q
 from refhmc.metrics import Diagonal, Fisher, Identity
 from refhmc.sampling.chains.chain import Chain, make_plan
-from refhmc.sampling.results.description import inexact_part
+from refhmc.sampling.results.run_warnings import inexact_part
 from tests.helpers.many_starts import from_each
 from tests.helpers.sweeps import swept
 

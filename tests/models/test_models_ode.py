@@ -12,6 +12,7 @@ this file is below 1e-4.
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import warnings
 
@@ -32,14 +33,14 @@ from refhmc.errors import (
 )
 from refhmc.models import fitzhugh_nagumo as fhn
 from refhmc.models.ode import ODE
-from refhmc.models.sensitivities import augmented, n_unknowns, work_for
+from refhmc.models.sensitivities import along_path, n_unknowns, work_for
 from refhmc.numerics import differences
 from tests.helpers.sweeps import representatives
 
 FAMILY_ALPHA = 1e-4
 COLUMNS = 6  # of the extrapolation
+NORMAL = -0.5 * np.log(2 * np.pi)
 POSITIONS = ([0.2, 0.2, 3.0], [0.35, -0.1, 2.6], [-0.1, 0.5, 1.2])
-PAIRS = np.triu_indices(3)
 
 
 # ------------------------------------------------------------------------------------------- a reference of its own
@@ -66,7 +67,7 @@ def gbs(f, u, times):
 
 
 rhs, jacobian, hessian, third = (plain(f) for f in (fhn.rhs, fhn.jacobian, fhn.hessian, fhn.third))
-equations = plain(augmented)
+equations = plain(along_path)
 
 
 def solution(theta, order, times):
@@ -77,7 +78,7 @@ def solution(theta, order, times):
     work = work_for(u, theta, 2)
 
     def f(t, u):
-        equations(rhs, jacobian, hessian, third, 2, 3, u, t, work)
+        equations(rhs, jacobian, hessian, third, 2, 2, 3, u, t, work)
         return work[: len(u)].copy()
 
     path = gbs(f, u, times)
@@ -89,6 +90,14 @@ def along(theta, k):
     theta = np.asarray(theta, dtype=complex)
     theta[k] += 1j * differences.COMPLEX_STEP
     return theta
+
+
+def place(*indices):
+    """Return the place of a pair or triple of the three parameters in W or V."""
+    return list(itertools.combinations_with_replacement(range(3), len(indices))).index(tuple(sorted(indices)))
+
+
+PLACES = np.array([[place(a, b) for b in range(3)] for a in range(3)])
 
 
 def far(x, y):
@@ -142,11 +151,11 @@ def test_states_and_sensitivities_are_those_of_another_integrator(few, theta):
         assert far(S[:, :, k], x[::5].imag / differences.COMPLEX_STEP) < 1e-9
         second = first[::5].imag / differences.COMPLEX_STEP  # d S_a / d theta_k
         for a in range(3):
-            pair = few.data.pair[a, k]
+            pair = place(a, k)
             assert far(W[:, :, pair], second[:, :, a]) < 1e-8
             for b in range(3):
-                exact = second_order[::5, :, few.data.pair[a, b]].imag / differences.COMPLEX_STEP
-                assert far(V[:, :, few.data.triple[a, b, k]], exact) < 1e-7
+                exact = second_order[::5, :, place(a, b)].imag / differences.COMPLEX_STEP
+                assert far(V[:, :, place(a, b, k)], exact) < 1e-7
 
 
 @pytest.mark.parametrize("theta", representatives(POSITIONS, POSITIONS[:1]))
@@ -157,7 +166,7 @@ def test_the_posteriors_derivatives_by_complex_step(few, theta):
     for k in range(3):
         w = along(theta, k)
         x, S, W, _ = (part[::5] for part in solution(w, 2, finer))
-        L = -0.5 * np.sum(((y - x) / 0.5) ** 2) - 0.5 * np.sum(w**2)
+        L = np.sum(NORMAL - np.log(0.5) - 0.5 * ((y - x) / 0.5) ** 2) - 0.5 * np.sum(w**2)
         g = np.einsum("tn,tna->a", (y - x) / 0.25, S) - w
         G = np.einsum("tna,tnb->ab", S, S) / 0.25 + np.eye(3)
         assert abs(few.log_density(theta) - L.real) < 1e-8 * abs(L.real)
@@ -168,7 +177,7 @@ def test_the_posteriors_derivatives_by_complex_step(few, theta):
         assert far(few.hessian(theta)[:, k], g.imag / differences.COMPLEX_STEP) < 1e-8
         assert far(fisher, G.real) < 1e-8
         assert far(tensor[:, :, k], G.imag / differences.COMPLEX_STEP) < 1e-8
-        H = np.einsum("tn,tnab->ab", (y - x) / 0.25, W[:, :, few.data.pair]) - G
+        H = np.einsum("tn,tnab->ab", (y - x) / 0.25, W[:, :, PLACES]) - G
         assert far(few.hessian(theta), H.real) < 1e-8
         assert far(few.third_derivative(theta)[:, :, k], H.imag / differences.COMPLEX_STEP) < 1e-7
     M = np.random.default_rng(5).standard_normal((3, 3))
@@ -245,7 +254,8 @@ def test_an_equation_whose_solution_is_known():
     prior, w = np.diag([0.25, 0.0]), 1 / s**2
     r = obs - x
     fisher = np.einsum("t,ta,tb->ab", w, S, S) + prior
-    assert model.log_density(q) == pytest.approx(-0.5 * np.sum(w * r**2) - 0.5 * 0.25 * 0.4**2, rel=1e-10)
+    L = np.sum(NORMAL - np.log(s) - 0.5 * w * r**2) - 0.5 * 0.25 * 0.4**2
+    assert model.log_density(q) == pytest.approx(L, rel=1e-10)
     np.testing.assert_allclose(model.gradient(q), (w * r) @ S - prior @ (q - [0.1, 0.2]), rtol=1e-9)
     np.testing.assert_allclose(model.hessian(q), np.einsum("t,tab->ab", w * r, W) - fisher, rtol=1e-9)
     np.testing.assert_allclose(model.fisher(q), fisher, rtol=1e-9)
@@ -261,6 +271,16 @@ def test_an_equation_whose_solution_is_known():
     assert model.data.solve(q, 1).second is None
     assert model.data.solve(q, 2).third is None
     assert model.runs_as_python == "its ODE may need SciPy's solver"
+
+
+@pytest.mark.sweep
+def test_events_with_normal_errors_and_priors():
+    """x' = theta x^2 from x = 1 is 1/(1 - theta t). At t = 0.5, 1 is added, and 1/x starts from its new value."""
+    model = explosive(events=[(0.5, [1.0])], tolerance=1e-12)
+    after = 1 / (1 / (1 / (1 - 0.25) + 1) - 0.25)
+    np.testing.assert_allclose(model.data.solve([0.5]).states[:, 0], [1.0, 1 / (1 - 0.25), after], rtol=1e-10)
+    gradient = differences.ridders(lambda h: np.array([model.log_density([0.5 + h])]), 0.05, 6).value
+    assert model.gradient([0.5])[0] == pytest.approx(gradient[0], rel=1e-6)
 
 
 @pytest.mark.sweep
@@ -484,7 +504,7 @@ def test_threads_and_resumed_runs_give_the_same_draws(bounded, sample, tmp_path)
         ({"prior_mean": [np.nan]}, ValueError, "prior_mean must.* finite"),
         ({"prior_scale": -1.0}, ValueError, "prior_scale must.* positive"),
         ({"prior_scale": [1.0, 2.0]}, ShapeError, r"prior_scale must.* number.* got.* \(2,\)"),
-        ({"initial_state": [1.0, 2.0]}, ShapeError, r"initial_state must.* \(1,\).* got.* \(2,\)"),
+        ({"initial_state": [1.0, 2.0]}, ShapeError, r"y must.* \(3, 2\).* initial_state.* got.* \(3, 1\)"),
         ({"tolerance": 0.0}, ValueError, "tolerance must"),
         ({"max_steps": 0}, ValueError, r"max_steps must.* got .*\b0\b"),
     ],

@@ -308,7 +308,7 @@ def pointwise_log_likelihood(model, q):
         (values,) = model.generated.log_likelihood({k: v[None] for k, v in model.constrain(q).items()}).values()
         return np.ravel(values)
     problem = model.data  # an ODE
-    return -0.5 * (problem.weights * (problem.y - problem.solve(q, order=0).states) ** 2).sum(axis=1)
+    return -0.5 * (((problem.y - problem.solve(q, order=0).states) / problem.s) ** 2).sum(axis=1)
 
 
 @pytest.mark.sweep

@@ -11,7 +11,7 @@ import pytest
 
 import refhmc
 from refhmc.kernels.blocks import kernels_of
-from refhmc.plot.repeated import call, known_model, literal, repeated
+from refhmc.plot.repeated import known_model, repeated, source
 from refhmc.plot.runs import run_of
 from refhmc.sampling.storage.kernel_json import kernel_as_json
 from tests.helpers.made_runs import made_run
@@ -50,7 +50,7 @@ def test_code_reproduces_the_run():
 )
 def test_kernels_are_written_as_python(kernel):
     said = kernel_as_json(kernel)
-    text = call(json.loads(said), "kernel")
+    text = source(kernel)
     assert kernel_as_json(eval(text, {"refhmc": refhmc})) == said
     assert "None" not in text
     assert kernels_of(kernel)
@@ -167,11 +167,11 @@ def test_literals_are_written_as_python_reads_them():
         ("a", 2),
         (),
     ):
-        assert eval(literal(value)) == value
-    assert math.isnan(eval(literal(float("nan"))))
-    for value in (np.float64(1.0), {"a": 1}, object(), [object()], CODE.encode()):
+        assert eval(source(value)) == value
+    assert math.isnan(eval(source(float("nan"))))
+    for value in (np.float64(1.0), object(), [object()], CODE.encode()):
         with pytest.raises(TypeError):
-            literal(value)
+            source(value)
 
 
 def test_model_with_the_same_name_is_not_confused():

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 
 import refhmc
 from refhmc.compile import file_lock
-from refhmc.core.records import DRAWS_DONE, FIRST, STOP
+from refhmc.core.records import CONTROL, one
 from refhmc.core.sample_stats import N_STATS
 from refhmc.errors import CheckpointError, CheckpointWarning, SamplingError, SaveError
 from refhmc.sampling.chains import chain_run
@@ -35,7 +35,7 @@ from refhmc.sampling.chains.chain import make_plan
 from refhmc.sampling.chains.task import ChainTask
 from refhmc.sampling.storage import append_only, checkpoint
 from refhmc.sampling.storage.append_only import Rows
-from refhmc.sampling.storage.checkpointed import Checkpointed
+from refhmc.sampling.storage.chain_storage import Checkpointed
 from refhmc.sampling.storage.in_memory import InMemory, Memory
 from tests.helpers.random_cases import cases
 from tests.helpers.stopping import stop_after
@@ -130,7 +130,7 @@ def test_every_kind_of_chain_is_resumed_bit_for_bit(which, tmp_path, monkeypatch
 def test_warm_up_without_saved_rows_is_resumed_bit_for_bit(tmp_path, monkeypatch):
     """The run stops in warm-up, at its end and after it; only the last position of warm-up is kept."""
     monkeypatch.setattr(chain_run, "PAUSE_EVERY", 0.001)
-    model, control = refhmc.models.Funnel(3), np.zeros(16, np.int64)
+    model = refhmc.models.Funnel(3)
 
     plan = make_plan(model, KERNEL, 600)
 
@@ -143,25 +143,25 @@ def test_warm_up_without_saved_rows_is_resumed_bit_for_bit(tmp_path, monkeypatch
     store = checkpoint.Checkpoint(tmp_path, {"chains": 1, "tune": 600, "format": checkpoint.FORMAT})
     store.open()
     for iterations in (0, 100, 599, 600, 700):
-        control[:] = 0
+        control = one(CONTROL)[0]
         stopping = threading.Thread(target=stop_at, args=(control, iterations))
         stopping.start()
         run(control, store)
         stopping.join()
-    resumed, unbroken = run(np.zeros(16, np.int64), store), run(np.zeros(16, np.int64))
+    resumed, unbroken = run(one(CONTROL)[0], store), run(one(CONTROL)[0])
     store.close()
-    assert resumed.control[FIRST] >= 700
-    resumed.control[FIRST] = 0
+    assert resumed.control.first >= 700
+    resumed.control.first = 0
     for name in ("draws", "stats", "start", "control"):
         assert np.array_equal(getattr(resumed, name), getattr(unbroken, name)), name
-    assert resumed.warmup_draws.shape == (0, 4)
+    assert resumed.warm == 0
 
 
 def stop_at(control, iterations):
     """Ask a chain to stop after some iterations, or when it has ended."""
-    while control[DRAWS_DONE] < min(iterations, 1300):
+    while control.draws_done < min(iterations, 1300):
         time.sleep(0.0005)
-    control[STOP] = 1
+    control.stop = 1
 
 
 # ------------------------------------------------------------------------------------------------ when it is saved
@@ -736,7 +736,7 @@ def test_a_file_system_without_locks_is_warned_of(tmp_path, monkeypatch):
 def test_after_a_run_is_given_up_its_threads_write_no_more(tmp_path):
     store = checkpoint.Checkpoint(tmp_path, {"chains": 1, "tune": 0, "format": checkpoint.FORMAT})
     store.open()
-    saved = checkpoint.Saved(b"state", 1, np.zeros(1), np.zeros(16, np.int64))
+    saved = checkpoint.Saved(b"state", 1, np.zeros(1), one(CONTROL)[0])
     rows = Rows(0, *(np.zeros((2, 1)),) * 2)
     assert store.save(0, saved, rows, now=True)
     store.close()

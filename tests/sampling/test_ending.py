@@ -27,7 +27,7 @@ from refhmc.sampling import interruption, run
 from refhmc.sampling.chains import chain_run
 from refhmc.sampling.progress import Progress
 from refhmc.sampling.results import rectangle, run_warnings
-from refhmc.sampling.storage import checkpoint
+from refhmc.sampling.storage import checkpoint, files
 from tests.helpers.stopping import stop_after
 from tests.helpers.sweeps import one_in, swept
 
@@ -215,8 +215,8 @@ def test_an_exception_of_the_model_is_raised_even_if_warnings_are_errors(sample)
 
 ASSEMBLY = {
     *(f"sampling/{name}.py" for name in ("sample", "run", "interruption")),
-    *(f"results/{name}.py" for name in ("from_chains", "partial", "rectangle", "run_warnings", "review", "result")),
-    "chains/compiled_engine.py",
+    *(f"results/{name}.py" for name in ("rectangle", "run_warnings", "review", "result")),
+    "chains/compiled_chains.py",
     "models/base.py",
 }
 
@@ -361,7 +361,7 @@ def test_a_second_ctrl_c_has_the_draws_so_far_of_chains_that_do_not_return(sampl
 
 
 def test_a_full_disk_in_the_last_save(normal, sample, expected, tmp_path, monkeypatch):
-    real = checkpoint.write_atomically
+    real = files.write_atomically
 
     def full(path, content):
         if path.name.startswith("chain"):
@@ -369,7 +369,7 @@ def test_a_full_disk_in_the_last_save(normal, sample, expected, tmp_path, monkey
         real(path, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "write_atomically", full)
+        patch.setattr(files, "write_atomically", full)
         with pytest.raises(
             SaveError,
             match="checkpoint of chain 0, chain 1, chain 2(,| and) chain 3 could not be written.*No space left",
@@ -382,7 +382,7 @@ def test_a_full_disk_in_the_last_save(normal, sample, expected, tmp_path, monkey
 
 def test_a_disk_that_is_full_for_a_while_does_not_stop_the_run(sample, tmp_path, monkeypatch):
     """Evaluations wait, for at most a minute in total, until writing has been tried three times."""
-    real, tries = checkpoint.write_atomically, []
+    real, tries = files.write_atomically, []
 
     def full_at_first(path, content):
         if path.name.startswith("chain"):
@@ -397,7 +397,7 @@ def test_a_disk_that_is_full_for_a_while_does_not_stop_the_run(sample, tmp_path,
 
     monkeypatch.setattr(chain_run, "PAUSE_EVERY", 0.01)
     monkeypatch.setattr(checkpoint, "SAVE_EVERY", 0.0)
-    monkeypatch.setattr(checkpoint, "write_atomically", full_at_first)
+    monkeypatch.setattr(files, "write_atomically", full_at_first)
     model = refhmc.Model(2, log_density, lambda q, data: -q, in_python="a test")
     kernel = refhmc.HMC(step_size=0.5, n_steps=3)
     with warnings.catch_warnings():
@@ -677,7 +677,7 @@ def test_the_warning_of_a_run_that_was_stopped_in_warm_up(monkeypatch):
     assert kept in text
     assert "save_warmup" not in text
     about |= {"stopped_by": "interrupt", "backend": "numba"}
-    (text,) = run_warnings.cut_short(result, None)
+    (text,) = run_warnings.cut_short(result, Progress(2, tune=1000, total=2000, workers=2))
     assert "no draws, because Ctrl-C or SIGTERM stopped the run in warm-up (iterations of 1000: chain 0: 300" in text
     assert kept in text
     assert "checkpoint=FOLDER" in text

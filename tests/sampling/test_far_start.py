@@ -10,7 +10,7 @@ import pytest
 
 import refhmc
 from refhmc.adaptation import symptoms
-from refhmc.core.records import FAR_START, N_CONTROL
+from refhmc.core.records import CONTROL, one
 from refhmc.errors import SamplingWarning, WarmupError
 from refhmc.sampling.chains import far_start
 from refhmc.sampling.chains.chain import make_plan
@@ -86,7 +86,7 @@ def test_a_restart_uses_the_start_of_init_pathfinder(proper):
 
 
 def begin(task, saved=None):
-    live = LiveChain(task, make_plan(task.model, task.kernel, task.tune), np.zeros(N_CONTROL, np.int64))
+    live = LiveChain(task, make_plan(task.model, task.kernel, task.tune), one(CONTROL)[0])
     assert live.begin(saved)
     return live
 
@@ -109,12 +109,12 @@ KERNELS = {
 def test_a_chain_that_began_again_is_resumed_bit_for_bit(proper, kernel, monkeypatch):
     if kernel is KERNELS["Gibbs"]:  # its chains arrive by themselves
         suspicious = symptoms.Symptom(symptoms.SUSPICIOUS, "")
-        monkeypatch.setattr(far_start, "symptom_of", lambda chain, control: None if control[FAR_START] else suspicious)
+        monkeypatch.setattr(far_start, "symptom_of", lambda chain, control: None if control.far_start else suspicious)
         monkeypatch.setattr(far_start, "far_better", lambda *arguments: (TRUTH, "found"))
     task = ChainTask(proper, kernel, 0, 1, None, 20, 400, keep_warmup=True, free_start=True)
     unbroken = begin(task)
     whole = advance(unbroken, task.total)
-    assert unbroken.control[FAR_START] == 100
+    assert unbroken.control.far_start == 100
     saved, made, states = None, [], []
     for done in (60, 100, 101, 250, 399, 400, 410, task.total):
         live = begin(task, saved)
@@ -135,7 +135,7 @@ def test_a_search_that_does_not_fit_into_a_segment_is_made_in_a_later_one(proper
     assert run_segment(task, plan, before, 0.0, patience=0.0).saved.done == 100
     after = run_segment(task, plan, before, 60.0).saved
     assert after.done == task.total
-    assert after.control[FAR_START] == 100
+    assert after.control.far_start == 100
 
 
 def test_a_checkpoint_keeps_that_chains_began_again(proper, tmp_path):

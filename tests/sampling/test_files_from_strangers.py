@@ -13,7 +13,7 @@ import pytest
 
 import refhmc
 from refhmc.adaptation.adapted import adapted_of
-from refhmc.core.records import FAR_START, N_CONTROL
+from refhmc.core.records import CONTROL, one
 from refhmc.core.sample_stats import N_STATS
 from refhmc.errors import CheckpointError, CheckpointWarning
 from refhmc.sampling.chains.chain import make_plan
@@ -277,7 +277,7 @@ def check_all_states(model, kernel, tune, total, **options):
     plan.compile(model.name)
     start = np.full(model.dim, 0.1) if model.initial is None else np.array(model.initial, float)
     task = ChainTask(model, kernel, 0, 7, start, total - tune, tune, **options)
-    live = LiveChain(task, plan, np.zeros(N_CONTROL, np.int64))
+    live = LiveChain(task, plan, one(CONTROL)[0])
     assert live.begin()
     for done in range(total + 1):
         rows = append_only.Rows(
@@ -314,7 +314,7 @@ def test_every_state_of_a_run_that_begins_from_another_warm_up_is_accepted(name)
 @pytest.mark.parametrize("kernel", [refhmc.NUTS(), swept(refhmc.HMC())])
 def test_every_state_of_a_chain_that_began_again_is_accepted(kernel):
     live = check_all_states(decay(2.0), kernel, tune=420, total=430, free_start=True)
-    assert live.control[FAR_START] == 105
+    assert live.control.far_start == 105
 
 
 def test_recover_draws_a_chain_with_a_crafted_state_again(saved, tmp_path):

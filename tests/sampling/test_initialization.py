@@ -13,14 +13,14 @@ import pytest
 import scipy.stats
 
 import refhmc
-from refhmc.core.records import N_CONTROL, STOP
+from refhmc.core.records import CONTROL, one
 from refhmc.errors import CheckpointError, PythonModelWarning, SamplingWarning
 from refhmc.sampling.chains.chain import make_plan
 from refhmc.sampling.chains.chain_run import run_chain
-from refhmc.sampling.chains.initialization import pathfinder_start
+from refhmc.sampling.chains.initialization import Stopped, pathfinder_start
 from refhmc.sampling.chains.task import ChainTask, chain_generator
 from refhmc.sampling.storage import checkpoint
-from refhmc.sampling.storage.checkpointed import Checkpointed
+from refhmc.sampling.storage.chain_storage import Checkpointed
 from refhmc.sampling.storage.in_memory import Memory
 from tests.helpers.models import FEW_CALLS
 from tests.helpers.sweeps import swept
@@ -238,8 +238,8 @@ def test_a_time_limit_ends_the_path():
 
 @pytest.mark.sweep
 def test_a_chain_that_is_stopped_on_its_path_leaves_nothing_to_go_on_from(tmp_path, far):
-    kernel, control = refhmc.NUTS(), np.zeros(N_CONTROL, np.int64)
-    control[STOP] = 1
+    kernel, control = refhmc.NUTS(), one(CONTROL)[0]
+    control.stop = 1
     store = checkpoint.Checkpoint(tmp_path, {"chains": 1, "tune": 5, "format": checkpoint.FORMAT})
     store.open()
     plan, task = make_plan(far, kernel, 5), ChainTask(far, kernel, 0, 9, None, 5, 5, init="pathfinder")
@@ -251,4 +251,5 @@ def test_a_chain_that_is_stopped_on_its_path_leaves_nothing_to_go_on_from(tmp_pa
     assert len(run.draws) == 0
     assert not (tmp_path / "chain-0.npz").exists()
     start = np.zeros(far.dim)
-    assert pathfinder_start(far, plan, start, chain_generator(9, 0, 0), 0, control)[0] is None
+    with pytest.raises(Stopped):
+        pathfinder_start(far, plan, start, chain_generator(9, 0, 0), 0, control)

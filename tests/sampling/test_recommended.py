@@ -14,7 +14,7 @@ import refhmc
 from refhmc import diagnostics
 from refhmc.cli.main import main
 from refhmc.numerics.convergence import ess
-from refhmc.sampling.recommended import recommended_kernel
+from refhmc.sampling.checks.arguments import recommended_kernel
 from tests.helpers.posteriors import z_scores
 from tests.helpers.sweeps import swept
 

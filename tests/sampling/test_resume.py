@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import pathlib
 import shutil
@@ -17,8 +16,8 @@ import refhmc
 from refhmc.core.sample_stats import N_STATS
 from refhmc.errors import CheckpointError, CheckpointWarning
 from refhmc.models.recipe import model_of_recipe, recipe_of
-from refhmc.sampling.storage import append_only, checkpoint, store
-from refhmc.sampling.storage.files import checksum_of_arrays, checksum_of_run, read_arrays
+from refhmc.sampling.storage import append_only, store
+from refhmc.sampling.storage.files import checksum_of_run, read_arrays
 from tests.helpers.random_cases import cases
 from tests.helpers.stopping import stop_after
 from tests.helpers.sweeps import swept
@@ -114,6 +113,8 @@ def test_resume_asks_for_a_model_or_kernel_that_the_folder_lacks(tmp_path):
     mine = Mine(metric=KERNEL.metric)
     with pytest.raises(CheckpointError, match="dim"):
         refhmc.resume(tmp_path / "other", refhmc.models.Funnel(6), mine, **QUIET)
+    with pytest.raises(CheckpointError, match="belongs to another run.*dim"):
+        refhmc.resume(tmp_path / "other", refhmc.models.Funnel(6), mine, force=True, recover=True, **QUIET)
     assert refhmc.resume(tmp_path / "other", kernel=mine, **QUIET).draws.shape[2] == 8
     with pytest.raises(CheckpointError, match="nowhere.*run.json"):
         refhmc.resume(tmp_path / "nowhere", **QUIET)
@@ -134,51 +135,6 @@ def test_other_code_is_gone_on_with_if_it_is_forced(tmp_path):
     assert forced.draws.shape == (2, 60, 2)
     with pytest.raises(CheckpointError, match="kernel: "):
         refhmc.resume(tmp_path, model(2.0), refhmc.HMC(n_steps=4, step_size=0.3), force=True, **QUIET)
-
-
-# ---------------------------------------------------------------------------------------------------- older formats
-
-
-def as_format_2(folder):
-    """The folder as refhmc wrote it before rows had files of their own."""
-    run = json.loads((folder / "run.json").read_text())
-    old = {key: value for key, value in run.items() if key not in ("draws", "checksum")} | {"format": 2}
-    old["checksum"] = checksum_of_run(old)
-    for chain in range(run["chains"]):
-        path = folder / f"chain-{chain}.npz"
-        arrays = read_arrays(path)
-        first, length = int(arrays.pop("first")), int(arrays.pop("length"))
-        rows = folder / f"chain-{chain}.from-{first}.rows"
-        kept = append_only.read(rows, length, refhmc.models.Funnel().dim, N_STATS)
-        rows.unlink()
-        arrays |= {"draws": kept.draws, "stats": kept.stats, "run": np.asarray(old["checksum"])}
-        del arrays["checksum"]
-        arrays["checksum"] = np.array(checksum_of_arrays(arrays))
-        buffer = io.BytesIO()
-        np.savez(buffer, **arrays)
-        path.write_bytes(buffer.getvalue())
-    (folder / "run.json").write_text(json.dumps(old))
-
-
-def test_a_checkpoint_of_format_2_is_migrated(whole, tmp_path):
-    refhmc.sample(refhmc.models.Funnel(), KERNEL, **{**RUN, "draws": 100}, save_warmup=True, checkpoint=tmp_path)
-    as_format_2(tmp_path)
-    with pytest.raises(CheckpointError, match="draws.* draws="):
-        refhmc.resume(tmp_path, **QUIET)
-    assert json.loads((tmp_path / "run.json").read_text())["format"] == checkpoint.FORMAT
-    assert_same(refhmc.resume(tmp_path, draws=200, **QUIET), whole)
-
-
-def test_a_damaged_checkpoint_of_format_2_is_left_as_it_is(tmp_path):
-    refhmc.sample(refhmc.models.Funnel(), KERNEL, **{**RUN, "draws": 100}, checkpoint=tmp_path)
-    as_format_2(tmp_path)
-    path = tmp_path / "chain-1.npz"
-    content = path.read_bytes()
-    path.write_bytes(content[:-40])
-    before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
-    with pytest.raises(CheckpointError, match="chain-1.npz"):
-        refhmc.resume(tmp_path, draws=200, **QUIET)
-    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
 
 
 # ---------------------------------------------------------------------------------------------------------- damage
@@ -274,6 +230,15 @@ def test_without_run_json_nothing_is_recovered(kind, saved, tmp_path):
         file.unlink() if content is None else file.write_bytes(content)
         with pytest.raises(CheckpointError, match=rf"run.json {words}.* recover=True"):
             refhmc.resume(path, refhmc.models.Funnel(), KERNEL, recover=True, **QUIET)
+
+
+def test_recover_keeps_more_draws_than_are_requested(tmp_path):
+    """Too few draws are an error in the arguments and not damage."""
+    refhmc.sample(refhmc.models.Funnel(), KERNEL, **{**RUN, "draws": 20, "tune": 10}, checkpoint=tmp_path)
+    before = {each: each.read_bytes() for each in tmp_path.iterdir()}
+    with pytest.raises(CheckpointError, match="draws must be at least 20"):
+        refhmc.resume(tmp_path, draws=10, recover=True, **QUIET)
+    assert {each: each.read_bytes() for each in tmp_path.iterdir()} == before
 
 
 def test_a_damaged_chunk_that_is_written_to_is_drawn_again(saved, whole, tmp_path):
@@ -394,17 +359,3 @@ def test_a_recipe_that_refhmc_does_not_write_is_rejected(tmp_path, recipe):
     (tmp_path / "run.json").write_text(json.dumps(run))
     with pytest.raises(CheckpointError, match="recipe"):
         refhmc.resume(tmp_path, **QUIET)
-
-
-def test_a_run_without_a_recipe_is_resumed_by_the_name_of_its_model(tmp_path):
-    """Older runs have no recipe."""
-    refhmc.sample(refhmc.models.Banana(), KERNEL, **{**RUN, "draws": 5, "tune": 5}, checkpoint=tmp_path)
-    run = json.loads((tmp_path / "run.json").read_text())
-    del run["recipe"]
-    run["checksum"] = checksum_of_run(run)
-    (tmp_path / "run.json").write_text(json.dumps(run))
-    for path in tmp_path.glob("chain-*.npz"):
-        path.unlink()
-    for path in tmp_path.glob("*.rows"):
-        path.unlink()
-    assert refhmc.resume(tmp_path, draws=8, **QUIET).draws.shape == (2, 8, 2)

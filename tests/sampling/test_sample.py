@@ -11,7 +11,7 @@ import pytest
 
 import refhmc
 from refhmc.errors import SamplingError, SamplingWarning
-from refhmc.sampling.results.from_chains import largest_rectangle
+from refhmc.sampling.results.rectangle import largest_rectangle
 from tests.helpers.models import FEW_CALLS
 
 SHORT = {"draws": 60, "tune": 100, "random_seed": 20261121}

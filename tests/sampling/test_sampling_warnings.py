@@ -15,7 +15,7 @@ from refhmc.core.sample_stats import OUTCOMES
 from refhmc.errors import MetricError, SamplingWarning
 from refhmc.metrics import Dense, DiagonalSoftAbs, Fisher, Identity, OuterProductSoftAbs, SoftAbs
 from refhmc.sampling.begin import announced
-from refhmc.sampling.results.review import percent, review
+from refhmc.sampling.results.review import DrawsToReview, percent, review
 from tests.helpers.models import FEW_CALLS
 from tests.helpers.sweeps import swept
 
@@ -38,7 +38,7 @@ def statistics(n=N, **changes):
 def reviewed(kernel, tune=100, draws=None, **changes):
     n = N if draws is None else draws.shape[1]
     draws = np.random.default_rng(2).normal(size=(CHAINS, n, 2)) if draws is None else draws
-    return review(["a", "b"], draws, {"": statistics(n, **changes)}, {"": kernel}, np.full((CHAINS, 2), 9.0), tune)
+    return review(["a", "b"], kernel, DrawsToReview(draws, statistics(n, **changes), np.full((CHAINS, 2), 9.0)), tune)
 
 
 def some(count, n=N):

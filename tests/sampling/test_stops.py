@@ -15,7 +15,7 @@ import threadpoolctl
 
 import refhmc
 from refhmc.errors import SamplingWarning, WorkerDied
-from refhmc.sampling.chains import chain_pool, chain_run
+from refhmc.sampling.chains import chain_pool, chain_run, engine
 from refhmc.sampling.checks import discontinuity, main_guard
 from refhmc.sampling.run import Run
 from refhmc.sampling.storage.store import StoredGroup
@@ -217,7 +217,7 @@ def test_the_review_takes_at_most_a_twentieth_of_the_runs_time(monkeypatch):
 
 def test_a_model_that_hangs_after_a_stop_is_reported_with_its_position(monkeypatch):
     """The warning comes while the run is being waited for, before the chain is left behind."""
-    monkeypatch.setattr(chain_pool, "SILENT", 0.1)
+    monkeypatch.setattr(engine, "SILENT", 0.1)
     monkeypatch.setattr(chain_pool, "GRACE", 3.0)
     release, where, counting = threading.Event(), [], Counting()
 

@@ -154,9 +154,9 @@ def test_a_stop_leaves_a_rectangle(model, tmp_path):
 @pytest.mark.sweep
 def test_a_long_run_is_reviewed_in_part(model, tmp_path, monkeypatch):
     """Only the last draws are reviewed, with a thinned selection for R-hat; problems are still reported."""
-    from refhmc.sampling.results import from_chains
+    from refhmc.sampling.chains import compiled_chains
 
-    monkeypatch.setattr(from_chains, "LOOKED_AT", 1)
+    monkeypatch.setattr(compiled_chains, "LOOKED_AT", 1)
     result = refhmc.sample(model, KERNELS["nuts"], **{**RUN, "draws": 3000}, store=tmp_path / "run")
     assert any("R-hat" in text or "ffective sample size" in text for text in result.warnings)
 

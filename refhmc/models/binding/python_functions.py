@@ -26,7 +26,7 @@ class PythonFunctions:
         """Return the failures of this thread's evaluations; :meth:`begin_failures` starts a new log."""
         return self._failures.get(threading.get_ident()) or self.begin_failures()
 
-    def begin_failures(self, control: np.ndarray | None = None) -> FailureLog:
+    def begin_failures(self, control: np.record | None = None) -> FailureLog:
         """Start an empty log of failures for this thread, whose iterations `control` counts."""
         self._failures[threading.get_ident()] = log = FailureLog(control)
         return log

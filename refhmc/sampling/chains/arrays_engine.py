@@ -3,43 +3,46 @@
 from __future__ import annotations
 
 import contextlib
-import time
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
 from refhmc.backends import Arrays, CuPy
 from refhmc.batch.backends import describe, error_of_device, namespace_of, present_device, to_host
-from refhmc.batch.draw import Options, Run, Stopped, fit, random_starts, uniform_starts
+from refhmc.batch.draw import Options, Recorder, Run, Stopped, fit, random_starts, uniform_starts
 from refhmc.batch.streams import Purpose, keys_of
-from refhmc.errors import GradientError, WarmupError, _see
+from refhmc.errors import GradientError, SamplingError, WarmupError, _see
 from refhmc.integrators.defaults import resolve
 from refhmc.kernels.blocks import blocks_of
 from refhmc.metrics.base import ArrayModel
+from refhmc.models.base import Model
 from refhmc.numerics.batched import Array
 from refhmc.sampling.chains.chain import Plan, make_plan
-from refhmc.sampling.chains.engine import SILENT
+from refhmc.sampling.chains.compiled_chains import NO_STEP_SIZE
+from refhmc.sampling.chains.engine import SILENT, Chains, Stoppable
 from refhmc.sampling.chains.initialization import check_start_of, given_starts
 from refhmc.sampling.checks.array_implementation import array_implementation, check_array_implementation
 from refhmc.sampling.checks.memory_estimate import check_memory
 from refhmc.sampling.progress import Progress, ProgressReport
-from refhmc.sampling.results import from_arrays
-from refhmc.sampling.results.from_chains import NO_STEP_SIZE
+from refhmc.sampling.results.rectangle import groups_of, put_rectangle
 from refhmc.sampling.results.result import Result
-from refhmc.sampling.results.run_warnings import DrawsToReview
+from refhmc.sampling.results.review import DrawsToReview
 from refhmc.sampling.spec import RunSpec
 
 COMPARED = 4  # starts at which the array implementation is compared with the model's functions
 
 
-class ArraysEngine:
-    """Chains in arrays (:class:`refhmc.sampling.chains.engine.Engine`)."""
+class ArraysEngine(Stoppable):
+    """Chains in arrays (:class:`refhmc.sampling.chains.engine.Engine`, which also draws them)."""
 
     workers = 1
 
     def __init__(self, spec: RunSpec) -> None:
+        super().__init__()
         assert isinstance(spec.backend, Arrays)
         self.spec, self.xp = spec, namespace_of(spec.backend.name)
         streamed = isinstance(spec.backend, CuPy) and spec.backend.streamed
@@ -56,7 +59,6 @@ class ArraysEngine:
         with np.errstate(all="ignore"), device_errors():
             self.starts = starts_of(spec, self.implementation, self.plan, self.xp)
             self.first = to_host(self.starts[0])
-        self.stopped_by, self.stopped_at, self._said = "", 0.0, False
         self.ended = False
         self.batch: Run | None = None
         self.logs: list = []
@@ -74,12 +76,13 @@ class ArraysEngine:
             q = self.starts[:COMPARED]
             return check_array_implementation(spec.model, self.implementation, self.plan, q, spec.preflight)
 
-    def open(self, result: Result) -> None:
+    def open(self, result: Result) -> Chains:
         n = self.spec.chains
         self.start_of_draws = np.full((n, self.spec.model.dim), np.nan)
         self.progress = Progress(n, self.spec.tune, self.spec.tune + self.spec.draws, n)
         none = np.zeros(n, np.int64)
-        self.state = none, none, none, np.full(n, np.nan), np.zeros(n)
+        self.state = none, none, none, np.zeros(n), np.full(n, np.nan)
+        return self
 
     def draw(self) -> None:
         spec = self.spec
@@ -105,7 +108,7 @@ class ArraysEngine:
                 raise of_device from error
             if isinstance(error, WarmupError) or self.batch is None:
                 raise
-            raise from_arrays.failure_of(spec.model, self.batch, error) from error
+            raise failure_of(spec.model, self.batch, error) from error
         finally:
             self.ended = True
 
@@ -114,24 +117,17 @@ class ArraysEngine:
         arrays = batch.done, batch.divergences, batch.warmup_divergences, batch.chains.step_size
         done, divergences, of_warmup, step_size = (to_host(each).copy() for each in arrays)
         gradients = np.full(self.spec.chains, batch.evaluations.get("gradient", 0) / self.spec.chains)
-        self.state = done, divergences, of_warmup, step_size, gradients
+        self.state = done, divergences, of_warmup, gradients, step_size
         if self.spec.max_seconds is not None and self.progress.seconds > self.spec.max_seconds:
             self.stop("time")
         return bool(self.stopped_by)
 
-    def stop(self, why: str) -> None:
-        if not self.stopped_by:
-            self.stopped_by, self.stopped_at = why, time.monotonic()
-
     def report(self, finished: bool) -> ProgressReport:
-        done, divergences, of_warmup, step_size, gradients = self.state
-        return self.progress.report(done, divergences, of_warmup, gradients, step_size, finished=finished)
+        return self.progress.report(*self.state, finished=finished)
 
     def hanging(self) -> list[str]:
-        silent = bool(self.stopped_by) and time.monotonic() > self.stopped_at + SILENT
-        if self._said or not silent:
+        if not self.is_silent():
             return []
-        self._said = True
         return [
             f"The chains did not return from a call of the model within {SILENT:g} s after they were asked to stop. The run "
             "waits for them; a second Ctrl-C ends it with the draws so far. Check why the model does not return. "
@@ -139,10 +135,24 @@ class ArraysEngine:
         ]
 
     def put_draws(self, result: Result) -> None:
+        """Put draws, statistics and counts into the result.
+
+        Until the run has ended, its thread alone moves draws from a device, and only those that are on the host are taken.
+        """
         if self.batch is None:
             return
-        from_arrays.put_draws(result, self.batch, self.spec.save_warmup, ended=self.ended)
-        result.attributes.update(from_arrays.counts(self.batch, self.logs, ended=self.ended))
+        recorders = {True: self.batch.warm, False: self.batch.made}
+        lengths = {warmup: lengths_of(recorder, self.ended) for warmup, recorder in recorders.items()}
+
+        def cut(chains: list[int], warmup: bool, n: int) -> dict[str, Any]:
+            recorder = recorders[warmup]
+            at = slice(None) if len(chains) == len(recorder.draws) else chains
+            return groups_of(recorder.draws[at, :n], {name: values[at, :n] for name, values in recorder.stats.items()})
+
+        put_rectangle(result, lengths[False], lengths[True] if self.spec.save_warmup else None, cut)
+        if len(set(lengths[False])) > 1:
+            result.ragged.update({k: self.batch.made.draws[k, :n] for k, n in enumerate(lengths[False])})
+        result.attributes.update(counts(self.batch, self.logs, self.ended))
         result.attributes.update(interrupted=bool(self.stopped_by), stopped_by=self.stopped_by)
 
     def to_review(self, result: Result) -> DrawsToReview:
@@ -206,3 +216,63 @@ def starts_of_model(initial: Callable, entropy: int, chains: int, xp: ModuleType
         return xp.asarray(np.array([initial(generators[k]) for k in to_host(rows)], dtype=float))
 
     return drawn
+
+
+def lengths_of(recorder: Recorder, ended: bool) -> list[int]:
+    """Return the numbers of transitions of the chains that are on the host, where this moves them if the batch has ended."""
+    if recorder.on_device and not ended:
+        return [recorder.moved] * len(recorder.draws)
+    try:
+        recorder.move()
+        return to_host(recorder.done).tolist()
+    except Exception as error:
+        if error_of_device(error) is None:
+            raise
+        recorder.give_up()
+        return recorder.done.tolist()
+
+
+def failure_of(model: Model, batch: Run, error: Exception) -> SamplingError:
+    """Return the error to raise if the model raised one, which ends all chains."""
+    done, position = to_host(batch.done), model.core.last_position.get(threading.get_ident())
+    where = "" if position is None else f" (last position q = {np.array2string(position, threshold=8)})"
+    words = str(error).rstrip(".")
+    return SamplingError(
+        f"The chains stopped after {done.min()} to {done.max()} iterations: {type(error).__name__}: {words}{where}. The draws "
+        "so far are in this exception's .partial."
+    )
+
+
+def counts(batch: Run, logs: list, ended: bool) -> dict[str, object]:
+    """Return the attributes with counts of evaluations of all chains together, needed or not, and of failed ones.
+
+    It is not known in which chains evaluations failed. The thread of a batch that has not `ended` counts by itself.
+    """
+    if ended:
+        batch.count_evaluations()
+    failures = [failure for log in logs for failure in log.found.values()]
+    found = {f"n_{name}_evaluations": int(count) for name, count in batch.evaluations.items()}
+    changes = found.pop("n_change_evaluations", 0)
+    per_chain = {
+        "iterations": batch.done,
+        "divergences": batch.divergences,
+        "warmup_divergences": batch.warmup_divergences,
+    }
+    try:
+        known = {f"{name}_per_chain": to_host(count).tolist() for name, count in per_chain.items()}
+    except Exception as error:  # they were lost with the device
+        if error_of_device(error) is None:
+            raise
+        known = {f"{name}_per_chain": [] for name in per_chain}
+    return {
+        **found,
+        **known,
+        "n_log_density_evaluations": found.get("n_gradient_evaluations", 0) + changes,
+        "failed_chains": [],
+        "evaluation_failures": [
+            {"message": each.message, "evaluations": each.count, "first_position": each.first.tolist()}
+            for each in failures
+        ],
+        "step_size_searches_failed": batch.searches_failed,
+        "began_again_after": [0] * len(batch.chains),
+    }

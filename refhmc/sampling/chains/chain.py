@@ -26,12 +26,10 @@ from refhmc.adaptation.from_pairs import HISTORY, begin_learning, learn_if_due
 from refhmc.adaptation.length import (
     DEFAULT_JITTER,
     LEARNER,
-    LENGTH,
-    MOMENTS,
     N_LENGTHS,
-    N_SUMS,
     WATCHED_ROWS,
     adapt_length,
+    begin_length,
     hmc_recording,
     length_windows,
 )
@@ -42,11 +40,11 @@ from refhmc.compile.parallel import helpers_for
 from refhmc.core import sample_stats as S
 from refhmc.core import types
 from refhmc.core.point import GRADIENT, LOG_DENSITY, Q, as_point, copy_row
-from refhmc.core.records import CACHE, CONTROL, COUNTERS, N_CONTROL, SETTINGS, STATUS, one, records
+from refhmc.core.records import CACHE, CONTROL, COUNTERS, SETTINGS, STATUS, one, records
 from refhmc.core.types import N_POINTS, as_model, as_points, as_work, as_workspace
 from refhmc.dynamics.assemble import Dynamics, make_discontinuous_dynamics, make_dynamics, make_minibatch_dynamics
 from refhmc.dynamics.fuse import functions_to_fuse, fused_transition, transition_with
-from refhmc.errors import CheckpointError, ShapeError
+from refhmc.errors import CheckpointError
 from refhmc.integrators.defaults import default_metric
 from refhmc.integrators.leapfrog import leapfrog_diagonal
 from refhmc.kernels.blocks import indices_of, kernels_of
@@ -253,12 +251,6 @@ def loop_for(n_blocks: int) -> Entry:
     )
 
 
-def control_record(control: np.ndarray | None) -> np.record:
-    """Return a chain's row of ``control``, (N_CONTROL,) integers, as a record for compiled code."""
-    row = np.zeros(N_CONTROL, np.int64) if control is None else control
-    return row.view(CONTROL)[0]
-
-
 class BlockPlan(NamedTuple):
     """Fixed part of a block: conditional, pointers, schedule and options.
 
@@ -428,10 +420,8 @@ class BlockState:
         n_kept = min(max(windows, default=0), LARGEST // d)
         self.plan = plan
         self.points = np.zeros((N_POINTS, dynamics.point_rows, d))
-        learns_length = len(plan.length_windows) > 0
-        self.tree = np.zeros(
-            (N_LENGTHS + 1, WATCHED_ROWS, d) if learns_length else (plan.max_depth + 1, INTERVAL_ROWS, d)
-        )
+        path, tree = (N_LENGTHS + 1, WATCHED_ROWS, d), (plan.max_depth + 1, INTERVAL_ROWS, d)
+        self.tree = np.zeros(path if len(plan.length_windows) else tree)
         self.normals, self.own = np.zeros(d), dynamics.own()
         self.pointers = plan.pointers()
         self.vecs, self.mats, self.options = dynamics.vecs.copy(), dynamics.mats.copy(), dynamics.options
@@ -442,14 +432,9 @@ class BlockState:
         self.history = np.zeros((len(plan.windows) if n_kept else 0, len(HISTORY)))
         self.dual, self.jump_dual, self.progress = one(DUAL), one(DUAL), one(PROGRESS)
         self.settings = plan.settings.copy()
-        self.length, at = one(LENGTH), int(learns_length)
-        self.length.length = self.settings.trajectory_length
         sets_the_scale = dynamics.metric.learns != NOTHING or dynamics.metric.position_dependent
-        self.length.least = self.settings.trajectory_length if sets_the_scale else 0.0
-        self.length_moments, self.length_sums = (
-            np.zeros((at * MOMENTS.n_vectors, d)),
-            np.zeros((at * N_LENGTHS, N_SUMS, d)),
-        )
+        learner = begin_length(d, self.settings, plan.length_windows, sets_the_scale)
+        self.length, self.length_moments, self.length_sums = learner
 
     @property
     def state(self) -> np.ndarray:
@@ -507,19 +492,16 @@ class Chain:
         if self.alone:
             self.blocks[0].start(q)
 
-    def run(self, draws: np.ndarray, stats: np.ndarray, control: np.ndarray | None = None) -> int:
-        """Make ``len(draws)`` more draws; return their number, which is smaller if ``control[STOP]`` or ``[PAUSE]`` was set.
+    def run(self, draws: np.ndarray, stats: np.ndarray, control: np.record | None = None) -> int:
+        """Make ``len(draws)`` more draws; return their number, which is smaller if ``control`` requests a stop or a pause.
 
         After a pause the chain can continue. A stop may interrupt a draw, so that a chain can only continue from a saved state.
         """
-        for name, array, columns in (("draws", draws, self.model.dim), ("stats", stats, self.plan.n_stats)):
-            if array.shape != (len(draws), columns) or array.dtype != float or not array.flags.c_contiguous:
-                raise ShapeError(
-                    f"{name} must be a contiguous float64 array of shape ({len(draws)}, {columns}); got {array.dtype} "
-                    f"{array.shape}."
-                )
         blocks, n = tuple(block.in_loop for block in self.blocks), len(self.blocks)
-        randomness, run = (self.rng, np.zeros(0), np.zeros(1, np.int64)), control_record(control)
+        randomness, run = (
+            (self.rng, np.zeros(0), np.zeros(1, np.int64)),
+            one(CONTROL)[0] if control is None else control,
+        )
         if self.alone:
             done, by_name = 0, records(stats, S.STATS)
             while True:

@@ -4,32 +4,22 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 import warnings
 from typing import Any
 
 import numpy as np
 
-from refhmc.core.records import (
-    DIVERGENCES,
-    DRAWS_DONE,
-    FIRST,
-    GRADIENTS,
-    N_CONTROL,
-    STEP_SIZE,
-    STOP,
-    WARMUP_DIVERGENCES,
-)
+from refhmc.core.records import CONTROL, set_counts
 from refhmc.errors import CheckpointError, CheckpointWarning, _see
+from refhmc.sampling.chains import engine
 from refhmc.sampling.chains.chain import Plan
 from refhmc.sampling.chains.chain_run import run_chain
-from refhmc.sampling.chains.engine import SILENT
+from refhmc.sampling.chains.engine import Stoppable
 from refhmc.sampling.chains.task import ChainRun, ChainTask
 from refhmc.sampling.progress import Progress, ProgressReport
-from refhmc.sampling.results.from_chains import hanging
-from refhmc.sampling.storage.chain_storage import ChainStorage, load
+from refhmc.sampling.spec import RunSpec
+from refhmc.sampling.storage.chain_storage import ChainStorage, Checkpointed, TooFewDrawsError
 from refhmc.sampling.storage.checkpoint import Checkpoint
-from refhmc.sampling.storage.checkpointed import Checkpointed
 from refhmc.sampling.storage.in_memory import InMemory, Memory
 from refhmc.sampling.storage.store import Store
 from refhmc.sampling.storage.stored import Stored
@@ -37,56 +27,64 @@ from refhmc.sampling.storage.stored import Stored
 GRACE = 30.0  # seconds after which a chain that was asked to stop, but does not return from its model, is left behind
 
 
-class ChainPool:
+class ChainPool(Stoppable):
     """Chains of a run while they are drawn.
 
-    ``control`` (chains, N_CONTROL) holds their counters, ``storages`` the rows of each chain, ``finished`` the runs that ended,
-    ``memory`` the arrays that they fill (without a store). ``stopped_by`` is "interrupt", "time", "stop", "error" or "".
-    ``workers`` chains run at a time.
+    ``control`` (chains,) holds their counters, ``storages`` the rows of each chain, ``finished`` the runs that ended,
+    ``memory`` the arrays that they fill (without a store).
 
     Raises CheckpointError if the saved files of a chain are damaged, or hold more draws than the run.
     """
 
     def __init__(
-        self,
-        tasks: list[ChainTask],
-        plan: Plan,
-        workers: int,
-        checkpoint: Checkpoint | None = None,
-        store: Store | None = None,
-        *,
-        recover: bool = False,
+        self, spec: RunSpec, tasks: list[ChainTask], plan: Plan, checkpoint: Checkpoint | None, store: Store | None
     ) -> None:
-        self.tasks, self.plan, self.workers = tasks, plan, workers
+        super().__init__()
+        self.spec, self.tasks, self.plan, self.workers = spec, tasks, plan, spec.workers
+        self.checkpoint, self.store = checkpoint, store
         self.threads: dict[int, int] = {}  # threads of this process, by chain
-        self._said = False
-        self.control = np.zeros((len(tasks), N_CONTROL), np.int64)
-        if recover and checkpoint is not None:
-            for task in tasks:
-                discard_if_damaged(task, plan, checkpoint, store)
-        one = tasks[0]
-        self.memory = (
-            None
-            if store is not None
-            else Memory(one.kernel, len(tasks), one.model.dim, plan.n_stats, one.first, one.total)
-        )
-        self.storages = [self._storage(task, checkpoint, store) for task in tasks]
-        for k, storage in enumerate(self.storages):
+        self.control = np.zeros(len(tasks), CONTROL).view(np.recarray)
+        one, n = tasks[0], len(tasks) if store is None else 0
+        self.memory = Memory(one.kernel, n, one.model.dim, plan.n_stats, one.first, one.total)
+        self.storages: list[ChainStorage] = []
+        for task in tasks:
+            try:
+                storage = self._storage(task)
+            except CheckpointError as error:
+                if not spec.recover or checkpoint is None or isinstance(error, TooFewDrawsError):
+                    raise
+                self._discard(task.chain, checkpoint, error)
+                storage = self._storage(task)
+            self.storages.append(storage)
             if storage.saved is not None:
-                self.control[k, DRAWS_DONE:] = storage.saved.control[DRAWS_DONE:]
-                self.control[k, FIRST] = storage.saved.done
+                set_counts(self.control[task.chain], storage.saved.control)
+                self.control[task.chain].first = storage.saved.done
         self.finished: dict[int, ChainRun] = {}
-        self.stopped_by, self.stopped_at = "", 0.0
-        self.progress = Progress(len(tasks), tasks[0].tune, tasks[0].total, workers)
+        self.progress = Progress(len(tasks), tasks[0].tune, tasks[0].total, self.workers)
 
-    def _storage(self, task: ChainTask, checkpoint: Checkpoint | None, store: Store | None) -> ChainStorage:
-        if checkpoint is None:
-            assert self.memory is not None
+    def _storage(self, task: ChainTask) -> ChainStorage:
+        if self.checkpoint is None:
             return InMemory(task, self.memory)
-        if store is not None:
-            return Stored(task, self.plan, checkpoint, store)
-        assert self.memory is not None
-        return Checkpointed(task, self.plan, self.memory, checkpoint)
+        if self.store is None:
+            return Checkpointed(task, self.plan, self.memory, self.checkpoint)
+        storage = Stored(task, self.plan, self.checkpoint, self.store)
+        if self.spec.recover:
+            self.store.check(task.chain, storage.stored, whole=True)
+        return storage
+
+    def _discard(self, chain: int, checkpoint: Checkpoint, error: CheckpointError) -> None:
+        """Remove the damaged files of a chain, with a warning.
+
+        It is drawn again from its start and its own random stream, so that the draws are the same.
+        """
+        text = (
+            f"Chain {chain} is drawn again from its start, because its files cannot be used: {error} The new draws equal "
+            f"the lost ones if the model is unchanged. Check the disk if this happens again. {_see('checkpoints')}"
+        )
+        warnings.warn(text, CheckpointWarning, stacklevel=6)
+        if self.store is not None:  # before the state: without it, nothing would mark the chunks as damaged
+            self.store.discard(chain)
+        checkpoint.discard(chain)
 
     def runs(self) -> list[ChainRun]:
         """Return the run of each chain, complete or with the draws so far."""
@@ -94,14 +92,13 @@ class ChainPool:
 
     def so_far(self, chain: int, **known: Any) -> ChainRun:
         storage, control = self.storages[chain], self.control[chain].copy()
-        rows = storage.made(int(control[DRAWS_DONE]))
+        rows = storage.made(int(control.draws_done))
         return ChainRun(rows, self.tasks[chain].tune, storage.start_of_draws(), control, **known)
 
     def stop(self, why: str) -> None:
         """Ask every chain to stop; those of this process stop within one evaluation of the model."""
-        if not self.stopped_by:
-            self.stopped_by, self.stopped_at = why, time.monotonic()
-        self.control[:, STOP] = 1
+        super().stop(why)
+        self.control.stop = 1
 
     def take(self, chain: int, run: ChainRun) -> None:
         """Keep the run that a chain returned, unless it was left behind."""
@@ -124,54 +121,37 @@ class ChainPool:
 
     def hanging(self) -> list[str]:
         """Return, once, the warnings about chains that have not returned from their model ``SILENT`` seconds after a stop."""
-        if self._said or not self.stopped_by or time.monotonic() < self.stopped_at + SILENT:
+        if not self.is_silent():
             return []
-        self._said = True
         chains = sorted(self.threads.keys() - self.finished.keys())
         more = (
             f"A call in a thread cannot be stopped from outside, so the run waits until {GRACE:g} s after the stop and then "
             f"returns the draws without this thread. Check why the model does not return there. {_see('review-interrupted')}"
         )
-        return [f"{hanging(k, self.position_of_call(k), SILENT)} {more}" for k in chains]
+        return [f"{hanging_at(k, self.position_of_call(k), engine.SILENT)} {more}" for k in chains]
 
     @property
     def overdue(self) -> bool:
         """Whether the time that chains have to stop is over."""
-        return bool(self.stopped_by) and time.monotonic() > self.stopped_at + GRACE
+        return self.seconds_since_stop > GRACE
 
     def report(self, finished: bool) -> ProgressReport:
-        columns = DRAWS_DONE, DIVERGENCES, WARMUP_DIVERGENCES, GRADIENTS, FIRST
-        done, divergences, of_warmup, gradients, first = (self.control[:, column].copy() for column in columns)
-        step_size = self.control.view(float)[:, STEP_SIZE]
-        step_size = np.where(step_size > 0, step_size, np.nan)
-        return self.progress.report(done, divergences, of_warmup, gradients, step_size, first, finished)
+        now = self.control.copy()
+        counts = now.draws_done, now.divergences, now.warmup_divergences, now.gradients
+        step_size = np.where(now.step_size > 0, now.step_size, np.nan)
+        return self.progress.report(*counts, step_size, now.first, finished)
 
 
-def discard_if_damaged(task: ChainTask, plan: Plan, checkpoint: Checkpoint, store: Store | None) -> None:
-    """Read the saved files of a chain; if they are damaged, warn and remove them, so that the chain is drawn again.
-
-    It is drawn from its start and its own random stream, so that the draws are the same.
-    """
-    try:
-        if store is None:
-            load(task, plan, checkpoint)
-        else:
-            storage = Stored(task, plan, checkpoint, store)
-            if storage.saved is not None:
-                store.check(task.chain, storage.stored, whole=True)
-    except CheckpointError as error:
-        text = (
-            f"Chain {task.chain} is drawn again from its start, because its files cannot be used: {error} The new draws equal "
-            f"the lost ones if the model is unchanged. Check the disk if this happens again. {_see('checkpoints')}"
-        )
-        warnings.warn(text, CheckpointWarning, stacklevel=6)
-        if store is not None:  # before the state: without it, nothing would mark the chunks as damaged
-            store.discard(task.chain)
-        checkpoint.discard(task.chain)
+def hanging_at(chain: int, position: np.ndarray | None, seconds: float) -> str:
+    """Return the sentence about a chain that does not return, with its position."""
+    where = "" if position is None else f" at q = {np.array2string(position, precision=6, threshold=8)}"
+    return (
+        f"Chain {chain} did not return from a call of the model{where} within {seconds:g} s after it was asked to stop."
+    )
 
 
-def draw_in_threads(pool: ChainPool, workers: int) -> None:
-    """Run the chains, `workers` at a time, each in a thread of this process, until all have ended or were left behind.
+def draw_in_threads(pool: ChainPool) -> None:
+    """Run the chains, ``pool.workers`` at a time, each in a thread of this process, until all have ended or were left behind.
 
     The threads are daemons, so that one that does not return from its model cannot keep the process from ending.
     """
@@ -188,7 +168,7 @@ def draw_in_threads(pool: ChainPool, workers: int) -> None:
             pool.threads[k] = threading.get_ident()
             pool.take(k, run_chain(pool.tasks[k], pool.plan, pool.storages[k], pool.control[k]))
 
-    threads = [threading.Thread(target=work, name=f"refhmc-chain-{k}", daemon=True) for k in range(workers)]
+    threads = [threading.Thread(target=work, name=f"refhmc-chain-{k}", daemon=True) for k in range(pool.workers)]
     for thread in threads:
         thread.start()
     for thread in threads:

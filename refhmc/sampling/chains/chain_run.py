@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from refhmc.core.records import DRAWS_DONE, FIRST, N_CONTROL, PAUSE, STOP
+from refhmc.core.records import CONTROL, one
 from refhmc.sampling.chains.chain import Plan
 from refhmc.sampling.chains.live_chain import LiveChain
 from refhmc.sampling.chains.task import ChainRun, ChainTask, Saved
@@ -22,7 +23,7 @@ LONGEST_ITERATION = 10.0  # initial limit in seconds for one iteration of a segm
 PAUSE_EVERY = 0.5  # seconds between two states kept for a checkpoint
 
 
-def run_chain(task: ChainTask, plan: Plan, storage: ChainStorage, control: np.ndarray) -> ChainRun:
+def run_chain(task: ChainTask, plan: Plan, storage: ChainStorage, control: np.record) -> ChainRun:
     """Run one chain in this thread, from its start or saved state to its last draw; exceptions of the model are returned.
 
     With files on disk, the loop pauses after an iteration twice per second. It keeps the state there and writes it every few
@@ -32,24 +33,24 @@ def run_chain(task: ChainTask, plan: Plan, storage: ChainStorage, control: np.nd
     saved, error, position = storage.saved, None, None
     try:
         if live.begin(saved):
-            control[FIRST] = live.done
+            control.first = live.done
             saved = live.saved() if storage.on_disk else None
             with pausing(control) if storage.on_disk else contextlib.nullcontext():
-                while live.done < task.total and not control[STOP]:
+                while live.done < task.total and not control.stop:
                     if storage.make_room(live.done):
                         saved = live.saved()
                         storage.save(saved)
                     whole = live.advance(storage.rows)
-                    control[PAUSE] = 0
+                    control.pause = 0
                     # Full rows are no reason to save, because they may occur every few milliseconds.
                     occasion = not whole or live.done >= task.total
                     # A stop may have interrupted the search for a step size at the end of a warm-up iteration.
-                    if storage.on_disk and occasion and not control[STOP]:
+                    if storage.on_disk and occasion and not control.stop:
                         saved = live.saved()
                         storage.save(saved)
     except BaseException as caught:  # the caller raises it with the draws attached
         error, position = caught, task.model.core.last_position.get(threading.get_ident())
-    made = int(control[DRAWS_DONE])
+    made = int(control.draws_done)
     run = live.brought_back(storage.made(made), error, position)
     try:
         if saved is not None and storage.on_disk:
@@ -81,7 +82,7 @@ def run_segment(
     plan: Plan,
     saved: Saved | None,
     seconds: float,
-    control: np.ndarray | None = None,
+    control: np.record | None = None,
     patience: float = LONGEST_ITERATION,
 ) -> Segment:
     """Advance a chain from a saved state for about `seconds`, and return the new state.
@@ -92,30 +93,30 @@ def run_segment(
     """
     begin = time.perf_counter()
     shared = control is not None
-    control = np.zeros(N_CONTROL, np.int64) if control is None else control
+    control = one(CONTROL)[0] if control is None else control
     live = LiveChain(task, plan, control)
     error, position, before, sampled = None, None, saved, 0.0
     first = max(task.first, saved.done if saved else 0)
     n = min(task.total - first, max(1, SEGMENT // (8 * (task.model.dim + plan.n_stats))))
     rows = Rows(first, np.zeros((n, task.model.dim)), np.zeros((n, plan.n_stats)))
     try:
-        with contextlib.nullcontext() if shared else after(seconds + patience, control, STOP):
+        with after(None if shared else seconds + patience, partial(control.__setitem__, "stop", 1)):
             if live.begin(saved):
                 before, since = live.saved(), time.perf_counter()
-                with after(seconds, control, PAUSE):
+                with after(seconds, partial(control.__setitem__, "pause", 1)):
                     live.advance(rows)
                 if live.done == before.done:  # at least one iteration, if the time was too short for the first
-                    control[PAUSE] = 0
+                    control.pause = 0
                     not_kept = Rows(live.done + 1, rows.draws[:0], rows.stats[:0])
                     live.advance(not_kept if live.done < first else rows.between(first, first + 1))
                 sampled = time.perf_counter() - since
-                paused = not control[STOP]
-                control[PAUSE] = 0
+                paused = not control.stop
+                control.pause = 0
                 if paused:
                     before = live.saved()
     except BaseException as caught:
         error, position = caught, task.model.core.last_position.get(threading.get_ident())
-    made = int(control[DRAWS_DONE])
+    made = int(control.draws_done)
     run = live.brought_back(rows.between(first, max(made, first)), error, position)
     if before is not None and before.done < made:
         with contextlib.suppress(Exception):
@@ -124,9 +125,12 @@ def run_segment(
 
 
 @contextlib.contextmanager
-def after(seconds: float, control: np.ndarray, what: int) -> Iterator[None]:
-    """Ask the chain once, after `seconds`, to pause or to stop; never after the context is left."""
-    alarm = threading.Timer(seconds, control.__setitem__, (what, 1))
+def after(seconds: float | None, ask: Callable[[], None]) -> Iterator[None]:
+    """Call ``ask()`` after `seconds`, once; never if they are None, or after the context is left."""
+    if seconds is None:
+        yield
+        return
+    alarm = threading.Timer(seconds, ask)
     alarm.daemon = True
     alarm.start()
     try:
@@ -137,13 +141,13 @@ def after(seconds: float, control: np.ndarray, what: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def pausing(control: np.ndarray) -> Iterator[None]:
+def pausing(control: np.record) -> Iterator[None]:
     """Ask the chain every half second to return from compiled code after its present draw."""
     over = threading.Event()
 
     def ask() -> None:
         while not over.wait(PAUSE_EVERY):
-            control[PAUSE] = 1
+            control.pause = 1
 
     asking = threading.Thread(target=ask, name="refhmc-pause", daemon=True)
     asking.start()
@@ -152,4 +156,4 @@ def pausing(control: np.ndarray) -> Iterator[None]:
     finally:
         over.set()
         asking.join()
-        control[PAUSE] = 0
+        control.pause = 0

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
+import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+import warnings
 
 import numba
+import numpy as np
 
 from refhmc.adaptation.adapted import begin_from
-from refhmc.core.linear_algebra import one_thread
+from refhmc.compile.fingerprint import CHANGES, Fingerprint, classes_in, fingerprint, package_identity, settled
 from refhmc.core.signals import held_back
-from refhmc.sampling.chains import chain_pool
+from refhmc.errors import CheckpointWarning, _see
+from refhmc.kernels.options import AnyKernel
+from refhmc.models.base import Model
+from refhmc.models.recipe import recipe_of
 from refhmc.sampling.chains.chain import BlockState, make_plan
-from refhmc.sampling.chains.chain_pool import ChainPool, draw_in_threads
-from refhmc.sampling.chains.executors import draw_in_executor
+from refhmc.sampling.chains.compiled_chains import CompiledChains
+from refhmc.sampling.chains.engine import Chains
 from refhmc.sampling.chains.initialization import check_start_of, given_starts, is_default, random_start
 from refhmc.sampling.chains.task import ChainTask, chain_generator
 from refhmc.sampling.checks.memory_estimate import check_memory
-from refhmc.sampling.progress import Progress, ProgressReport
-from refhmc.sampling.results import from_chains
 from refhmc.sampling.results.result import Result
-from refhmc.sampling.results.run_warnings import DrawsToReview
 from refhmc.sampling.spec import RunSpec
-from refhmc.sampling.storage.checkpoint import Checkpoint
-from refhmc.sampling.storage.open_checkpoint import open_checkpoint, parts_of_run
+from refhmc.sampling.storage.checkpoint import FORMAT, Checkpoint
+from refhmc.sampling.storage.kernel_json import kernel_as_json
 from refhmc.sampling.storage.store import Store
 
 
@@ -34,7 +33,7 @@ class CompiledEngine:
     """Chains in compiled code (:class:`refhmc.sampling.chains.engine.Engine`)."""
 
     def __init__(self, spec: RunSpec) -> None:
-        self.spec, self.workers = spec, spec.workers
+        self.spec = spec
         # Before any function of the model is called, which may change what it reads.
         self.parts = None if spec.folder is None else parts_of_run(spec.model, spec.kernel)
         check_memory(spec)  # before the matrices of a metric are allocated
@@ -51,11 +50,6 @@ class CompiledEngine:
         rng = chain_generator(spec.entropy, 0)
         self.first = random_start(spec.model, self.plan, rng, 0) if self.starts is None else self.starts[0]
         self.checkpoint: Checkpoint | None = None
-        self.store: Store | None = None
-        self.pool: ChainPool | None = None
-
-    def limits(self) -> AbstractContextManager[None]:
-        return one_thread()
 
     def check_starts(self) -> None:
         for chain, start in enumerate([] if self.starts is None else self.starts):
@@ -64,8 +58,8 @@ class CompiledEngine:
     def check_implementation(self) -> str | None:
         return None
 
-    def open(self, result: Result) -> None:
-        spec = self.spec
+    def open(self, result: Result) -> Chains:
+        spec, store = self.spec, None
         if self.parts is not None:
             with held_back():  # so that an interrupt releases the folder
                 self.checkpoint = open_checkpoint(spec, self.parts, self.starts)
@@ -74,17 +68,18 @@ class CompiledEngine:
             for adapted in spec.learned[: spec.chains]:
                 begin_from(BlockState(self.plan.blocks[0]), adapted)  # raises the errors of the chains here
         if spec.store is not None:
-            self.store = Store(
+            store = Store(
                 *(spec.store, spec.model, spec.kernel, self.first, self.plan.n_stats),
                 *(spec.chains, spec.draws, spec.tune, spec.kept_warmup),
             )
         tasks = [self._task(k) for k in range(spec.chains)]
-        self.pool = ChainPool(tasks, self.plan, self.workers, self.checkpoint, self.store, recover=spec.recover)
+        chains = CompiledChains(spec, tasks, self.plan, self.checkpoint, store)
         # An error before this point leaves the number of draws in the folder unchanged.
         if self.checkpoint is not None:
             self.checkpoint.keep_draws()
-        if self.store is not None:
-            self.store.make_room()
+        if store is not None:
+            store.make_room()
+        return chains
 
     def _task(self, k: int) -> ChainTask:
         spec = self.spec
@@ -95,79 +90,62 @@ class CompiledEngine:
             free_start=is_default(spec.model, self.starts),
         )
 
-    @property
-    def chains(self) -> ChainPool:
-        assert self.pool is not None, "the engine is not open"
-        return self.pool
-
-    @property
-    def stopped_by(self) -> str:
-        return self.chains.stopped_by
-
-    @stopped_by.setter
-    def stopped_by(self, why: str) -> None:
-        self.chains.stopped_by = why
-
-    @property
-    def progress(self) -> Progress:
-        return self.chains.progress
-
-    def draw(self) -> None:
-        with one_thread():
-            if self.spec.executor is not None:
-                draw_in_executor(self.chains, self.spec.executor, self.spec.max_seconds)
-                return
-            with time_limit(self.spec.max_seconds, self.stop):
-                draw_in_threads(self.chains, self.workers)
-
-    def stop(self, why: str) -> None:
-        self.chains.stop(why)
-
-    def report(self, finished: bool) -> ProgressReport:
-        return self.chains.report(finished)
-
-    def hanging(self) -> list[str]:
-        return self.chains.hanging()
-
-    def put_draws(self, result: Result) -> None:
-        runs = self.chains.runs()
-        if self.store is not None:
-            from_chains.put_stored(result, self.spec.kernel, runs, self.stopped_by, self.store)
-        else:
-            assert self.chains.memory is not None
-            from_chains.put_draws(result, self.chains.memory, runs, self.stopped_by, self.spec.save_warmup)
-        usual, init = self.spec.start_origin, self.spec.init
-        result.attributes["starts"] = [usual if init == "uniform" or run.no_pathfinder else init for run in runs]
-
-    def to_review(self, result: Result) -> DrawsToReview:
-        return from_chains.draws_to_review(result, self.chains.runs())
-
-    def remarks(self, result: Result) -> list[str]:
-        return from_chains.remarks(result, self.chains.runs(), chain_pool.GRACE)
-
-    def failure(self) -> Exception | None:
-        return from_chains.failure_of(self.chains.runs(), "checkpoint" if self.store is None else "store")
-
-    def put_attributes(self, result: Result) -> bool:
-        if self.store is not None:
-            self.store.put_attributes(result.plain_attributes())
-        return self.store is not None
-
     def close(self) -> None:
         if self.checkpoint is not None:
             self.checkpoint.close()
 
 
-@contextlib.contextmanager
-def time_limit(seconds: float | None, stop: Callable[[str], None]) -> Iterator[None]:
-    """Call ``stop("time")`` after `seconds`, unless the context was left before."""
-    if seconds is None:
-        yield
-        return
-    timer = threading.Timer(seconds, stop, ("time",))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+def parts_of_run(model: Model, kernel: AnyKernel) -> Fingerprint:
+    """Return the fingerprint of the model and of the kernel's classes, which may be subclasses of refhmc's."""
+    of_model, of_kernel = model.made_of(), fingerprint(classes_in("the kernel", kernel))
+    packages = tuple(sorted({*of_model.packages, *of_kernel.packages}))
+    return Fingerprint({**of_model.parts, **of_kernel.parts}, packages, of_model.unknown + of_kernel.unknown)
+
+
+def open_checkpoint(spec: RunSpec, parts: Fingerprint, starts: np.ndarray | None) -> Checkpoint:
+    """Return the checkpoint of a run in its folder, new or checked to be of the same run.
+
+    `parts` is the fingerprint from before the first evaluation. Warns of parts that cannot be compared.
+    """
+    import refhmc
+
+    model = spec.model
+    assert spec.folder is not None
+    known = settled(parts, parts_of_run(model, spec.kernel))
+    packages = sorted({*known.packages, "refhmc", "numba", "numpy"} - {"python"})
+    run = {
+        "format": FORMAT,
+        "refhmc_version": refhmc.__version__,
+        "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+        "model": model.name,
+        "recipe": recipe_of(model),
+        "kernel": kernel_as_json(spec.kernel),
+        "draws": spec.draws,
+        "tune": spec.tune,
+        "chains": spec.chains,
+        "entropy": str(spec.entropy),
+        "save_warmup": spec.save_warmup,
+        "fuse": spec.fuse,
+        "init": spec.init,
+        "warmup": "" if spec.learned is None else fingerprint({"warmup": spec.learned}).parts["warmup"],
+        # Otherwise the last bits may differ.
+        "compiled": model.runs_as_python is None and not numba.config.DISABLE_JIT,
+        "initvals": "random" if starts is None else fingerprint({"initvals": starts}).parts["initvals"],
+        "packages": {name: package_identity(name) for name in packages},
+        "parts": known.parts,
+    }
+    checkpoint = Checkpoint(spec.folder, run, force=spec.force)
+    checkpoint.open(starts)
+    not_compared = [*known.unknown, *(f"{k} ({CHANGES})" for k, v in checkpoint.run["parts"].items() if v == CHANGES)]
+    if not_compared:
+        text = (
+            f"The checkpoint cannot compare these parts of the model with a later run: {'; '.join(not_compared)}. If one of "
+            "them changes, the run continues with another model without notice. Make sure that they are the same when you "
+            f"resume. {_see('checkpoints')}"
+        )
+        try:
+            warnings.warn(text, CheckpointWarning, stacklevel=5)
+        except CheckpointWarning:
+            checkpoint.close()
+            raise
+    return checkpoint

@@ -1,7 +1,9 @@
-"""An engine makes the draws of a run; what comes before and after them is the same for all engines."""
+"""An engine prepares the chains that make the draws of a run; what comes before and after is the same for all engines."""
 
 from __future__ import annotations
 
+import math
+import time
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -10,19 +12,38 @@ import numpy as np
 from refhmc.sampling.chains.chain import Plan
 from refhmc.sampling.progress import Progress, ProgressReport
 from refhmc.sampling.results.result import Result
-from refhmc.sampling.results.run_warnings import DrawsToReview
+from refhmc.sampling.results.review import DrawsToReview
 
 SILENT = 10.0  # seconds after which a chain that was asked to stop, but does not return from its model, is reported
 
 
+class Stoppable:
+    """Something that can be asked to stop: ``stopped_by`` is "interrupt", "time", "stop", "error" or ""."""
+
+    def __init__(self) -> None:
+        self.stopped_by, self._stopped_at, self._said = "", math.inf, False
+
+    def stop(self, why: str) -> None:
+        """Ask the chains to stop within one evaluation of the model."""
+        if not self.stopped_by:
+            self.stopped_by, self._stopped_at = why, time.monotonic()
+
+    @property
+    def seconds_since_stop(self) -> float:
+        """Seconds since the first request to stop; -inf if there was none."""
+        return time.monotonic() - self._stopped_at
+
+    def is_silent(self) -> bool:
+        """Return True at the first call later than ``SILENT`` seconds after a stop."""
+        before, self._said = self._said, self._said or self.seconds_since_stop > SILENT
+        return self._said and not before
+
+
 class Engine(Protocol):
-    """Chains of a run: prepared when the engine is created, opened, and drawn.
+    """Chains of a run, prepared when the engine is created.
 
-    ``first`` (d,) is the start of the first chain, at which the model's functions are checked. ``stopped_by`` is "interrupt",
-    "time", "stop", "error" or "".
+    ``first`` (d,) is the start of the first chain, at which the model's functions are checked.
     """
-
-    stopped_by: str
 
     @property
     def plan(self) -> Plan: ...
@@ -34,6 +55,24 @@ class Engine(Protocol):
     def attributes(self) -> dict[str, object]:
         """Attributes of the result that describe the engine."""
 
+    def check_starts(self) -> None:
+        """Raise InitError or MetricError for an invalid start."""
+
+    def check_implementation(self) -> str | None:
+        """Compare another implementation of the model with its functions; return a warning or None."""
+
+    def open(self, result: Result) -> Chains:
+        """Create the chains, and the files that they are saved in."""
+
+    def close(self) -> None:
+        """Release the files."""
+
+
+class Chains(Protocol):
+    """Chains of a run that are drawn; a :class:`Stoppable`."""
+
+    stopped_by: str
+
     @property
     def progress(self) -> Progress: ...
 
@@ -43,15 +82,6 @@ class Engine(Protocol):
 
     def limits(self) -> AbstractContextManager[None]:
         """Return a context that the thread that waits for the draws holds."""
-
-    def check_starts(self) -> None:
-        """Raise InitError or MetricError for an invalid start."""
-
-    def check_implementation(self) -> str | None:
-        """Compare another implementation of the model with its functions; return a warning or None."""
-
-    def open(self, result: Result) -> None:
-        """Create the chains, and the files that they are saved in."""
 
     def draw(self) -> None:
         """Run all chains, until they are complete or stopped."""

@@ -58,7 +58,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refhmc.core.linear_algebra import one_thread
-from refhmc.core.records import DRAWS_DONE, FIRST
+from refhmc.core.records import set_counts
 from refhmc.errors import SamplingError, WorkerDied
 from refhmc.kernels.options import AnyKernel
 from refhmc.models.base import Model
@@ -141,17 +141,13 @@ class Answer(NamedTuple):
 
 @dataclasses.dataclass
 class Sent:
-    """Segment in flight: sent ``tries`` times before, now at the time ``at``; its clock was reset at ``since``.
+    """Segment in flight: its job was sent ``tries`` times before, now at the time ``at``; its clock was reset at ``since``.
 
     ``begun`` is set when its future reports that it runs, ``late`` when a copy was sent.
     """
 
-    number: int
-    chain: int
-    turn: int
+    job: Job
     future: Any
-    seconds: float
-    patience: float
     tries: int
     with_model: bool
     at: float
@@ -221,14 +217,14 @@ def as_submit(executor: Any) -> Callable:
     return submit
 
 
-def draw_in_executor(pool: ChainPool, executor: Any, max_seconds: float | None = None) -> None:
-    """Run the chains by `executor`, or by the executor that a function returns; the function is called again if that breaks.
+def draw_in_executor(pool: ChainPool) -> None:
+    """Run the chains by the run's executor, or by that which a function returns; it is called again if its executor breaks.
 
     A segment whose worker is lost is run again. If it is lost twice, its chain continues alone after the others, and if it is
     lost twice again, the chain ends with :class:`refhmc.errors.WorkerDied`. After a stop, segments that have not started are
     cancelled; the others complete.
     """
-    run = RunByExecutor(pool, executor, max_seconds)
+    run = RunByExecutor(pool)
     _here[run.name] = OfThisProcess(pool)
     try:
         run.draw()
@@ -239,8 +235,9 @@ def draw_in_executor(pool: ChainPool, executor: Any, max_seconds: float | None =
 class RunByExecutor:
     """The segments in flight and the states of the chains of a run."""
 
-    def __init__(self, pool: ChainPool, executor: Any, max_seconds: float | None) -> None:
-        self.pool, self.executor, self.max_seconds = pool, executor, max_seconds
+    def __init__(self, pool: ChainPool) -> None:
+        executor: Any = pool.spec.executor
+        self.pool, self.executor, self.max_seconds = pool, executor, pool.spec.max_seconds
         self.name, self.begun_at = uuid.uuid4().hex, time.monotonic()
         self.taken = executor if is_executor(executor) else executor()
         self.submit = as_submit(self.taken)
@@ -269,7 +266,7 @@ class RunByExecutor:
     def draw(self) -> None:
         pool, cancelled, look_at = self.pool, False, 0.0
         for chain, state in enumerate(self.states):
-            pool.control[chain, FIRST] = state.done if state else 0
+            pool.control[chain].first = state.done if state else 0
             self.send(chain)
         while len(pool.finished) < len(pool.tasks):
             if not pool.stopped_by and not self.left():
@@ -310,14 +307,14 @@ class RunByExecutor:
         except Exception as error:
             self.lose(chain, tries, error)
             return
-        sent = Sent(job.number, chain, job.turn, future, job.seconds, job.patience, tries, with_model, now, now)
-        self.under_way[sent.number] = sent
+        sent = Sent(job, future, tries, with_model, now, now)
+        self.under_way[job.number] = sent
         self.models_under_way += with_model
         self.models_sent += with_model
         if callable(getattr(future, "add_done_callback", None)):
-            future.add_done_callback(lambda _: self.ended.put(sent.number))
+            future.add_done_callback(lambda _: self.ended.put(job.number))
         else:
-            self.to_look_at[sent.number] = sent
+            self.to_look_at[job.number] = sent
 
     def job(self, chain: int) -> Job:
         state, task = self.states[chain], self.pool.tasks[chain]
@@ -358,11 +355,11 @@ class RunByExecutor:
         self.aside.clear()
 
     def take(self, sent: Sent) -> None:
-        chain, now = sent.chain, time.monotonic()
+        chain, now = sent.job.chain, time.monotonic()
         self.models_under_way -= sent.with_model
-        self.earliest_back = min(self.earliest_back, sent.number)
-        self.latest_back = max(self.latest_back, sent.number)
-        if chain in self.pool.finished or sent.turn != self.turns[chain]:
+        self.earliest_back = min(self.earliest_back, sent.job.number)
+        self.latest_back = max(self.latest_back, sent.job.number)
+        if chain in self.pool.finished or sent.job.turn != self.turns[chain]:
             return  # the other copy returned first
         try:
             answer: Answer = sent.future.result()
@@ -379,7 +376,7 @@ class RunByExecutor:
             self.asking.discard(answer.worker)
             segment = answer.segment
             self.quickest = min(self.quickest, now - sent.at - answer.seconds)
-            delay = segment.seconds + segment.beside - sent.seconds - sent.patience
+            delay = segment.seconds + segment.beside - sent.job.seconds - sent.job.patience
             self.longest_delay = max(self.longest_delay, delay)
             self.keep(chain, segment)
         elif answer.lacks_model and not sent.late:
@@ -393,12 +390,11 @@ class RunByExecutor:
         self.turns[chain] += 1
         self.bounces[chain] = 0
         add(storage, made.rows)
-        before, done = self.states[chain], int(made.control[DRAWS_DONE])
+        before, done = self.states[chain], int(made.control.draws_done)
         if segment.saved is not None:
             self.states[chain] = segment.saved
-        first = pool.control[chain, FIRST]
-        pool.control[chain, DRAWS_DONE:] = made.control[DRAWS_DONE:]
-        pool.control[chain, FIRST] = first
+        made.control.first = pool.control[chain].first
+        set_counts(pool.control[chain], made.control)
         if done == (before.done if before else 0):  # an iteration was abandoned and is repeated
             self.patience[chain] *= 2
         else:
@@ -424,26 +420,26 @@ class RunByExecutor:
         """Treat overdue segments as lost."""
         now, here = time.monotonic(), _here[self.name]
         for sent in list(self.under_way.values()):
-            if sent.number > self.earliest_back:
+            if sent.job.number > self.earliest_back:
                 sent.since = now
             if not sent.begun and callable(getattr(sent.future, "running", None)) and sent.future.running():
                 self.says_when_it_runs = sent.begun = True
                 sent.since = now
-            at_work = (sent.chain, sent.turn) in here.begun
+            at_work = (sent.job.chain, sent.job.turn) in here.begun
             waits = self.says_when_it_runs and not sent.begun
             if not (at_work or waits or sent.late) and now > sent.since + self.bound(sent):
                 sent.late = True
                 self.models_under_way -= sent.with_model
                 sent.with_model = False
-                text = f"no answer within {now - sent.since:.0f} s for {sent.seconds:.3g} s of sampling"
-                self.lose(sent.chain, sent.tries, TimeoutError(text))
+                text = f"no answer within {now - sent.since:.0f} s for {sent.job.seconds:.3g} s of sampling"
+                self.lose(sent.job.chain, sent.tries, TimeoutError(text))
         self.earliest_back = np.inf
 
     def bound(self, sent: Sent) -> float:
         """Return the seconds after which a segment counts as lost; see the module's docstring."""
-        others_come_back = sent.begun or sent.number < self.latest_back
+        others_come_back = sent.begun or sent.job.number < self.latest_back
         silence = HEARTBEAT if others_come_back and not sent.with_model else SILENCE
-        return silence + 2 * (sent.seconds + sent.patience + self.longest_delay)
+        return silence + 2 * (sent.job.seconds + sent.job.patience + self.longest_delay)
 
     def go_on_alone(self) -> None:
         """Continue the first of the chains that were set aside."""
@@ -460,7 +456,7 @@ class RunByExecutor:
         if pool.stopped_by:  # not started, or ended with its process
             pool.finished[chain] = pool.so_far(chain)
         elif unguarded:  # no worker can start
-            lost = WorkerDied(unguarded, chain=chain, last_iteration=int(pool.control[chain, DRAWS_DONE]))
+            lost = WorkerDied(unguarded, chain=chain, last_iteration=int(pool.control[chain].draws_done))
             lost.__cause__ = error
             pool.finished[chain] = pool.so_far(chain, error=lost)
         elif tries + 1 < TRIES and not isinstance(error, pickle.PicklingError):
@@ -492,7 +488,7 @@ def died(task: ChainTask, pool: ChainPool, error: BaseException) -> Exception:
         )
         unsent.__cause__ = error
         return unsent
-    last = int(pool.control[task.chain, DRAWS_DONE])
+    last = int(pool.control[task.chain].draws_done)
     lost = WorkerDied(
         f"The worker of chain {task.chain} was lost {TRIES} times in the segment after iteration {last}: "
         f"{type(error).__name__}: {error}. Check the memory and the logs of the workers.",

@@ -29,13 +29,11 @@ from refhmc.adaptation.symptoms import (
 )
 from refhmc.adaptation.windows import schedule_array
 from refhmc.core.point import GRADIENT, LOG_DENSITY, Q
-from refhmc.core.records import FAR_START, GRADIENTS
 from refhmc.core.types import JUMPING
 from refhmc.errors import _see
 from refhmc.metrics.base import AS_STAN, NOTHING
 from refhmc.metrics.euclidean import Euclidean
 from refhmc.metrics.low_rank import LowRank
-from refhmc.sampling.chains.initialization import pathfinder_start
 from refhmc.sampling.results.review import listed
 
 if TYPE_CHECKING:
@@ -52,10 +50,10 @@ def look_after(tune: int) -> int:
     return first if first >= EARLIEST else 0
 
 
-def symptom_of(chain: Chain, control: np.ndarray) -> Symptom | None:
+def symptom_of(chain: Chain, control: np.record) -> Symptom | None:
     """Return the most severe symptom of the chain's blocks."""
     with np.errstate(all="ignore"):
-        found = [symptom_of_block(block, began_again=control[FAR_START] > 0) for block in chain.blocks]
+        found = [symptom_of_block(block, began_again=control.far_start > 0) for block in chain.blocks]
     return min((each for each in found if each is not None), key=lambda each: each.severity, default=None)
 
 
@@ -90,25 +88,16 @@ def inverse_mass_and_size(block: BlockState, g: np.ndarray) -> tuple[np.ndarray,
 
 
 def far_better(
-    model: Model,
-    plan: Plan,
-    begin: np.ndarray,
-    here: np.ndarray,
-    rng: np.random.Generator,
-    chain: int,
-    control: np.ndarray,
+    model: Model, q: np.ndarray, why: str, here: np.ndarray, control: np.record
 ) -> tuple[np.ndarray | None, str]:
-    """Return Pathfinder's start from `begin` if it is far better than `here`, and a clause about the search.
+    """Return the start `q` that Pathfinder found if it is far better than `here`, and a clause about the search.
 
-    The clause is empty, and the start None, if the run was stopped.
+    `why` is the reason if Pathfinder found none.
     """
-    q, why = pathfinder_start(model, plan, begin, rng, chain, control)
-    if q is None:
-        return None, ""
     if why:
         return None, f"; Pathfinder found no other start ({why})"
     there, now = (float(model.core.value_and_gradient(each)[0]) for each in (q, here))
-    control[GRADIENTS] += 2
+    control.gradients += 2
     if there - now > MARGIN + MARGIN_PER_COORDINATE * model.dim and not are_unresolved(np.asarray(there)):
         return q, f"; Pathfinder found a start with the log density {there:.3g}"
     return None, f"; the start that Pathfinder found is not better (log density {there:.3g})"
@@ -130,18 +119,9 @@ def shortened_block(block: BlockPlan, tune: int) -> BlockPlan:
     )
 
 
-def error_text(symptom: Symptom, done: int, tried: str, suggest: bool) -> str:
-    """Return the error message, without the chain.
-
-    `tried` is a clause about the search for a better start; `suggest` is whether init="pathfinder" may help.
-    """
-    more = ", or try init='pathfinder'" if suggest else ""
-    return f"After {done} iterations of warm-up {symptom.text}{tried}. {WHAT_TO_DO.rstrip('.')}{more}."
-
-
-def warnings_of(controls: list[np.ndarray], tune: int) -> list[str]:
+def warnings_of(controls: list[np.record], tune: int) -> list[str]:
     """Return the warnings about chains that restarted, and about those whose given start was hopeless."""
-    values = [int(control[FAR_START]) for control in controls]
+    values = [int(control.far_start) for control in controls]
     again = [k for k, value in enumerate(values) if value > 0]
     given = [k for k, value in enumerate(values) if value < 0]
     found = []

@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 from refhmc.adaptation.pathfinder import pathfinder
 from refhmc.core.arguments import not_finite_in, refuse_complex, refuse_masked
 from refhmc.core.linear_algebra import one_thread
-from refhmc.core.records import DENSITIES, GRADIENTS, STOP
 from refhmc.dynamics.hamiltonian import Hamiltonian
 from refhmc.errors import InitError, MetricError, ModelError, ShapeError
 from refhmc.models.base import Model
@@ -108,7 +107,7 @@ def check_start_of(model: Model, plan: Plan, q: np.ndarray, chain: int) -> None:
 
 
 def random_start(
-    model: Model, plan: Plan, rng: np.random.Generator, chain: int, control: np.ndarray | None = None
+    model: Model, plan: Plan, rng: np.random.Generator, chain: int, control: np.record | None = None
 ) -> np.ndarray:
     """Draw a start from the model's own distribution, or uniformly from (-2, 2)^d.
 
@@ -128,7 +127,7 @@ def first_usable(
     draw: Callable[[], np.ndarray],
     chain: int,
     whence: str,
-    control: np.ndarray | None = None,
+    control: np.record | None = None,
 ) -> np.ndarray:
     """Return the first of up to 100 draws with a finite density and gradient and a positive definite metric.
 
@@ -137,7 +136,7 @@ def first_usable(
     not_finite = {"log density": 0, "gradient": 0}
     not_positive: MetricError | None = None
     for _ in range(MAX_TRIES):
-        if control is not None and control[STOP]:
+        if control is not None and control.stop:
             raise Stopped
         q = draw()
         value, gradient = model.core.value_and_gradient(q)
@@ -174,25 +173,25 @@ class Stopped(Exception):
 
 
 def pathfinder_start(
-    model: Model, plan: Plan, q: np.ndarray, rng: np.random.Generator, chain: int, control: np.ndarray
-) -> tuple[np.ndarray | None, str]:
-    """Return a draw from the normal that Pathfinder finds from `q`; or `q` and the reason; or None if the run was stopped.
+    model: Model, plan: Plan, q: np.ndarray, rng: np.random.Generator, chain: int, control: np.record
+) -> tuple[np.ndarray, str]:
+    """Return a draw from the normal that Pathfinder finds from `q`, or `q` and the reason.
 
-    Evaluations are counted in `control`, whose ``STOP`` ends the search. If the model raises an exception, the chain starts at
-    `q`.
+    Evaluations are counted in `control`. If the model raises an exception, the chain starts at `q`. Raises Stopped if
+    ``control`` requests a stop.
     """
 
-    def count(what: int) -> None:
-        if control[STOP]:
+    def count(what: str) -> None:
+        if control.stop:
             raise Stopped
         control[what] += 1
 
     def log_density(q: np.ndarray) -> float:
-        count(DENSITIES)
+        count("densities")
         return model.core.log_density(q)
 
     def value_and_gradient(q: np.ndarray) -> tuple[float, np.ndarray]:
-        count(GRADIENTS)
+        count("gradients")
         return model.core.value_and_gradient(q)
 
     try:
@@ -205,7 +204,7 @@ def pathfinder_start(
                 model, plan, lambda: draw(rng.standard_normal(model.dim)), chain, "from a normal", control
             ), ""
     except Stopped:
-        return None, ""
+        raise
     except (InitError, MetricError):
         return q, f"none of {MAX_TRIES} draws from its normal can be used"
     except Exception as error:

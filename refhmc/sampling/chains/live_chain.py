@@ -11,17 +11,7 @@ import numpy as np
 from refhmc.adaptation import symptoms
 from refhmc.adaptation.adapted import adapted_of, begin_from
 from refhmc.core.failures import FailureLog
-from refhmc.core.records import (
-    DRAWS_DONE,
-    FAR_START,
-    LOOKED,
-    PAUSE,
-    STEP_SIZE,
-    STOP,
-    WARMUP_DIVERGENCES,
-    WITHOUT_METRIC,
-    records,
-)
+from refhmc.core.records import CONTROL, one, records, set_counts
 from refhmc.core.sample_stats import STATS, met_no_metric
 from refhmc.errors import WarmupError
 from refhmc.metrics import DiagonalSoftAbs, SoftAbs
@@ -38,7 +28,7 @@ SCRATCH = 2**20  # bytes of a buffer for iterations that are not kept
 class LiveChain:
     """Chain in this process: `plan` is shared by all chains of the run, `control` holds the chain's counters."""
 
-    def __init__(self, task: ChainTask, plan: Plan, control: np.ndarray) -> None:
+    def __init__(self, task: ChainTask, plan: Plan, control: np.record) -> None:
         self.task, self.plan, self.control = task, plan, control
         self.whole_plan = plan  # plan of the first attempt; ``plan`` is shorter after a restart
         self.rng = chain_generator(task.entropy, task.chain)
@@ -53,94 +43,88 @@ class LiveChain:
         Raises CheckpointError if the saved state does not fit the model and kernel.
         """
         if saved is None:
-            self.control[DRAWS_DONE:] = 0
-            if not self._find_start():
+            set_counts(self.control, one(CONTROL)[0])
+            try:
+                self._find_start()
+            except Stopped:
                 return False
         else:
             self.done, self.start_of_draws, self.no_pathfinder = saved.done, saved.start_of_draws, saved.no_pathfinder
-            self.control[DRAWS_DONE:] = saved.control[DRAWS_DONE:]
-            if self.control[FAR_START] > 0 or self.plan is not self.whole_plan:
+            set_counts(self.control, saved.control)
+            if self.control.far_start > 0 or self.plan is not self.whole_plan:
                 self._make_chain()
             self.chain.restore(saved.state)
         self.failures = self.task.model.core.begin_failures(self.control)  # attempts to find a start do not count
         return True
 
-    def _find_start(self) -> bool:
-        task = self.task
-        try:
-            q = self._own_start(self.rng)
-        except Stopped:
-            return False
+    def _find_start(self) -> None:
+        """Put the chain at its start. Raises Stopped."""
+        task, q = self.task, self._own_start(self.rng)
         if task.init == "pathfinder":
-            child = chain_generator(task.entropy, task.chain, 0)
-            found, self.no_pathfinder = pathfinder_start(task.model, self.plan, q, child, task.chain, self.control)
-            if found is None:
-                return False
-            q = found
-        if self.control[STOP]:
-            return False
+            q, self.no_pathfinder = self._pathfinder(q)
+        if self.control.stop:
+            raise Stopped
         self.chain.start(q)
         if task.adapted is not None:
             begin_from(self.chain.blocks[0], task.adapted)
         if task.tune == 0:
             self.start_of_draws = self.chain.position.copy()
-        return True
 
     def _own_start(self, rng: np.random.Generator) -> np.ndarray:
         """Return the given start, or a random one drawn from `rng`. Raises Stopped."""
         task = self.task
         return random_start(task.model, self.plan, rng, task.chain, self.control) if task.start is None else task.start
 
+    def _pathfinder(self, q: np.ndarray) -> tuple[np.ndarray, str]:
+        """Return the start that Pathfinder finds from `q`, or `q` and the reason. Raises Stopped."""
+        task, child = self.task, chain_generator(self.task.entropy, self.task.chain, 0)
+        return pathfinder_start(task.model, self.plan, q, child, task.chain, self.control)
+
     @property
     def _next_look(self) -> int:
         """Iteration of warm-up after which the chain is checked, in its first or second attempt; 0 if there is none."""
-        restarted = max(int(self.control[FAR_START]), 0)
+        restarted = max(int(self.control.far_start), 0)
         after = far_start.look_after(self.task.tune - restarted)
         return restarted + after if after else 0
 
-    def _look(self) -> bool:
-        """Restart if the start was hopeless, or raise WarmupError; return False if stopped before that was decided."""
+    def _look(self) -> None:
+        """Restart if the start was hopeless, or raise WarmupError. Raises Stopped if stopped before that was decided."""
         task, control = self.task, self.control
         symptom, tried, q = far_start.symptom_of(self.chain, control), "", None
-        first_attempt = control[FAR_START] == 0 and task.init == "uniform"
+        first_attempt = control.far_start == 0 and task.init == "uniform"
         if symptom is not None and first_attempt and not len(task.model.discontinuous):
-            child = chain_generator(task.entropy, task.chain, 0)
-            try:
-                begin = self._own_start(chain_generator(task.entropy, task.chain))
-            except Stopped:
-                return False
-            q, tried = far_start.far_better(
-                task.model, self.plan, begin, self.chain.position, child, task.chain, control
-            )
-            if q is None and not tried:
-                return False
-        control[LOOKED] = self.done
+            found, why = self._pathfinder(self._own_start(chain_generator(task.entropy, task.chain)))
+            q, tried = far_start.far_better(task.model, found, why, self.chain.position, control)
+        control.looked = self.done
         if q is not None and task.free_start:
-            control[FAR_START] = self.done
+            control.far_start = self.done
             self._make_chain()
             self.chain.start(q)
             self.failures = task.model.core.begin_failures(control)
-            return True
+            return
         if q is not None:
-            control[FAR_START] = -self.done
+            control.far_start = -self.done
         if symptom is not None and symptom.ends(self.done, task.tune, better=q is not None):
             raise self._hopeless(symptom, tried)
-        return True
 
     def _hopeless(self, symptom: symptoms.Symptom, tried: str = "") -> WarmupError:
         """Return the error that ends a chain; `tried` is a clause about the search for another start."""
-        task, restarted = self.task, int(self.control[FAR_START])
+        task, restarted = self.task, int(self.control.far_start)
         if restarted > 0:
             tried = (
                 f", although it restarted after {restarted} iterations where Pathfinder found a far higher log density"
             )
         suggest = task.init == "uniform" and not len(task.model.discontinuous) and (restarted < 0 or not tried)
-        text = far_start.error_text(symptom, self.done, tried, suggest)
-        return WarmupError(f"Chain {task.chain} cannot be used. {text}", task.chain)
+        more = ", or try init='pathfinder'" if suggest else ""
+        return WarmupError(
+            f"Chain {task.chain} cannot be used. After {self.done} iterations of warm-up {symptom.text}{tried}. "
+            f"{symptoms.WHAT_TO_DO}{more}.",
+            task.chain,
+        )
 
     def _make_chain(self) -> None:
         """Create the chain of the present attempt; a second attempt has the rest of warm-up."""
-        restarted, plan = max(int(self.control[FAR_START]), 0), self.whole_plan
+        restarted, plan = max(int(self.control.far_start), 0), self.whole_plan
         self.plan = far_start.shortened(plan, self.task.tune - restarted) if restarted else plan
         self.chain = Chain(self.task.model, self.plan, self.rng)
 
@@ -150,8 +134,11 @@ class LiveChain:
         n = min(max(SCRATCH // (8 * (dim + n_stats)), 1), max(rows.first - self.done, 0))
         scratch = Rows(0, np.empty((n, dim)), np.empty((n, n_stats)))
         while self.done < rows.end:
-            if 0 < self.done == self._next_look != self.control[LOOKED] and not self._look():
-                return False
+            if 0 < self.done == self._next_look != self.control.looked:
+                try:
+                    self._look()
+                except Stopped:
+                    return False
             end = rows.end if self.done >= rows.first else min(self.done + n, rows.first)
             if self.done < self.task.tune:
                 look = self._next_look
@@ -160,7 +147,7 @@ class LiveChain:
             into = into.between(self.done, end)
             made = self.chain.run(into.draws, into.stats, self.control)
             if self.done < self.task.tune:
-                self.control[WITHOUT_METRIC] += self._without_metric(into.stats[:made])
+                self.control.without_metric += self._without_metric(into.stats[:made])
             self.done += made
             if self.done == self.task.tune:
                 self.start_of_draws = self.chain.position.copy()
@@ -180,7 +167,7 @@ class LiveChain:
 
     def _refuse_warmup_without_metric(self) -> None:
         """Raise WarmupError if the metric was not positive definite in more than half of warm-up."""
-        tune, count = self.task.tune, int(self.control[WITHOUT_METRIC])
+        tune, count = self.task.tune, int(self.control.without_metric)
         if tune < FEWEST_DIVERGENT or 2 * count <= tune:
             return
         name = type(self.plan.blocks[0].dynamics.metric).__name__
@@ -194,9 +181,9 @@ class LiveChain:
         """Raise WarmupError if every transition of warm-up diverged."""
         tune = self.task.tune
         alone = self.chain.alone  # otherwise other blocks may move
-        if not alone or tune < FEWEST_DIVERGENT or self.control[WARMUP_DIVERGENCES] < tune:
+        if not alone or tune < FEWEST_DIVERGENT or self.control.warmup_divergences < tune:
             return
-        step = float(self.control.view(float)[STEP_SIZE])
+        step = float(self.control.step_size)
         raise WarmupError(
             f"All {tune} transitions of the warm-up of chain {self.task.chain} diverged (final step size {step:.3g}), so all "
             "of its draws would equal its start. Check that the gradient is correct, that the density is finite around the "
@@ -219,7 +206,7 @@ class LiveChain:
     def saved_after(self, done: int, earlier: Saved) -> Saved:
         """Return the state after `done` iterations, recomputed from an earlier state; the counters do not change."""
         own, self.control = self.control, earlier.control.copy()
-        self.control[[STOP, PAUSE]] = 0
+        self.control.stop = self.control.pause = 0
         failures = self.failures
         try:
             self.begin(earlier)
@@ -230,8 +217,8 @@ class LiveChain:
             self.control, self.failures = own, failures
 
     def brought_back(self, rows: Rows, error: BaseException | None, position: np.ndarray | None) -> ChainRun:
-        """Return the run after ``control[DRAWS_DONE]`` iterations, with the rows in memory."""
-        at_draws = int(self.control[DRAWS_DONE]) >= self.task.tune
+        """Return the run after ``control.draws_done`` iterations, with the rows in memory."""
+        at_draws = int(self.control.draws_done) >= self.task.tune
         return ChainRun(
             rows,
             self.task.tune,

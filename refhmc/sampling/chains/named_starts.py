@@ -18,7 +18,7 @@ from typing import TypeGuard
 import numpy as np
 from numpy.typing import ArrayLike
 
-from refhmc.core.arguments import refuse_complex
+from refhmc.core.arguments import array_of_numbers
 from refhmc.errors import InitError, ShapeError
 from refhmc.models.base import Model
 
@@ -121,11 +121,7 @@ def jacobian(residuals: Callable[[np.ndarray], np.ndarray], q: np.ndarray) -> np
 
 
 def _numbers(name: str, value: ArrayLike, shape: tuple) -> np.ndarray:
-    refuse_complex(f"initvals: {name}", value, ShapeError)
-    try:
-        array = np.asarray(value, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise ShapeError(f"initvals: {name} must be numbers of shape {shape}: {error}.") from error
+    array = array_of_numbers(f"initvals: {name}", value, ShapeError)
     if array.shape != shape:
         raise ShapeError(f"initvals: {name} must have shape {shape}; got {array.shape}.")
     if not np.isfinite(array).all():

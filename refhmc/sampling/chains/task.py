@@ -49,7 +49,7 @@ class ChainRun(NamedTuple):
     rows: Rows  # iterations in memory
     tune: int
     start: np.ndarray  # the position after warm-up
-    control: np.ndarray
+    control: np.record
     error: BaseException | None = None
     error_position: np.ndarray | None = None
     failures: tuple[Failure, ...] = ()  # of this session, if the chain comes from a checkpoint
@@ -72,14 +72,6 @@ class ChainRun(NamedTuple):
     def stats(self) -> np.ndarray:
         return self.rows.stats[self.warm :]
 
-    @property
-    def warmup_draws(self) -> np.ndarray:
-        return self.rows.draws[: self.warm]
-
-    @property
-    def warmup_stats(self) -> np.ndarray:
-        return self.rows.stats[: self.warm]
-
 
 class Saved(NamedTuple):
     """Chain between two iterations, as plain data from which it can continue."""
@@ -87,7 +79,7 @@ class Saved(NamedTuple):
     state: bytes
     done: int  # iterations, warm-up included
     start_of_draws: np.ndarray  # position after warm-up; NaN before
-    control: np.ndarray
+    control: np.record
     no_pathfinder: str = ""  # why Pathfinder was requested but gave no start
 
 

@@ -1,115 +1,93 @@
-"""Checks of the arguments of ``sample``, which become a :class:`RunSpec`; errors name the argument and its value."""
+"""Checks of the arguments of ``sample``; errors name the argument and its value."""
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
+import inspect
 import os
 import threading
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 from refhmc.adaptation.adapted import as_stan, chains_of, check_dimension, ends_of
-from refhmc.backends import Arrays, Numba
+from refhmc.backends import Arrays
+from refhmc.batch.draw import TRANSITIONS
 from refhmc.core.arguments import flag, is_number
+from refhmc.core.other_names import IN_OTHER_WAYS, OF_SAMPLE, our_name
+from refhmc.core.registry import options
+from refhmc.integrators.defaults import resolve
+from refhmc.kernels import DHMC, HMC, KERNELS, NUTS
 from refhmc.kernels.blocks import blocks_of
-from refhmc.kernels.options import AnyKernel, check_kernel
+from refhmc.kernels.options import AnyKernel, Kernel, check_kernel, named
+from refhmc.metrics import METRICS, Diagonal
+from refhmc.metrics.base import FROM_PAIRS, NOTHING
 from refhmc.models.base import Model
 from refhmc.sampling.chains.executors import is_executor
-from refhmc.sampling.chains.initialization import Initvals
-from refhmc.sampling.checks.array_kernels import kernel_on_arrays
-from refhmc.sampling.checks.seed import Seed, entropy_of
-from refhmc.sampling.progress import ProgressReport
-from refhmc.sampling.recommended import kernel_for
-from refhmc.sampling.results.generated_quantities import GroupChoice, chosen
+from refhmc.sampling.checks.seed import entropy_of
+from refhmc.sampling.results.generated_quantities import chosen
 from refhmc.sampling.spec import RunSpec
-from refhmc.sampling.storage.files import StrPath
 from refhmc.sampling.storage.store import check_outside_of_stores, states_of
 
 INITS = ("uniform", "pathfinder")
+ALIKE = 0.75  # least ratio of difflib for a suggestion; "thin" and "chains" have 0.6
 
 
-def run_spec(
-    model: Model,
-    kernel: AnyKernel | str | None,
-    *,
-    draws: int,
-    tune: int,
-    chains: int,
-    cores: int | None,
-    random_seed: Seed | None,
-    initvals: Initvals | None,
-    init: str,
-    progressbar: bool | Callable[[ProgressReport], None],
-    save_warmup: bool,
-    executor: object,
-    backend: Numba | Arrays,
-    checkpoint: StrPath | None,
-    store: StrPath | None,
-    max_seconds: float | None,
-    raw: bool,
-    preflight: bool,
-    warmup: object,
-    generate: GroupChoice | None,
-    recover: bool = False,
-    force: bool = False,
-) -> RunSpec:
-    """Check the arguments of :func:`refhmc.sample` and return them as a record. Raises TypeError or ValueError."""
-    check_kinds(progressbar, executor, checkpoint, store, save_warmup=save_warmup, raw=raw, preflight=preflight)
-    found = kernel_for(model, kernel)
-    check_arguments(model, found, draws, tune, chains, cores, max_seconds)
-    check_init(init, model)
-    chosen(model, generate)
+def checked(spec: RunSpec) -> RunSpec:
+    """Check the arguments of :func:`refhmc.sample`, and return them with what follows from them.
+
+    Raises TypeError or ValueError.
+    """
+    model, initvals, backend, store, warmup = spec.model, spec.initvals, spec.backend, spec.store, spec.warmup
+    check_kinds(spec)
+    kernel = kernel_for(model, spec.kernel)
+    check_arguments(spec, kernel)
+    check_init(spec.init, model)
+    chosen(model, spec.generate)
     learned = None
     start_origin = "initvals" if initvals is not None else "uniform" if model.initial is None else "model"
     if isinstance(warmup, str) and warmup == "stan":
-        found = as_stan(found)
+        kernel = as_stan(kernel)
     elif warmup is not None:
-        learned = chains_of(warmup, getattr(kernel, "metric", None))
+        learned = chains_of(warmup, getattr(spec.kernel, "metric", None))
         check_dimension(warmup, model.dim)
         if initvals is None:
-            initvals, start_origin = ends_of(warmup, chains), "warmup"
+            initvals, start_origin = ends_of(warmup, spec.chains), "warmup"
     if isinstance(backend, Arrays):
-        of_numba = {"cores": cores, "executor": executor, "checkpoint": checkpoint, "store": store, "warmup": learned}
-        check_options({**of_numba, "init='pathfinder'": init == "pathfinder" or None}, backend.name)
-        found = kernel_on_arrays(found)
-    if store is not None and generate not in (None, False):
+        of_numba = {name: getattr(spec, name) for name in ("cores", "executor", "checkpoint", "store")}
+        of_numba |= {"warmup": learned, "init='pathfinder'": spec.init == "pathfinder" or None}
+        check_options(of_numba, backend.name)
+        kernel = kernel_on_arrays(kernel)
+    if store is not None and spec.generate not in (None, False):
         raise ValueError(
-            f"generate must be None or False with store; got {generate!r}. Call refhmc.generate(model, result) after the run."
+            f"generate must be None or False with store; got {spec.generate!r}. Call refhmc.generate(model, result) after the "
+            "run."
         )
-    if checkpoint is not None:
-        check_outside_of_stores(checkpoint)
-    folder = checkpoint if store is None else states_of(store)
-    return RunSpec(
-        model=model,
-        kernel=found,
-        draws=int(draws),
-        tune=int(tune),
-        chains=int(chains),
-        workers=int(min(chains, cores or os.cpu_count() or 1)),
-        entropy=entropy_of(random_seed, folder),
+    if spec.checkpoint is not None:
+        check_outside_of_stores(spec.checkpoint)
+    folder = spec.checkpoint if store is None else states_of(store)
+    return spec._replace(
+        kernel=kernel,
+        draws=int(spec.draws),
+        tune=int(spec.tune),
+        chains=int(spec.chains),
         initvals=initvals,
-        init=init,
         start_origin=start_origin,
+        warmup=None,  # the result need not be kept
         learned=learned,
-        progressbar=progressbar,
-        save_warmup=save_warmup,
-        executor=executor,
-        backend=backend,
         folder=folder,
-        store=store,
-        max_seconds=seconds_of(max_seconds),
-        raw=raw,
-        preflight=preflight,
-        generate=False if store is not None else generate,
-        recover=recover,
-        force=force,
+        workers=int(min(spec.chains, spec.cores or os.cpu_count() or 1)),
+        entropy=entropy_of(spec.random_seed, folder),
+        max_seconds=seconds_of(spec.max_seconds),
+        generate=False if store is not None else spec.generate,
     )
 
 
-def check_arguments(
-    model: Model, kernel: AnyKernel, draws: int, tune: int, chains: int, cores: int | None, max_seconds: float | None
-) -> None:
+def check_arguments(spec: RunSpec, kernel: AnyKernel) -> None:
     """Raise TypeError or ValueError, with name and value, for an invalid argument."""
+    model, max_seconds = spec.model, spec.max_seconds
     if not isinstance(model, Model):
         raise TypeError(
             "model must be a refhmc.Model or an instance of a class in refhmc.models; got "
@@ -117,7 +95,8 @@ def check_arguments(
         )
     for each in blocks_of(kernel).values():
         check_kernel(each, "kernel")
-    for name, value, least in (("draws", draws, 0), ("tune", tune, 0), ("chains", chains, 1), ("cores", cores, 1)):
+    for name, least in {"draws": 0, "tune": 0, "chains": 1, "cores": 1}.items():
+        value = getattr(spec, name)
         if name == "cores" and value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
@@ -135,23 +114,24 @@ def seconds_of(max_seconds: float | None) -> float | None:
     return float(max_seconds)
 
 
-def check_kinds(progressbar: object, executor: object, checkpoint: object, store: object, **flags: object) -> None:
+def check_kinds(spec: RunSpec) -> None:
     """Raise TypeError for arguments of the wrong kind, ValueError for both a checkpoint and a store."""
-    for name, value in flags.items():
-        flag(name, value)
-    if not callable(progressbar):
-        flag("progressbar", progressbar)
+    executor, folders = spec.executor, {"checkpoint": spec.checkpoint, "store": spec.store}
+    for name in ("save_warmup", "raw", "preflight"):
+        flag(name, getattr(spec, name))
+    if not callable(spec.progressbar):
+        flag("progressbar", spec.progressbar)
     if executor is not None and not (is_executor(executor) or callable(executor)):
         raise TypeError(
             "executor must have a method submit or apply_async, or be a function that returns such an object; got "
             f"{executor!r}. Use for example concurrent.futures.ProcessPoolExecutor."
         )
-    for name, folder in {"checkpoint": checkpoint, "store": store}.items():
+    for name, folder in folders.items():
         if folder is not None and not isinstance(folder, str | os.PathLike):
             raise TypeError(f"{name} must be the path of a folder; got {folder!r}.")
         if folder is not None and not os.fspath(folder):
             raise ValueError(f"{name} must be the path of a folder; got {folder!r}. Use '.' for the current folder.")
-    if checkpoint is not None and store is not None:
+    if None not in folders.values():
         raise ValueError(
             "checkpoint and store cannot be used together; got both. Use store alone, which is also a checkpoint."
         )
@@ -178,3 +158,77 @@ def check_options(given: Mapping[str, object], backend: str) -> None:
             raise ValueError(
                 f"{name} needs backend='numba'; got backend={backend!r}. Remove {name}, or change the backend."
             )
+
+
+def kernel_on_arrays(kernel: Any) -> Kernel:
+    """Return the kernel with ``Diagonal()`` for "auto", whose adaptation needs backend "numba".
+
+    Raises TypeError or ValueError for a kernel, an integrator or a metric that array backends cannot run.
+    """
+    name = getattr(kernel, "name", type(kernel).__name__)
+    if name not in TRANSITIONS:
+        raise TypeError(
+            f"kernel must be one of {', '.join(map(str.upper, TRANSITIONS))} with backend='arrays' or 'cupy'; got "
+            f"{type(kernel).__name__}. Use backend='numba' for it."
+        )
+    metric, integrator = resolve(kernel.metric, kernel.integrator)
+    if not hasattr(getattr(integrator, "base", integrator), "on_arrays"):
+        raise ValueError(
+            f"integrator must have an array implementation; got {type(integrator).__name__}. Use backend='numba' for it."
+        )
+    if metric.learns != NOTHING and not getattr(metric, "learned_values", ()):
+        raise ValueError(
+            f"metric must name in its attribute learned_values what warm-up learns, for this backend; got "
+            f"{type(metric).__name__}, which names nothing. Define it (docs/how_to_add.md), or use backend='numba'."
+        )
+    if metric.learns != FROM_PAIRS or getattr(kernel, "jumping", False):
+        return kernel
+    if kernel.metric is None:
+        return dataclasses.replace(kernel, metric=Diagonal())
+    raise ValueError(
+        "metric must be Diagonal(), Dense() or a metric with given values for this backend; got "
+        f"{type(metric).__name__}, which is adapted from gradients. Use backend='numba' for it."
+    )
+
+
+def refuse_unknown(unknown: Mapping[str, object], function: Callable) -> None:
+    """Raise TypeError for the first unknown argument."""
+    for name in unknown:
+        raise TypeError(f"sample() has no argument {name!r}. {advice(name, function)}")
+
+
+def advice(name: str, function: Callable) -> str:
+    """Return a sentence about what to write instead."""
+    if name.lower() in IN_OTHER_WAYS:
+        words = IN_OTHER_WAYS[name.lower()].rstrip(".")
+        return f"{words[0].upper()}{words[1:]}."
+    ours = our_name(name)
+    if ours in OF_SAMPLE and ours != name:
+        return f"Use {ours}."
+    takers = [kind for kind in KERNELS.values() if ours in options(kind)]
+    if takers:
+        first = next((kind for kind in (NUTS, HMC) if kind in takers), takers[0])
+        names = ", ".join(kind.__name__ for kind in takers)
+        return (
+            f"Pass {ours} to the kernel, as in sample(model, {first.__name__}({ours}=...)). Kernels with it: {names}."
+        )
+    ours_too = [each for each in inspect.signature(function).parameters if each != "unknown"]
+    near = difflib.get_close_matches(name, ours_too, 1, ALIKE)
+    return f"Did you mean {near[0]}?" if near else f"It has {', '.join(ours_too)}."
+
+
+def kernel_for(model: Model, kernel: AnyKernel | str | None) -> AnyKernel:
+    """Return `kernel`, the kernel of that name, or for None the model's; raises ValueError for an unknown name."""
+    found = named(kernel, "kernel", KERNELS) if isinstance(kernel, str) else kernel
+    return recommended_kernel(model) if found is None else found
+
+
+def recommended_kernel(model: Model) -> AnyKernel:
+    """Return the kernel of ``model.recommended``, else ``DHMC()`` for discontinuous coordinates, else ``NUTS()``."""
+    advice = getattr(model, "recommended", None)
+    if advice is not None and advice.kernel:
+        metric: dict[str, object] = {"metric": advice.metric} if advice.metric else {}
+        if advice.metric_options:
+            metric = {"metric": METRICS[advice.metric](**dict(advice.metric_options))}
+        return KERNELS[advice.kernel](**metric, **dict(advice.options))
+    return DHMC() if len(getattr(model, "discontinuous", ())) else NUTS()

@@ -21,6 +21,7 @@ from refhmc.kernels.blocks import blocks_of, indices_of
 from refhmc.kernels.options import AnyKernel
 from refhmc.models.conditionals import conditional
 from refhmc.sampling.results.position_changes import moved
+from refhmc.sampling.results.review import DrawsToReview
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
@@ -95,16 +96,7 @@ class Budget:
         return answer
 
 
-class _Probe:
-    """The model's log density and gradient, within a budget if one is given."""
-
-    def __init__(self, model: Model, budget: Budget | None = None) -> None:
-        self.model, self.budget = model, budget
-
-    def __call__(self, q: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
-        both = self.model.core.value_and_gradient
-        value, gradient = both(q) if self.budget is None else self.budget.spend(both, q)
-        return q, value, gradient
+Probe = Callable[[np.ndarray], tuple[np.ndarray, float, np.ndarray]]  # q, and the log density and its gradient there
 
 
 def _violation(a: tuple[np.ndarray, float, np.ndarray], b: tuple[np.ndarray, float, np.ndarray]) -> float:
@@ -114,7 +106,7 @@ def _violation(a: tuple[np.ndarray, float, np.ndarray], b: tuple[np.ndarray, flo
     return abs(difference) if np.isfinite(difference) else 0.0
 
 
-def jump_between(probe: _Probe, a: np.ndarray, b: np.ndarray, parts: int = PARTS) -> Jump | None:
+def jump_between(probe: Probe, a: np.ndarray, b: np.ndarray, parts: int = PARTS) -> Jump | None:
     """Return the jump of the log density on the segment from ``a`` to ``b``, (d,) each, or None; the largest if several.
 
     Raises SpentError if the probe's budget ends before that is known.
@@ -157,11 +149,11 @@ def _declared(model: Model, kernel: AnyKernel, q: np.ndarray) -> str | None:
     J = model.discontinuous
     if getattr(kernel, "jumping", False) or len(J) == 0:
         return None
-    jump, probe = None, _Probe(model)
+    both, jump = model.core.value_and_gradient, None
     for reach in (s * r for r in REACH for s in (1, -1)):
         end = q.copy()
         end[J[0]] += reach * max(1.0, abs(q[J[0]]) / 8)
-        jump = jump or jump_between(probe, q, end)
+        jump = jump or jump_between(lambda q: (q, *both(q)), q, end)
     names = ", ".join(model.names[j] for j in J[:5]) + (f" and {len(J) - 5} more" if len(J) > 5 else "")
     return message(model, kernel, names, jump, "Use refhmc.DHMC().")
 
@@ -190,18 +182,9 @@ def largest_of(errors: np.ndarray) -> np.ndarray:
     return some[np.argsort(sizes[some], kind="stable")[:n]]
 
 
-def found(
-    model: Model,
-    kernel: AnyKernel,
-    draws: np.ndarray,
-    stats: Mapping[str, np.ndarray],
-    starts: np.ndarray,
-    budget: Budget,
-) -> str | None:
-    """Return the warning if the log density is found to jump after a run of a kernel for smooth densities, or None.
-
-    `draws` is (chain, draw, d); `starts` (chain, d) holds the positions from which the first draws started.
-    """
+def found(model: Model, kernel: AnyKernel, to_review: DrawsToReview, budget: Budget) -> str | None:
+    """Return the warning if the log density is found to jump after a run of a kernel for smooth densities, or None."""
+    draws, stats, starts, _, _ = to_review
     if (
         len(blocks_of(kernel)) > 1
         or getattr(kernel, "jumping", False)
@@ -211,10 +194,10 @@ def found(
         or "energy_error" not in stats
     ):
         return None
-    probe = _Probe(model, budget)
+    both = model.core.value_and_gradient
     try:
         for a, b in segments(draws, stats, starts):
-            jump = jump_between(probe, a, b, PARTS_AFTER)
+            jump = jump_between(lambda q: (q, *budget.spend(both, q)), a, b, PARTS_AFTER)
             if jump is not None:
                 named = jump.coordinates(model, lambda q: budget.spend(model.log_density, q))
                 where = ", ".join(model.names[i] for i in named)

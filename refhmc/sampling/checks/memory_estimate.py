@@ -14,7 +14,6 @@ chain), are left out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -23,12 +22,12 @@ from refhmc.backends import Numba
 from refhmc.batch.backends import memory_there
 from refhmc.batch.draw import NOT_OF_A_DRAW
 from refhmc.core.available import available
-from refhmc.core.sample_stats import FLAGS, N_STATS
+from refhmc.core.sample_stats import N_STATS
 from refhmc.integrators.defaults import resolve
 from refhmc.kernels.blocks import blocks_of, indices_of, kernels_of, statistics
 from refhmc.kernels.options import Kernel
 from refhmc.models.base import Model
-from refhmc.sampling.results.from_chains import LOOKED_AT
+from refhmc.sampling.chains.compiled_chains import LOOKED_AT
 from refhmc.sampling.results.review import MAX_CHAINS, MAX_COLUMNS, values_looked_at
 from refhmc.sampling.spec import RunSpec
 from refhmc.sampling.storage.in_memory import BLOCK, WINDOW
@@ -54,40 +53,50 @@ class Room(NamedTuple):
 
 
 def check_memory(spec: RunSpec, values: int | None = None, generated: int = 0) -> None:
-    """Raise MemoryError, with the bytes needed and available and with advice, if the run does not fit.
+    """Raise MemoryError, with the bytes needed and available and with advice, if the run does not fit, on the device or here.
 
     `values` are the bytes of the constrained values of a position (default: those of the position), `generated` those of
     generated groups.
     """
-    if not isinstance(spec.backend, Numba):
-        check_room_of_arrays(spec, values, generated)
-        return
-    room = room_for(spec, values, generated)
+    room, compiled = room_for(spec, values, generated), isinstance(spec.backend, Numba)
     there = available() if room.needed > LITTLE else None
-    if there is None or room.needed <= there:
-        return
-    todo = []
-    if room._replace(generated=0).needed <= there:
-        todo += ["generate=False (and refhmc.generate after the run)"]
-    if room.draws > there / 2 and spec.store is None:
-        todo += ["store=FOLDER, which keeps draws on disk"]
-        todo += ["save_warmup=False"] if spec.save_warmup else []
-        todo += ["fewer draws"]
-    if room.matrices > there / 2:
-        todo += ["a diagonal metric"]
-    raise MemoryError(
-        f"This run needs about {room.needed:,} bytes of memory ({room.draws:,} for draws, {room.matrices:,} for matrices of "
-        f"the metric), but only {there:,} are available to this process. Use {' or '.join([*todo, 'fewer chains'])}."
-    )
+    if there is not None and room.needed > there:
+        todo, of_numba = [], "" if compiled else "backend='numba' with "
+        if room._replace(generated=0).needed <= there:
+            todo += ["generate=False (and refhmc.generate after the run)"]
+        if room.draws > there / 2 and spec.store is None:
+            todo += [f"{of_numba}store=FOLDER, which keeps draws on disk"]
+            todo += ["save_warmup=False"] if spec.save_warmup else []
+            todo += ["fewer draws"]
+        if room.matrices > there / 2:
+            todo += ["a diagonal metric"]
+        if not compiled and room.review > room.draws:
+            todo += ["a smaller max_treedepth"]
+        raise MemoryError(
+            f"This run needs about {room.needed:,} bytes of memory ({room.draws:,} for draws, {room.matrices:,} for matrices "
+            f"of the metric), but only {there:,} are available to this process. Use {' or '.join([*todo, 'fewer chains'])}."
+        )
+    needed = room_of_transitions(spec) if spec.backend.name == "cupy" else 0
+    there = memory_there("cupy") if needed else None
+    if there is not None and needed > there:
+        raise MemoryError(
+            f"This run needs about {needed:,} bytes on the device for {spec.chains} chains, but only {there:,} are available. "
+            "Use fewer chains or a smaller max_treedepth."
+        )
 
 
 def room_for(spec: RunSpec, values: int | None = None, generated: int = 0) -> Room:
-    """Return the memory of a run in the compiled core."""
+    """Return the memory of a run, without that on a device."""
     model, c, d, kept = spec.model, spec.chains, spec.model.dim, spec.draws + spec.kept_warmup
     parts = kernels_of(spec.kernel)
     n_stats = N_STATS * len(parts)
     named = statistics(spec.kernel, np.zeros((1, n_stats)))
-    of_draw = 8 * d + (8 * d if values is None else values) + sum(each.itemsize for each in named.values())
+    of_draw = 8 * d + (8 * d if values is None else values)
+    if not isinstance(spec.backend, Numba):
+        of_draw += sum(each.itemsize for name, each in named.items() if name not in NOT_OF_A_DRAW)
+        at_once = room_of_transitions(spec) if spec.backend.name == "arrays" else 0
+        return Room(c * kept * of_draw, 0, max(of_review(c, spec.draws, d), at_once), generated)
+    of_draw += sum(each.itemsize for each in named.values())
     if spec.store is not None:
         row = 8 * (d + n_stats)
         of_draws = c * min(CHUNK, kept * row) + spec.workers * min(CHUNK, kept * of_draw)
@@ -100,6 +109,18 @@ def room_for(spec: RunSpec, values: int | None = None, generated: int = 0) -> Ro
         for each, indices in zip(parts.values(), indices_of(model, spec.kernel), strict=True)
     ]
     return Room(of_draws, (spec.workers + 1) * sum(sizes), review, generated)  # the plan also has matrices
+
+
+def room_of_transitions(spec: RunSpec) -> int:
+    """Return the bytes that the transitions of all chains in arrays need at once."""
+    (kernel,), d = blocks_of(spec.kernel).values(), spec.model.dim
+    metric = resolve(kernel.metric, kernel.integrator)[0]
+    states = 8 * spec.chains * d * (20 + 5 * int(getattr(kernel, "max_treedepth", 0)))
+    if metric.position_dependent:  # the metric, its factor, contractions
+        return states + 8 * spec.chains * 6 * d**2
+    return (
+        states + 8 * 6 * d**2 * metric.is_dense
+    )  # one for all chains, its factor, and the sums of warm-up and their copies
 
 
 def matrices_of(model: Model, kernel: Kernel) -> int:
@@ -118,38 +139,3 @@ def of_review(chains: int, draws: int, d: int) -> int:
     some = min(values_looked_at(columns), min(chains, MAX_CHAINS) * draws)  # per coordinate
     copied = some * columns if columns < d or chains > MAX_CHAINS else 0
     return 8 * (max(OF_EVERY_DRAW * chains * draws, REVIEWED_AT_ONCE * some) + copied)
-
-
-def bytes_of_values(values: Mapping[str, np.ndarray]) -> int:
-    """Return the bytes of the constrained values of one position."""
-    return sum(each.nbytes for each in map(np.asarray, values.values()))
-
-
-def check_room_of_arrays(spec: RunSpec, values: int | None = None, generated: int = 0) -> None:
-    """Raise MemoryError if the chains of an array backend do not fit, on the host or on the device."""
-    model, backend, chains, draws = spec.model, spec.backend.name, spec.chains, spec.draws
-    (kernel,) = blocks_of(spec.kernel).values()
-    d, kept = model.dim, draws + spec.kept_warmup
-    names = [name for name in kernel.statistics if name not in NOT_OF_A_DRAW]
-    bytes_of = sum(1 if name in FLAGS else 8 for name in names)
-    of_draws = chains * kept * (8 * d + (8 * d if values is None else values) + bytes_of)
-    at_a_time = 8 * chains * d * (20 + 5 * int(getattr(kernel, "max_treedepth", 0)))
-    metric = resolve(kernel.metric, kernel.integrator)[0]
-    if metric.position_dependent:  # the metric, its factor, contractions
-        at_a_time += 8 * chains * 6 * d**2
-    elif metric.is_dense:  # one for all chains, its factor, and the sums of warm-up and their copies
-        at_a_time += 8 * 6 * d**2
-    after = max(of_review(chains, draws, d), generated)
-    there, on_host = available(), of_draws + max(after, at_a_time if backend == "arrays" else 0)
-    if there is not None and on_host > there:
-        what = "a smaller max_treedepth, fewer" if at_a_time > of_draws and backend == "arrays" else "fewer draws or"
-        raise MemoryError(
-            f"This run needs about {on_host:,} bytes of memory ({of_draws:,} for draws), but only {there:,} are available to "
-            f"this process. Use {what} chains, or backend='numba' with store=FOLDER, which keeps draws on disk."
-        )
-    there = memory_there(backend)
-    if backend != "arrays" and there is not None and at_a_time > there:
-        raise MemoryError(
-            f"This run needs about {at_a_time:,} bytes on the device for {chains} chains, but only {there:,} are available. "
-            "Use fewer chains or a smaller max_treedepth."
-        )

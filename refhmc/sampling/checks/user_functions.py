@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from refhmc.core.named_axes import SAMPLES, check_axes, check_storable
+from refhmc.core import named_axes
 from refhmc.errors import ModelError
 from refhmc.models.base import Model
 from refhmc.models.binding.functions import DERIVATIVES, FULL_TENSOR, argument_count
@@ -126,17 +126,10 @@ def check_variables(model: Model, q: np.ndarray) -> None:
             if np.isfinite(_value(model, near)):
                 stack[index] = near
         values = _constrained(model, stack)
-    for name, value in values.items():
-        if not isinstance(name, str):
-            raise ModelError(f"constrain must return names of variables that are strings; got {name!r}.")
-        check_storable("constrain", name)
-        if name in SAMPLES:
-            raise ModelError(
-                f"A variable must not be called {name!r}, which is an axis of the result. Rename it in constrain."
-            )
-        if value.dtype.kind not in "fiubc":
-            raise ModelError(f"constrain must return numbers for {name!r}; got {value.dtype}.")
-    check_axes("the posterior", {name: value.shape[2:] for name, value in values.items()}, model.dims, model.coords)
+    named_axes.check_variables("constrain", values)
+    named_axes.check_axes(
+        "the posterior", {name: value.shape[2:] for name, value in values.items()}, model.dims, model.coords
+    )
 
 
 def _value(model: Model, q: np.ndarray) -> float:

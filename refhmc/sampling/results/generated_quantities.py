@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from refhmc.batch.backends import memory_there
-from refhmc.core.arviz import dataset, with_groups
-from refhmc.core.named_axes import PREDICTED, SAMPLES, check_axes, check_storable
+from refhmc.core.arviz import dataset, dataset_of, with_groups
+from refhmc.core.named_axes import PREDICTED, SAMPLES, check_axes, check_variables
 from refhmc.errors import ModelError, ModelWarning, SamplingWarning, _see
 from refhmc.models.base import Model
 from refhmc.models.generated import CLOSE, COMPARED, GeneratedQuantities
@@ -130,8 +130,7 @@ def generate(
 
 def labels_of_samples(posterior: Any) -> dict[str, np.ndarray]:
     """Return the labels of chains and draws; they are 0, 1, ... if there are none, as in a store."""
-    posterior = posterior.to_dataset() if hasattr(posterior, "to_dataset") else posterior
-    return {axis: posterior[axis].values for axis in SAMPLES}
+    return {axis: dataset_of(posterior)[axis].values for axis in SAMPLES}
 
 
 def warn_of_another(model: Model, attributes: Mapping[str, object]) -> None:
@@ -354,14 +353,7 @@ def _arrays(group: str, returned: object) -> Group:
     if not isinstance(returned, Mapping):
         raise ModelError(f"generated {group} must return a dictionary of named arrays; got {type(returned).__name__}.")
     found = {name: np.asarray(value) for name, value in returned.items()}
-    for name, value in found.items():
-        check_storable(f"generated {group}", name)
-        if name in SAMPLES:
-            raise ModelError(
-                f"A variable of generated {group} must not be called {name!r}, which is an axis of the result."
-            )
-        if value.dtype.kind not in "fiubc":
-            raise ModelError(f"generated {group}: {name!r} must be numbers; got {value.dtype}.")
+    check_variables(f"generated {group}", found)
     return found
 
 

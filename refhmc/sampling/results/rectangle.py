@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -11,27 +12,30 @@ from refhmc.sampling.results.result import Result
 from refhmc.sampling.storage.in_memory import constrained
 
 
+def groups_of(q: np.ndarray, stats: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Return the groups of iterations whose constrained values are not known yet."""
+    return {"posterior": {}, "sample_stats": stats, "unconstrained_posterior": {"q": q}}
+
+
 def put_rectangle(
     result: Result,
     lengths: list[int],
     warmup_lengths: list[int] | None,
-    cut: Callable[[list[int], bool, int], tuple[np.ndarray, dict[str, np.ndarray]]],
+    cut: Callable[[list[int], bool, int], dict[str, Any]],
 ) -> None:
     """Put draws and statistics into the groups of the result, and the chains that are kept into its attributes.
 
     `lengths` are the numbers of draws of the chains, `warmup_lengths` those of warm-up if it is kept.
-    ``cut(chains, warmup, n)`` returns the positions and statistics of n iterations.
+    ``cut(chains, warmup, n)`` returns the groups of n iterations.
     """
     chosen, n = largest_rectangle(np.array(lengths))
-    groups: dict[str, dict[str, np.ndarray]] = {}
+    warm: dict[str, Any] = {}
     if warmup_lengths is not None:
         m = min(warmup_lengths[k] for k in chosen)
         if not n:  # the run ended in warm-up
             chosen, m = largest_rectangle(np.array(warmup_lengths))
-        q, stats = cut(chosen, True, m)
-        groups = {"warmup_posterior": {}, "warmup_sample_stats": stats, "warmup_unconstrained_posterior": {"q": q}}
-    q, stats = cut(chosen, False, n)
-    groups = {"posterior": {}, "sample_stats": stats, "unconstrained_posterior": {"q": q}} | groups
+        warm = {f"warmup_{name}": group for name, group in cut(chosen, True, m).items()}
+    groups = cut(chosen, False, n) | warm
     result.attributes.update(draws_per_chain=list(lengths), chains=chosen)
     result.groups.update(groups)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,8 +13,9 @@ from refhmc.core.sample_stats import OUTCOMES
 from refhmc.errors import _see
 from refhmc.integrators import GeneralizedLeapfrog
 from refhmc.integrators.defaults import resolve
+from refhmc.kernels.blocks import kernels_of, named_by_block
 from refhmc.kernels.hmc import MAX_STEPS
-from refhmc.kernels.options import Kernel
+from refhmc.kernels.options import AnyKernel, Kernel
 from refhmc.metrics import DiagonalSoftAbs, Fisher, SoftAbs
 from refhmc.metrics.base import FROM_PAIRS
 from refhmc.sampling.results.position_changes import moved, starts_of
@@ -35,38 +37,39 @@ MAX_COLUMNS, MAX_CHAINS = 2000, 64  # beyond these, R-hat and ESS use an even se
 FEWEST_VALUES, MAX_VALUES, MAX_NUMBERS = 2**13, 2**17, 2**22
 
 
-def review(
-    names: list[str],
-    draws: np.ndarray,
-    blocks: dict[str, dict[str, np.ndarray]],
-    kernels: Mapping[str, Kernel],
-    starts: np.ndarray,
-    tune: int,
-    unevaluated: np.ndarray | None = None,
-    thinned: np.ndarray | None = None,
-) -> list[str]:
-    """Return the warnings for unconstrained `draws` (chain, draw, d) after `tune` iterations of warm-up; `starts` (chain, d).
+class DrawsToReview(NamedTuple):
+    """Draws of the chains (chain, draw, d), their statistics and the positions before the first one.
 
-    `blocks` maps the name of each block, or "" for a single kernel, to its statistics; `kernels` maps it to its kernel.
-    `unevaluated` (chain, draw) marks transitions in which the model could not be evaluated. `thinned` (chain, fewer, d) is a
-    thinned copy of all draws for R-hat and effective sample size, if `draws` holds only the last ones.
+    With a store, these are the last draws, and ``thinned`` is a thinned copy of all draws, for R-hat and effective sample size.
+    ``unevaluated`` (chain, draw) marks transitions in which the model could not be evaluated; None if that is unknown.
     """
+
+    draws: np.ndarray
+    stats: Mapping[str, np.ndarray]
+    starts: np.ndarray
+    unevaluated: np.ndarray | None = None
+    thinned: np.ndarray | None = None
+
+
+def review(names: list[str], kernel: AnyKernel, to_review: DrawsToReview, tune: int) -> list[str]:
+    """Return the warnings for the draws of a kernel after `tune` iterations of warm-up."""
+    draws, _, starts, unevaluated, thinned = to_review
     chains, n, _ = draws.shape
     if n == 0:
         return []
     failed = np.zeros((chains, n), bool) if unevaluated is None else unevaluated
-    changed = moved(draws, starts)
+    changed, blocks, kernels = moved(draws, starts), named_by_block(kernel, to_review.stats), kernels_of(kernel)
     found = []
     for block, stats in blocks.items():
-        kernel = kernels[block]
-        fixed = tune == 0 or kernel.step_size is not None
-        of_block = _divergences(names, draws, starts, stats, failed, kernel, fixed)
-        of_block += _unsolved(stats, kernel)
+        own = kernels[block]
+        fixed = tune == 0 or own.step_size is not None
+        of_block = _divergences(names, draws, starts, stats, failed, own, fixed)
+        of_block += _unsolved(stats, own) if "solver_failed" in stats else []
         of_block += _stuck(changed, stats, fixed)
-        of_block += _max_depth(stats, kernel)
-        of_block += _cut_short(stats, kernel)
-        of_block += _flips(stats, fixed)
-        of_block += _exploring(stats)
+        of_block += _max_depth(stats, own) if "reached_max_treedepth" in stats else []
+        of_block += _cut_short(stats, own)
+        of_block += _flips(stats, fixed) if "no_flip_rate" in stats else []
+        of_block += _exploring(stats["exploring"]) if "exploring" in stats else []
         found += [f"Block {block}: {text}" for text in of_block] if block else of_block
     if n < MIN_DRAWS:
         return [
@@ -74,8 +77,8 @@ def review(
             f"Only {n} draws per chain were taken. R-hat and effective sample size need at least {MIN_DRAWS}, so they were not "
             f"computed. Take at least {MIN_DRAWS} draws per chain. {_see('few-draws')}",
         ]
-    if "" in blocks:  # a block's energy also changes with the other blocks
-        found += _energy(blocks[""])
+    if "energy" in blocks.get("", {}):  # a block's energy also changes with the other blocks
+        found += _energy(blocks[""]["energy"])
     found += _mixing(names, draws if thinned is None else thinned)
     if chains < MIN_CHAINS:
         many = f"Only {chains} chains were" if chains > 1 else "Only one chain was"
@@ -208,19 +211,15 @@ def failed_evaluations(failures: list[dict]) -> list[str]:
 
 
 def _unsolved(stats: dict[str, np.ndarray], kernel: Kernel) -> list[str]:
-    if "solver_failed" not in stats or not stats["solver_failed"].any():
-        return []
-    failed = stats["solver_failed"]
-    if "reversibility_error" in stats and failed.mean() < FEW_UNSOLVED:
+    failed, checked = stats["solver_failed"], "reversibility_error" in stats
+    if not failed.any() or (checked and failed.mean() < FEW_UNSOLVED):
         return []
     count, back = int(failed.sum()), int((stats["outcome"] == OUTCOMES.index("not_reversible")).sum())
     what = f"{back} of them made a step that did not reverse" if back else "an implicit step had no solution in time"
     alone = isinstance(getattr(kernel.integrator, "base", kernel.integrator), GeneralizedLeapfrog)  # solves for q alone
-    # A step is only known to be reversible if it was reversed.
-    if "reversibility_error" in stats:
+    rest = "the other draws may be biased, because reversibility_check=False skips the check of each step"
+    if checked:  # a step is only known to be reversible if it was reversed
         rest = "the other draws are valid, because each of their steps passed the reversibility check"
-    else:
-        rest = "the other draws may be biased, because reversibility_check=False skips the check of each step"
     return [
         f"{count} of {failed.size} transitions ({percent(count, failed.size)}) were rejected because the integrator's "
         f"solver failed ({_per_chain(failed)}); {what}. The step is too large where the metric changes fast; {rest}. "
@@ -294,8 +293,6 @@ def _stuck(changed: np.ndarray, stats: dict[str, np.ndarray], fixed: bool) -> li
 
 
 def _max_depth(stats: dict[str, np.ndarray], kernel: Kernel) -> list[str]:
-    if "reached_max_treedepth" not in stats:
-        return []
     reached = stats["reached_max_treedepth"]
     worst = float(reached.mean(axis=1).max())
     if worst <= MAX_DEPTH_SHARE:
@@ -311,8 +308,6 @@ def _max_depth(stats: dict[str, np.ndarray], kernel: Kernel) -> list[str]:
 
 
 def _flips(stats: dict[str, np.ndarray], fixed: bool) -> list[str]:
-    if "no_flip_rate" not in stats:
-        return []
     rates = stats["no_flip_rate"].mean(axis=1)
     low = [f"chain {k}: {rate:.2f}" for k, rate in enumerate(rates) if rate < MIN_NO_FLIP]
     if not low:
@@ -325,10 +320,9 @@ def _flips(stats: dict[str, np.ndarray], fixed: bool) -> list[str]:
     ]
 
 
-def _exploring(stats: dict[str, np.ndarray]) -> list[str]:
-    if "exploring" not in stats or not stats["exploring"].any():
+def _exploring(exploring: np.ndarray) -> list[str]:
+    if not exploring.any():
         return []
-    exploring = stats["exploring"]
     return [
         f"{int(exploring.sum())} of {exploring.size} draws belong to the exploration stage of a cycle, which adds no noise. "
         "They are not draws from the posterior, but R-hat and effective sample sizes include them. Leave out the draws that "
@@ -336,10 +330,8 @@ def _exploring(stats: dict[str, np.ndarray]) -> list[str]:
     ]
 
 
-def _energy(stats: dict[str, np.ndarray]) -> list[str]:
-    if "energy" not in stats:
-        return []
-    bfmi = diagnostics.e_bfmi(stats["energy"])
+def _energy(energy: np.ndarray) -> list[str]:
+    bfmi = diagnostics.e_bfmi(energy)
     low = [f"chain {k}: {b:.2f}" for k, b in enumerate(bfmi) if b < MIN_BFMI]
     if not low:
         return []

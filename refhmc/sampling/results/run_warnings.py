@@ -2,91 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
-
-import numpy as np
+from typing import Any
 
 from refhmc.errors import DiscontinuityWarning, SamplingWarning, _see
-from refhmc.kernels.blocks import kernels_of, named_by_block
+from refhmc.integrators.defaults import resolve
+from refhmc.kernels.blocks import blocks_of
+from refhmc.kernels.options import AnyKernel
+from refhmc.sampling.chains.engine import Chains
 from refhmc.sampling.checks import discontinuity
 from refhmc.sampling.progress import Progress, duration
-from refhmc.sampling.results.description import inexact_part
 from refhmc.sampling.results.result import Result
 from refhmc.sampling.results.review import failed_evaluations, listed, review, some
 from refhmc.sampling.spec import RunSpec
 
 
-class DrawsToReview(NamedTuple):
-    """Draws of the chains (chain, draw, d), their statistics and the positions before the first one.
-
-    With a store, these are the last draws, and ``thinned`` is a thinned copy of all draws, for R-hat and effective sample size.
-    ``unevaluated`` (chain, draw) marks transitions in which the model could not be evaluated; None if that is unknown.
-    """
-
-    draws: np.ndarray
-    stats: Mapping[str, np.ndarray]
-    starts: np.ndarray
-    unevaluated: np.ndarray | None = None
-    thinned: np.ndarray | None = None
-
-
-def put_warnings(
-    result: Result,
-    spec: RunSpec,
-    remarks: list[str],
-    to_review: DrawsToReview,
-    jumps: str | None,
-    progress: Progress,
-    workers: int,
-) -> list[Warning]:
+def put_warnings(result: Result, spec: RunSpec, chains: Chains, jumps: str | None) -> list[Warning]:
     """Put the warnings of the run into the result and return them.
 
-    `jumps` is the warning about jumps from before the run, which is not repeated. `remarks` are the engine's
-    own warnings. `workers` threads evaluated the model.
+    `jumps` is the warning about jumps from before the run, which is not repeated. Without it, the log density is searched for
+    jumps. The attribute ``review_evaluations`` counts the evaluations of this search.
     """
-    attributes, found = result.attributes, result.warnings
+    attributes, found, to_review = result.attributes, result.warnings, chains.to_review(result)
     if attributes["interrupted"]:
-        found += cut_short(result, progress)
-    found += remarks
+        found += cut_short(result, chains.progress)
+    found += chains.remarks(result)
     if not attributes["exact"]:
         found.append(f"The chain is approximate: {inexact_part(spec.kernel).approximation} {_see('approximate-chain')}")
-    found += review(
-        spec.model.names,
-        to_review.draws,
-        named_by_block(spec.kernel, to_review.stats),
-        kernels_of(spec.kernel),
-        to_review.starts,
-        attributes["tuning_steps"],
-        to_review.unevaluated,
-        to_review.thinned,
-    )
+    found += review(spec.model.names, spec.kernel, to_review, attributes["tuning_steps"])
     found += failed_evaluations(attributes["evaluation_failures"])
     raised: list[Warning] = [SamplingWarning(text) for text in found]
     if jumps is None:
-        jumps, more = searched(result, spec, to_review, progress.seconds, workers)
+        seconds = chains.progress.seconds
+        budget = discontinuity.Budget(seconds, seconds * chains.workers / max(attributes["n_gradient_evaluations"], 1))
+        jumps = discontinuity.found(spec.model, spec.kernel, to_review, budget)
+        attributes["review_evaluations"] = budget.made
+        more = discontinuity.cut_off(budget) if jumps is None else []
+        found += more
         raised += [SamplingWarning(text) for text in more]
         raised += [DiscontinuityWarning(jumps)] if jumps is not None else []
     if jumps is not None:
         found.insert(0, jumps)
     return raised
-
-
-def searched(
-    result: Result, spec: RunSpec, to_review: DrawsToReview, seconds: float, workers: int
-) -> tuple[str | None, list[str]]:
-    """Search for jumps of the log density; return the warning about a jump, and those about the search.
-
-    In `seconds` of the run, `workers` threads evaluated the model. The attribute ``review_evaluations`` counts the evaluations
-    of the search.
-    """
-    attributes = result.attributes
-    budget = discontinuity.Budget(seconds, seconds * workers / max(attributes["n_gradient_evaluations"], 1))
-    jumps = discontinuity.found(spec.model, spec.kernel, to_review.draws, to_review.stats, to_review.starts, budget)
-    attributes["review_evaluations"] = budget.made
-    more = discontinuity.cut_off(budget) if jumps is None else []
-    result.warnings.extend(more)
-    return jumps, more
 
 
 def review_cut_off(result: Result, jumps: str | None) -> list[Warning]:
@@ -103,7 +59,7 @@ def review_cut_off(result: Result, jumps: str | None) -> list[Warning]:
     return raised
 
 
-def cut_short(result: Result, progress: Progress | None) -> list[str]:
+def cut_short(result: Result, progress: Progress) -> list[str]:
     """Return the warning of a run that was stopped without any draws, or without those of whole chains."""
     attributes = result.attributes
     names = "draws_per_chain", "chains", "iterations_per_chain", "tuning_steps"
@@ -128,18 +84,18 @@ def cut_short(result: Result, progress: Progress | None) -> list[str]:
     ]
 
 
-def pace_of_warmup(progress: Progress | None) -> str:
+def pace_of_warmup(progress: Progress) -> str:
     """Return a clause with the time and the iterations per second of a run that was stopped in warm-up."""
-    if progress is None or not progress.seconds_seen:
+    if not progress.seconds_seen:
         return ""
     rate = progress.made / progress.seconds_seen
     return f" after {duration(progress.seconds_seen)}, at {rate:.3g} iterations per second in all chains together"
 
 
-def what_to_do(result: Result, progress: Progress | None) -> str:
+def what_to_do(result: Result, progress: Progress) -> str:
     """Return the advice for a run that was stopped in warm-up."""
     attributes, advice = result.attributes, ""
-    seconds = None if progress is None else progress.seconds_of_warmup()
+    seconds = progress.seconds_of_warmup()
     if seconds is not None:
         advice = f" At the pace of the last iterations, warm-up of all chains takes about {duration(seconds)}"
         advice += "; raise max_seconds, or use a smaller tune." if attributes["stopped_by"] == "time" else "."
@@ -154,3 +110,15 @@ def what_to_do(result: Result, progress: Progress | None) -> str:
     if attributes.get("backend") == "numba":
         advice += " With checkpoint=FOLDER, the same call continues an interrupted run."
     return advice
+
+
+def inexact_part(kernel: AnyKernel) -> Any:
+    """Return the first of the kernel's blocks, or of their integrators, that is not exact; None if there is none."""
+    for part in blocks_of(kernel).values():
+        integrator = resolve(part.metric, part.integrator)[1]
+        if not getattr(part, "exact", True):
+            return part
+        is_nuts = getattr(part, "name", "") == "nuts"
+        if not (integrator.exact or (is_nuts and getattr(integrator, "exact_in_nuts", False))):
+            return integrator
+    return None

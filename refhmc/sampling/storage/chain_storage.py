@@ -11,6 +11,7 @@ from refhmc.sampling.chains.chain import Plan
 from refhmc.sampling.chains.task import ChainTask, Saved
 from refhmc.sampling.storage.append_only import Rows
 from refhmc.sampling.storage.checkpoint import Checkpoint
+from refhmc.sampling.storage.in_memory import InMemory, Memory
 from refhmc.sampling.storage.saved_state import check_saved
 
 
@@ -57,6 +58,10 @@ def add(storage: ChainStorage, rows: Rows) -> None:
         at = end
 
 
+class TooFewDrawsError(CheckpointError):
+    """The run asks for fewer draws than are saved; the files are not damaged."""
+
+
 def load(
     task: ChainTask, plan: Plan, checkpoint: Checkpoint, *, partial: bool = False
 ) -> tuple[Saved | None, Rows | None]:
@@ -69,7 +74,7 @@ def load(
         return None, None
     saved, rows = found
     if saved.done > task.total:
-        raise CheckpointError(
+        raise TooFewDrawsError(
             f"draws must be at least {saved.done - task.tune}, the number of draws of chain {task.chain} in the checkpoint; "
             f"got {task.draws}."
         )
@@ -78,3 +83,31 @@ def load(
         raise CheckpointError(f"The rows of chain {task.chain} must start at iteration {task.first}; got {begin}.")
     check_saved(saved, rows, task, plan, same_code=not checkpoint.forced)
     return saved, rows
+
+
+class Checkpointed(InMemory):
+    """Storage in a :class:`Memory` whose rows, and the chain's state, are also written to a checkpoint.
+
+    Raises CheckpointError if the saved files are damaged.
+    """
+
+    on_disk = True
+
+    def __init__(self, task: ChainTask, plan: Plan, memory: Memory, checkpoint: Checkpoint) -> None:
+        super().__init__(task, memory)
+        self.checkpoint = checkpoint
+        self.saved, rows = load(task, plan, checkpoint)
+        if rows is not None:
+            add(self, rows)
+
+    def save(self, saved: Saved, *, now: bool = False) -> None:
+        """Write the chain if it is time; failures are recorded only, because a full disk may have space later."""
+        self.made(saved.done)
+        try:
+            if self.checkpoint.save(self.task.chain, saved, self, now=now):
+                self.unsaved = ""
+        except OSError as failed:
+            self.unsaved = f"{type(failed).__name__}: {failed}"
+
+    def close(self, saved: Saved) -> None:
+        self.save(saved, now=True)

@@ -15,12 +15,10 @@ An active run holds ``writer.lock`` (:mod:`refhmc.compile.file_lock`), so that a
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import pathlib
 import re
-import sys
 import threading
 import time
 import warnings
@@ -30,11 +28,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refhmc.compile.file_lock import FileLock, HeldError
-from refhmc.compile.fingerprint import Fingerprint, differences, package_identity
+from refhmc.compile.fingerprint import differences
 from refhmc.compile.regular_files import UnsafeFileError, check_folder
+from refhmc.core.records import CONTROL, N_CONTROL
 from refhmc.errors import CheckpointError, CheckpointWarning, _see
-from refhmc.models.base import Model
-from refhmc.models.recipe import recipe_of
 from refhmc.sampling.chains.task import Saved
 from refhmc.sampling.storage import append_only
 from refhmc.sampling.storage.append_only import Rows, append
@@ -44,10 +41,10 @@ from refhmc.sampling.storage.files import (
     checksum_of_arrays,
     checksum_of_run,
     read_arrays,
+    write_arrays,
     write_atomically,
 )
-from refhmc.sampling.storage.in_memory import RowsOfChain
-from refhmc.sampling.storage.migration import migrate
+from refhmc.sampling.storage.in_memory import InMemory
 
 FORMAT = 3
 STATES = "checkpoint"  # folder of the chains' states in a store
@@ -68,7 +65,7 @@ CLAUSES = 6  # differences listed in a message
 # The entries of ``run.json`` that are read, with their types.
 FIELDS: dict[str, type] = {
     **dict.fromkeys(("refhmc_version", "python", "model", "kernel", "entropy", "init", "warmup", "initvals"), str),
-    **dict.fromkeys(("tune", "chains"), int),
+    **dict.fromkeys(("draws", "tune", "chains"), int),
     **dict.fromkeys(("save_warmup", "fuse", "compiled"), bool),
     **dict.fromkeys(("packages", "parts"), dict),
 }
@@ -144,9 +141,7 @@ class Checkpoint:
             try:
                 path.unlink(missing_ok=True)
                 if starts is not None:  # needed to resume from the folder alone
-                    buffer = io.BytesIO()
-                    np.savez(buffer, starts=starts)
-                    write_atomically(path, buffer.getvalue())
+                    write_arrays(path, starts=starts)
                 path = self.folder / "run.json"
                 write_atomically(path, json.dumps(self.run, indent=1).encode())
             except OSError as error:
@@ -201,7 +196,9 @@ class Checkpoint:
             done, its_chain, first, length = (int(arrays[name]) for name in ("done", "chain", "first", "length"))
             run, no_pathfinder = str(arrays["run"]), str(arrays["no_pathfinder"])
             state, start, control = arrays["state"].tobytes(), arrays["start_of_draws"], arrays["control"]
-            saved = Saved(state, done, start, control, no_pathfinder)
+            if control.shape != (N_CONTROL,) or control.dtype != np.int64:
+                raise TypeError(f"control must be {N_CONTROL} integers")
+            saved = Saved(state, done, start, control.view(CONTROL)[0], no_pathfinder)
         except Exception as error:
             raise CheckpointError(f"{path} cannot be read: {type(error).__name__}: {error}. {RECOVER}") from error
         if checksum != checksum_of_arrays(arrays):
@@ -220,7 +217,7 @@ class Checkpoint:
         self._on_disk[chain] = OnDisk(first, rows.end if rows else first, length)
         return saved, rows
 
-    def save(self, chain: int, saved: Saved, rows: Rows | RowsOfChain, *, now: bool = False) -> bool:
+    def save(self, chain: int, saved: Saved, rows: Rows | InMemory, *, now: bool = False) -> bool:
         """Write the chain and its `rows` that are not in a store, at most every three seconds unless `now`.
 
         Return whether it was written. Raises OSError if writing fails.
@@ -241,12 +238,10 @@ class Checkpoint:
                 new = (rows.between(at, min(at + BLOCK, saved.done)) for at in firsts)
                 there = OnDisk(rows.first, saved.done, append(self.path_of_rows(chain, rows.first), there.length, new))
             fields = {**saved._asdict(), "state": np.frombuffer(saved.state, np.uint8), "chain": chain}
+            fields["control"] = np.frombuffer(saved.control.tobytes(), np.int64)
             fields |= {"first": there.first, "length": there.length, "run": self.run["checksum"]}
             arrays = {name: np.asarray(value) for name, value in fields.items()}
-            buffer = io.BytesIO()
-            arrays["checksum"] = np.array(checksum_of_arrays(arrays))
-            np.savez(buffer, **arrays)  # type: ignore[arg-type]
-            write_atomically(self.path(chain), buffer.getvalue())
+            write_arrays(self.path(chain), **arrays, checksum=np.array(checksum_of_arrays(arrays)))
             before, self._on_disk[chain] = self._on_disk.get(chain), there
             if before is not None and before.first != there.first:
                 self.path_of_rows(chain, before.first).unlink(missing_ok=True)
@@ -259,24 +254,6 @@ class Checkpoint:
         self._on_disk.pop(chain, None)
         for path in [self.path(chain), *self.folder.glob(f"chain-{chain}.from-*.rows")]:
             path.unlink(missing_ok=True)
-
-
-def describe_run(model: Model, kernel_json: str, parts: Fingerprint, **settings: object) -> dict[str, Any]:
-    """Return the content of ``run.json``; `settings` are warm-up, chains, entropy and starts."""
-    import refhmc
-
-    packages = sorted({*parts.packages, "refhmc", "numba", "numpy"} - {"python"})
-    return {
-        "format": FORMAT,
-        "refhmc_version": refhmc.__version__,
-        "python": f"{sys.version_info.major}.{sys.version_info.minor}",
-        "model": model.name,
-        "recipe": recipe_of(model),
-        "kernel": kernel_json,
-        **settings,
-        "packages": {name: package_identity(name) for name in packages},
-        "parts": parts.parts,
-    }
 
 
 def other_run(here: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, str]:
@@ -292,7 +269,7 @@ def other_run(here: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, st
     if here["python"] != there["python"]:  # functions are compared as bytecode
         words = "functions cannot be compared between versions of Python, because bytecode differs"
         return {**found, "functions": words}
-    return found | {clause: clause for clause in differences(here["parts"], there["parts"])}
+    return found | {each.partition(" differs:")[0]: each for each in differences(here["parts"], there["parts"])}
 
 
 def refuse_links(folder: pathlib.Path) -> None:
@@ -318,8 +295,6 @@ def read_run(folder: StrPath) -> dict | None:
         raise CheckpointError(f"{path} cannot be read: {type(error).__name__}: {error}. {NOT_RECOVERED}") from error
     if not isinstance(run, dict) or "refhmc_version" not in run:
         raise CheckpointError(f"{path} does not describe a run of refhmc. {NOT_RECOVERED}")
-    if run.get("format") == 2:
-        run = migrate(path.parent, run)
     if run.get("format") != FORMAT:
         raise CheckpointError(
             f"{path} must have format {FORMAT}; got a file of refhmc {run['refhmc_version']} in format {run.get('format', 1)}. "
@@ -327,8 +302,7 @@ def read_run(folder: StrPath) -> dict | None:
         )
     if run.get("checksum") != checksum_of_run(run):
         raise CheckpointError(f"{path} is damaged: its content does not match its checksum. {NOT_RECOVERED}")
-    fields = FIELDS | ({"draws": int} if "draws" in run else {})  # format 2 had none
-    for name, kind in fields.items():
+    for name, kind in FIELDS.items():
         if type(run.get(name)) is not kind or (kind is int and run[name] < 0):
             raise CheckpointError(f"{name} in {path} must be of type {kind.__name__}; got {run.get(name)!r:.100}.")
     if not re.fullmatch(r"\d{1,4000}", run["entropy"]):

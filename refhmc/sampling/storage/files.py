@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import json
 import os
 import pathlib
 import threading
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import IO
 
 import numpy as np
@@ -57,16 +59,29 @@ def checksum_of_arrays(arrays: Mapping[str, np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def write_atomically(path: pathlib.Path, content: bytes) -> None:
-    """Write a temporary file, flush it to disk and rename it, so that the old file exists until the new one is complete."""
+@contextlib.contextmanager
+def replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yield a temporary path for a new file, which replaces `path` at the end, or is removed after an exception."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)  # left by a killed process with this ID; a link is removed, not followed
     try:
-        with open(temporary, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        yield temporary
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_atomically(path: pathlib.Path, content: bytes) -> None:
+    """Write a file and flush it to disk, so that the old file exists until the new one is complete."""
+    with replacing(path) as temporary, open(temporary, "xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_arrays(path: pathlib.Path, **arrays: np.ndarray) -> None:
+    """Write an uncompressed ``.npz`` file."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)  # type: ignore[arg-type]
+    write_atomically(path, buffer.getvalue())

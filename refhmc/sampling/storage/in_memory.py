@@ -8,7 +8,6 @@ no more memory than in the result, and nothing is copied at the end.
 from __future__ import annotations
 
 import threading
-from typing import NamedTuple
 
 import numpy as np
 
@@ -29,45 +28,10 @@ class Memory:
     """
 
     def __init__(self, kernel: AnyKernel, chains: int, dim: int, n_stats: int, first: int, total: int) -> None:
-        self.kernel, self.first, self.total, self.n_stats = kernel, first, total, n_stats
-        self.chunk = max(1, WINDOW // (8 * n_stats))
+        self.first, self.n_stats = first, n_stats
         self.q = np.zeros((chains, total - first, dim))
         example = statistics(kernel, np.zeros((1, n_stats)))
         self.stats = {name: np.zeros((chains, total - first), of.dtype) for name, of in example.items()}
-        self._taking = [threading.Lock() for _ in range(chains)]
-
-    def window(self, chain: int, iteration: int, stats: np.ndarray) -> Rows:
-        """Return the rows for the next iterations; `stats` are reused if there are enough of them."""
-        n = min(self.chunk, self.total - iteration)
-        at = iteration - self.first
-        return Rows(
-            iteration, self.q[chain, at : at + n], stats[:n] if n <= len(stats) else np.zeros((n, self.n_stats))
-        )
-
-    def none(self, chain: int, iteration: int) -> Rows:
-        """Return empty rows before this iteration."""
-        at = iteration - self.first
-        return Rows(iteration, self.q[chain, at:at], np.zeros((0, self.n_stats)))
-
-    def lock(self, chain: int) -> threading.Lock:
-        """Return the lock that is held while a window of the chain is read or replaced."""
-        return self._taking[chain]
-
-    def take(self, chain: int, rows: Rows) -> None:
-        """Write the statistics of a window to the columns; its positions are in place already."""
-        if len(rows.stats):
-            at = slice(rows.first - self.first, rows.end - self.first)
-            for name, values in statistics(self.kernel, rows.stats).items():
-                self.stats[name][chain, at] = values
-
-    def between(self, chain: int, first: int, end: int) -> Rows:
-        """Return iterations of a chain as rows, for a checkpoint."""
-        at = slice(first - self.first, end - self.first)
-        return Rows(
-            first,
-            self.q[chain, at],
-            rows_of(self.kernel, {name: of[chain, at] for name, of in self.stats.items()}),
-        )
 
     def cut(self, chains: list[int], first: int, n: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Return positions and statistics of `n` iterations of some chains, as views if these are all chains."""
@@ -79,44 +43,50 @@ class Memory:
         return part(self.q), {name: part(of) for name, of in self.stats.items()}
 
 
-class RowsOfChain(NamedTuple):
-    """A chain's rows in memory, which a checkpoint reads in blocks."""
-
-    memory: Memory
-    chain: int
-    first: int
-
-    def between(self, first: int, end: int) -> Rows:
-        return self.memory.between(self.chain, first, end)
-
-
 class InMemory:
     """Storage of one chain in a :class:`Memory` (:class:`refhmc.sampling.storage.chain_storage.ChainStorage`)."""
 
     on_disk = False
 
     def __init__(self, task: ChainTask, memory: Memory) -> None:
-        self.task, self.memory = task, memory
+        self.task, self.first = task, task.first
+        self.q, self.stats = memory.q[task.chain], {name: of[task.chain] for name, of in memory.stats.items()}
+        self.none = np.zeros((0, memory.n_stats))
         self.saved: Saved | None = None
         self.unsaved = ""
-        self.rows = memory.none(task.chain, task.first)
+        self.rows = Rows(task.first, self.q[:0], self.none)
+        self._taking = threading.Lock()  # held while a window is read or replaced
+
+    def between(self, first: int, end: int) -> Rows:
+        """Return iterations as rows, for a checkpoint."""
+        at = slice(first - self.first, end - self.first)
+        return Rows(first, self.q[at], rows_of(self.task.kernel, {name: of[at] for name, of in self.stats.items()}))
+
+    def _take(self, rows: Rows) -> None:
+        """Write the statistics of a window to the columns; its positions are in place already."""
+        if len(rows.stats):
+            at = slice(rows.first - self.first, rows.end - self.first)
+            for name, values in statistics(self.task.kernel, rows.stats).items():
+                self.stats[name][at] = values
 
     def made(self, done: int) -> Rows:
-        """Return the positions of `done` iterations; the memory holds their statistics."""
-        chain, first = self.task.chain, self.task.first
-        with self.memory.lock(chain):
+        """Return the positions of `done` iterations; the columns hold their statistics."""
+        with self._taking:
             rows = self.rows
             if done > rows.first:
-                self.memory.take(chain, rows.between(rows.first, done))
+                self._take(rows.between(rows.first, done))
             if done == self.task.total and len(rows.draws):
-                self.rows = self.memory.none(chain, done)
-        return Rows(first, self.memory.q[chain, : max(done - first, 0)], np.zeros((0, self.memory.n_stats)))
+                self.rows = Rows(done, self.q[len(self.q) :], self.none)
+        return Rows(self.first, self.q[: max(done - self.first, 0)], self.none)
 
     def make_room(self, done: int) -> bool:
         if done == self.rows.end < self.task.total:
-            with self.memory.lock(self.task.chain):
-                self.memory.take(self.task.chain, self.rows)
-                self.rows = self.memory.window(self.task.chain, done, self.rows.stats)
+            with self._taking:
+                self._take(self.rows)
+                at, stats, n_stats = done - self.first, self.rows.stats, self.none.shape[1]
+                n = min(max(1, WINDOW // (8 * n_stats)), self.task.total - done)
+                stats = stats[:n] if n <= len(stats) else np.zeros((n, n_stats))
+                self.rows = Rows(done, self.q[at : at + n], stats)
         return False
 
     def save(self, saved: Saved, *, now: bool = False) -> None:
@@ -127,8 +97,8 @@ class InMemory:
 
     def start_of_draws(self) -> np.ndarray:
         tune = self.task.tune
-        if self.task.first < tune <= self.rows.end and len(self.memory.q[self.task.chain]):
-            return self.memory.q[self.task.chain, tune - 1 - self.task.first]
+        if self.first < tune <= self.rows.end and len(self.q):
+            return self.q[tune - 1 - self.first]
         return np.full(self.task.model.dim, np.nan) if self.saved is None else self.saved.start_of_draws
 
 

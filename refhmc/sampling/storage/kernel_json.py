@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from refhmc import integrators, kernels, metrics
+from refhmc.kernels import KERNELS
+from refhmc.kernels.options import AnyKernel
 
 
 def kernel_as_json(kernel: object) -> str:
@@ -26,17 +28,29 @@ def kernel_as_json(kernel: object) -> str:
     return json.dumps(plain(kernel))
 
 
-def kernel_from_description(described: Any, name: str = "") -> Any:
-    """Return the kernel, metric or integrator that :func:`kernel_as_json` described, for its decoded text."""
+# Package of the class that a dictionary describes, by parameter. A kernel is the outermost one, or that of a block.
+PLACES = {"kernel": kernels, "metric": metrics, "integrator": integrators, "base": integrators}
+
+
+def kernel_from_json(text: str) -> AnyKernel | None:
+    """Return the kernel that :func:`kernel_as_json` described, or None unless all of it is refhmc's own."""
+    try:
+        kernel = part_of(json.loads(text), "kernel")
+        own = isinstance(kernel, tuple(KERNELS.values())) and kernel_as_json(kernel) == text
+    except Exception:  # a file may have values that a class does not expect
+        return None
+    return kernel if own else None
+
+
+def part_of(described: Any, name: str) -> Any:
+    """Return the kernel, metric, integrator or option called `name`, for its decoded text."""
     if isinstance(described, dict):
-        places = (kernels, metrics, integrators)
-        kind: Any = {name: getattr(each, name) for each in places for name in each.__all__}[described["name"]]
-        return kind(**{key: kernel_from_description(value, key) for key, value in described.items() if key != "name"})
+        if described["name"] not in PLACES[name].__all__:
+            raise KeyError(described["name"])
+        kind = getattr(PLACES[name], described["name"])
+        return kind(**{key: part_of(value, key) for key, value in described.items() if key != "name"})
     if name == "blocks":
-        return {
-            tuple(block) if isinstance(block, list) else block: kernel_from_description(each)
-            for block, each in described
-        }
+        return {tuple(of) if isinstance(of, list) else of: part_of(each, "kernel") for of, each in described}
     if name == "decay":  # the pair (b, gamma)
         return described if described is None else tuple(described)
     return np.array(described) if isinstance(described, list) else described

@@ -8,9 +8,9 @@ with the model's density there.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Iterable, Mapping
-from types import TracebackType
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,21 +19,7 @@ from refhmc.adaptation.from_pairs import depth_at
 from refhmc.adaptation.length import MOMENTS
 from refhmc.core import types
 from refhmc.core.point import GRADIENT, LOG_DENSITY, POINT_ROWS, P, Q
-from refhmc.core.records import (
-    DIVERGENCES,
-    DRAWS_DONE,
-    FAR_START,
-    FIRST,
-    LOOKED,
-    N_CONTROL,
-    PAUSE,
-    SETTINGS,
-    STEP_SIZE,
-    STOP,
-    WARMUP_DIVERGENCES,
-    WITHOUT_METRIC,
-    records,
-)
+from refhmc.core.records import CONTROL, SETTINGS, records
 from refhmc.core.sample_stats import COUNTS, FLAGS, N_STATS, OUTCOMES, STATS
 from refhmc.errors import CheckpointError
 from refhmc.metrics.base import FROM_PAIRS, NOTHING
@@ -46,8 +32,6 @@ from refhmc.sampling.chains.far_start import look_after, shortened
 from refhmc.sampling.chains.task import ChainTask, Saved, chain_generator
 from refhmc.sampling.storage.append_only import Rows
 
-# Fields of the settings that warm-up or the kernel changes; all others are the kernel's own.
-ADAPTED = ("step_size", "jump_size", "trajectory_length", "length_jitter", "longest", "watched", "max_depth", "updates")
 # Two compiled copies of a density may round differently, but not by more than this.
 DENSITY, RELATIVE = 1e-3, 1e-6
 SAME = 1e-8  # relative tolerance of numbers that are functions of each other
@@ -64,7 +48,7 @@ def check_saved(saved: Saved, rows: Rows | None, task: ChainTask, plan: Plan, *,
         _check_progress(saved, task)
         if rows is not None:
             _check_rows(rows)
-        restarted = max(int(saved.control[FAR_START]), 0)  # a second attempt has a plan for the rest of warm-up
+        restarted = max(int(saved.control.far_start), 0)  # a second attempt has a plan for the rest of warm-up
         if restarted:
             plan, task = shortened(plan, task.tune - restarted), task._replace(adapted=None)
         generator = chain_generator(task.entropy, task.chain)
@@ -93,20 +77,13 @@ class _Invalid(Exception):
     pass
 
 
-class _named:
+@contextlib.contextmanager
+def _named(block: str) -> Iterator[None]:
     """Prefix an error with the name of the block."""
-
-    def __init__(self, block: str) -> None:
-        self.block = block
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, _Invalid) and self.block:
-            raise _Invalid(f"block {self.block}: {error}") from None
+    try:
+        yield
+    except _Invalid as error:
+        raise _Invalid(f"block {block}: {error}" if block else str(error)) from None
 
 
 def _require(holds: bool | np.bool_, field: str, why: str) -> None:
@@ -119,33 +96,25 @@ def _require_finite(**fields: ArrayLike) -> None:
         _require(np.all(np.isfinite(values)), name, "must be finite")
 
 
-def _require_same(
-    record: Mapping[str, object] | np.recarray,
-    own: Mapping[str, object] | np.recarray,
-    names: Iterable[str],
-    field: str,
-) -> None:
-    for name in names:
-        _require(record[name] == own[name], f"{field}.{name}", f"must be {own[name]}; got {record[name]}")
-
-
 def _check_progress(saved: Saved, task: ChainTask) -> None:
     """Check the counts of the run and the position after warm-up."""
     d, control = task.model.dim, saved.control
     _require(saved.done >= 0, "done", f"must not be negative; got {saved.done}")
-    _require(control.shape == (N_CONTROL,) and control.dtype == np.int64, "control", f"must be {N_CONTROL} integers")
-    counts = np.delete(control, [STOP, PAUSE, STEP_SIZE, FAR_START])
-    _require(np.all((counts >= 0) & (counts < 2**62)), "control", "counts must not be negative")
-    _require(
-        control[DRAWS_DONE] == saved.done, "control", f"must count {saved.done} iterations; got {control[DRAWS_DONE]}"
-    )
-    at_most = {DIVERGENCES: saved.done, WARMUP_DIVERGENCES: task.tune, FIRST: saved.done, WITHOUT_METRIC: task.tune}
-    for column, most in at_most.items():
-        _require(control[column] <= most, "control", f"a count must be at most {most}; got {control[column]}")
+    most = dict.fromkeys(set(CONTROL.names or ()) - {"stop", "pause", "step_size", "far_start"}, 2**62)
+    most |= {
+        "divergences": saved.done,
+        "warmup_divergences": task.tune,
+        "first": saved.done,
+        "without_metric": task.tune,
+    }
+    for name, limit in most.items():
+        _require(0 <= control[name] <= limit, "control", f"{name} must be from 0 to {limit}; got {control[name]}")
+    done = control.draws_done
+    _require(done == saved.done, "control", f"must count {saved.done} iterations; got {done}")
     first = look_after(task.tune)
-    restarted, looks = int(control[FAR_START]), {0, first, first + look_after(task.tune - first)}
+    restarted, looks = int(control.far_start), {0, first, first + look_after(task.tune - first)}
     valid = restarted in (0, first, -first) and abs(restarted) <= saved.done and (restarted <= 0 or task.free_start)
-    _require(valid and control[LOOKED] in looks, "control", f"chains do not restart after {restarted} iterations")
+    _require(valid and control.looked in looks, "control", f"chains do not restart after {restarted} iterations")
     start = saved.start_of_draws
     _require(start.shape == (d,) and start.dtype == np.float64, "start_of_draws", f"must be numbers of shape ({d},)")
     known = saved.done >= task.tune
@@ -182,13 +151,11 @@ def _check_adaptation(block: BlockState, done: int, given: bool) -> None:
     """Check the state of the adaptation."""
     progress, windows, learns = block.progress[0], block.plan.windows, block.plan.warmup[0].learns
     inside = [done - start for slow, start, stop in windows if slow and start <= done < stop]
-    expected = {
-        "iteration": done,
-        "in_window": inside[0] if inside and learns != FROM_PAIRS else 0,
-        "due": 0,
-        "given": int(given),
-    }
-    _require_same(progress, expected, expected, "progress")
+    expected = {"iteration": done, "in_window": 0, "due": 0, "given": int(given)}
+    if inside and learns != FROM_PAIRS:
+        expected["in_window"] = inside[0]
+    for name, value in expected.items():
+        _require(progress[name] == value, f"progress.{name}", f"must be {value}; got {progress[name]}")
     _require(progress.restart in (0, 1), "progress.restart", f"must be 0 or 1; got {progress.restart}")
     _require(0 <= progress.steps < math.inf, "progress.steps", f"must not be negative; got {progress.steps}")
     used = min(done, len(block.kept))
@@ -222,57 +189,33 @@ def _check_adaptation(block: BlockState, done: int, given: bool) -> None:
 
 def _check_settings(block: BlockState, done: int, task: ChainTask) -> None:
     """Check that settings are the kernel's own, or consistent with the adaptation."""
-    plan, settings, own = block.plan, block.settings[0], block.plan.settings[0]
-    fixed = [name for name in SETTINGS.names or () if name not in ADAPTED]
-    _require_same(settings, own, fixed, "settings")
-    given = bool(block.progress[0].given)
-    depth = depth_at(plan, done, given) if len(block.kept) else plan.max_depth
-    _require(settings.max_depth == depth, "settings.max_depth", f"must be {depth}; got {settings.max_depth}")
-    for name in ("step_size", "jump_size"):
-        _require(0 < settings[name] < math.inf, f"settings.{name}", f"must be positive; got {settings[name]}")
-    _check_step(block, done, given)
-    _check_length(block, done, task)
-    parts = max(int(plan.dynamics.options[0].drawn_parts), 1)
-    least, most = (done, done * int(own.n_steps or parts)) if plan.minibatches else (0, 0)
-    expected = f"must be {least} to {most}; got {settings.updates}"
-    _require(least <= settings.updates <= most, "settings.updates", expected)
-
-
-def _check_step(block: BlockState, done: int, given: bool) -> None:
-    plan, settings, own = block.plan, block.settings[0], block.plan.settings[0]
-    warmup, dual = plan.warmup[0], block.dual[0]
-    jumps = plan.dynamics.pointers[0] == types.JUMPING
-    if not jumps:
-        _require(settings.jump_size == own.jump_size, "settings.jump_size", f"must be {own.jump_size}")
-    if not warmup.adapt_step:
-        _require(settings.step_size == own.step_size, "settings.step_size", f"must be {own.step_size}")
-    elif done or given:
-        log_step = dual.log_step_bar if done >= warmup.tune > 0 else dual.log_step
-        same = abs(math.log(settings.step_size) - log_step) < SAME * (1 + abs(log_step))
-        _require(same, "settings.step_size", f"{settings.step_size} is not the adapted value")
-    else:
-        _require(settings.step_size == own.step_size, "settings.step_size", f"must be {own.step_size}")
-
-
-def _check_length(block: BlockState, done: int, task: ChainTask) -> None:
-    plan, settings, own, windows = block.plan, block.settings[0], block.plan.settings[0], block.plan.length_windows
-    watched = bool(len(windows)) and windows[0, 0] <= done < windows[-1, 1]
-    _require(settings.watched == watched, "settings.watched", f"must be {int(watched)}; got {settings.watched}")
-    jitter = own.length_jitter
-    if task.adapted is not None and task.adapted.length is not None and plan.learns_jitter:
-        jitter = task.adapted.jitter or jitter
-    _require(settings.length_jitter == jitter, "settings.length_jitter", f"must be {jitter}")
-    if plan.learns_length and (len(windows) or task.adapted is not None):
-        _require(0 < settings.trajectory_length < math.inf, "settings.trajectory_length", "must be positive")
-        if not watched:
-            same = settings.trajectory_length == block.length[0].length
-            _require(same, "settings.trajectory_length", f"must be {block.length[0].length}")
-    else:
-        same = settings.trajectory_length == own.trajectory_length
-        _require(same, "settings.trajectory_length", f"must be {own.trajectory_length}")
-    longest = settings.trajectory_length * (1 + settings.length_jitter)
-    same = abs(settings.longest - longest) <= SAME * longest if watched else 0 <= settings.longest < math.inf
-    _require(same, "settings.longest", f"must be {longest}; got {settings.longest}")
+    plan, settings, own, adapted = block.plan, block.settings[0], block.plan.settings[0], task.adapted
+    warmup, dual, given, windows = plan.warmup[0], block.dual[0], bool(block.progress[0].given), plan.length_windows
+    expected = {name: own[name] for name in SETTINGS.names or ()}
+    positive = {"step_size", "jump_size"}
+    expected["max_depth"] = depth_at(plan, done, given) if len(block.kept) else plan.max_depth
+    if warmup.adapt_step and (done or given):
+        with np.errstate(over="ignore"):
+            expected["step_size"] = np.exp(dual.log_step_bar if done >= warmup.tune > 0 else dual.log_step)
+    if plan.dynamics.pointers[0] == types.JUMPING:
+        expected["jump_size"] = settings.jump_size
+    expected["watched"] = watched = bool(len(windows)) and windows[0, 0] <= done < windows[-1, 1]
+    if adapted is not None and adapted.length is not None and plan.learns_jitter:
+        expected["length_jitter"] = adapted.jitter or own.length_jitter
+    if plan.learns_length and (len(windows) or adapted is not None):
+        expected["trajectory_length"] = settings.trajectory_length if watched else block.length[0].length
+        positive.add("trajectory_length")
+    longest = settings.trajectory_length * (1 + settings.length_jitter) if watched else settings.longest
+    expected["longest"] = max(longest, 0.0)
+    if plan.minibatches:
+        parts = max(int(plan.dynamics.options[0].drawn_parts), 1)
+        expected["updates"] = np.clip(settings.updates, done, done * int(own.n_steps or parts))
+    for name, value in expected.items():
+        near = SAME * value if name in ("step_size", "longest") else 0.0
+        same = settings[name] == value or abs(settings[name] - value) <= near
+        _require(same and settings[name] < math.inf, f"settings.{name}", f"must be {value}; got {settings[name]}")
+    for name in positive:
+        _require(settings[name] > 0, f"settings.{name}", f"must be positive; got {settings[name]}")
 
 
 def _check_counters(block: BlockState) -> None:

@@ -365,7 +365,7 @@ class StoredGroup(Mapping[str, np.ndarray]):
     def _unreadable(self, key: str, chain: int, why: str) -> CheckpointError:
         return unreadable(self.path / self.name / key, chain, why)
 
-    def with_rows(self, left: Mapping[int, Rows], kernel: AnyKernel, store: Store) -> dict[str, np.ndarray]:
+    def with_rows(self, left: Mapping[int, Rows], store: Store) -> dict[str, np.ndarray]:
         """Return arrays in memory: the content of the store, and the rows of each chain that were not written."""
         kind, begin = self.name.removeprefix("warmup_"), 0 if self.name.startswith("warmup_") else store.tune
         found = {key: np.full(self.shape(key), each.fill_value, each.dtype) for key, each in self.arrays.items()}
@@ -380,7 +380,7 @@ class StoredGroup(Mapping[str, np.ndarray]):
             part = rows.between(first, end)
             made: Mapping[str, np.ndarray] = {"q": part.draws}
             if kind == "sample_stats":
-                made = statistics(kernel, part.stats)
+                made = statistics(store.kernel, part.stats)
             elif kind == "posterior":
                 try:
                     made = store.model.constrain(part.draws)
