@@ -5,8 +5,6 @@ The densities are compared with independent implementations in high precision, a
 
 from __future__ import annotations
 
-import pickle
-
 import mpmath as mp
 import numpy as np
 import pytest
@@ -154,14 +152,11 @@ def test_posterior_agrees_with_the_published_draws(name):
 
 
 @pytest.mark.parametrize("name", representatives(TEXTS, ["arK-arK", "garch-garch11"]))
-def test_finite_at_usual_starts_and_picklable(name):
+def test_finite_at_usual_starts(name):
     model = TEXTS[name][0]()
     for q in np.random.default_rng(2).uniform(-2, 2, (200, model.dim)):
         assert np.isfinite(model.log_density(q))
         assert np.isfinite(model.gradient(q)).all()
-    again = pickle.loads(pickle.dumps(model))
-    assert again.log_density(q) == model.log_density(q)
-    assert again.fingerprint() == model.fingerprint()
 
 
 # ------------------------------------------------------------------------------------------------------ special cases
