@@ -5,8 +5,8 @@ was from -dL, and whether the log density is the same 1e-9 to either side of eac
 decision depends on the last bits is skipped, since only there may rounding change a decision of the reverse step. So is a path
 whose leapfrog diverges, on which rounding errors grow without bound.
 
-Reversal and energy must agree to the rounding of their terms: some units in the last place of the largest number per move, and
-for the reversal twice that after every further step.
+The path must agree to the rounding of its terms, some units in the last place of the largest number per move. The reversal must
+agree to twice that after every further step.
 """
 
 from __future__ import annotations

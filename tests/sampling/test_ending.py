@@ -28,6 +28,7 @@ from refhmc.sampling.chains import chain_run
 from refhmc.sampling.progress import Progress
 from refhmc.sampling.results import rectangle, run_warnings
 from refhmc.sampling.storage import checkpoint
+from tests.helpers.executors import Losing
 from tests.helpers.stopping import stop_after
 from tests.helpers.sweeps import one_in, swept
 
@@ -399,27 +400,12 @@ def test_another_error_in_a_save_has_the_draws(normal, sample, expected, tmp_pat
 # ------------------------------------------------------------------------------------------------------- executors
 
 
-class Inline(concurrent.futures.Executor):
-    """An executor that runs tasks at once; the task ``bad`` ends with an exception of the executor."""
-
-    def __init__(self, bad, error):
-        self.bad, self.error = bad, error
-
-    def submit(self, function, /, *arguments, **options):
-        future = concurrent.futures.Future()
-        if arguments[0].chain == self.bad:
-            future.set_exception(self.error)
-        else:
-            future.set_result(function(*arguments, **options))
-        return future
-
-
 @pytest.mark.parametrize("bad", [0, 2, 3])
 @pytest.mark.parametrize("error", [Injected("no"), concurrent.futures.BrokenExecutor("no"), MemoryError("no")])
 def test_a_task_that_is_lost_does_not_take_the_others_with_it(normal, sample, expected, bad, error):
     words = f"chain {bad} was lost 2 times.*iteration 0.*{type(error).__name__}: no"
     with pytest.raises(WorkerDied, match=words) as caught:
-        sample(normal, **RUN, executor=Inline(bad, error))
+        sample(normal, **RUN, executor=Losing(lambda number, job: job.chain == bad, error))
     assert caught.value.__cause__ is error
     assert (caught.value.chain, caught.value.last_iteration) == (bad, 0)
     partial = caught.value.partial
