@@ -452,6 +452,7 @@ def test_functions_of_math_are_restored_when_the_kernel_raises():
     assert math.exp is plain
 
 
+@pytest.mark.sweep
 def test_iterative_tree_of_depth_three_that_compares_logarithms_is_decided():
     """The number of runs is fixed, so that the machine does not matter."""
     L = cases.IterativeNUTS
