@@ -136,7 +136,7 @@ def test_momentum_drawn_with_a_32_bit_seed_is_tested(bug):
         assert row.status == ("FAIL" if bug else "PASS"), str(row)
 
 
-@pytest.mark.parametrize("size", [1e-4, 1e-12])
+@pytest.mark.parametrize("size", [swept(1e-4), 1e-12])
 @pytest.mark.parametrize("known", [False, True])
 def test_derivative_wrong_at_opposite_eigenvalues_is_named(size, known):
     more = {"hessian": mutants.shell_hess} if known else {}
