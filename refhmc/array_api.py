@@ -8,7 +8,7 @@ They have the names of the mathematics and free leading axes, ``(..., d)``::
     moves = refhmc.array_api.hmc(H, refhmc.integrators.GeneralizedLeapfrog().on_arrays(), q, p, u, step_size=0.1, n_steps=10)
 
 Each function is defined next to its compiled counterpart, which is tested against it
-(``tests/integrators/test_array_texts.py``, ``tests/kernels/test_array_transitions.py``). They are plain Python, so that a
+(``tests/integrators/test_array_integrators.py``, ``tests/kernels/test_array_transitions.py``). They are plain Python, so that a
 debugger can step through them. A chain for which a solver fails, or whose metric cannot be factorised, is NaN from there
 on, and other chains are not affected. (NumPy then warns of invalid values; ``np.errstate(all="ignore")`` silences it.)
 

@@ -18,19 +18,6 @@ from refhmc.check.report import INCONCLUSIVE, INEFFICIENT, PASS, WRONG_DISTRIBUT
 from refhmc.core.records import one
 from tests.helpers.sweeps import every, swept
 
-DEAR = ("P21", "P21b", "P21c", "M24", "unshrunk", "gamma")
-
-
-@pytest.mark.parametrize(
-    "pair", [swept((pair,)) if pair.id in DEAR else pair for pair in mutants.PAIRS], ids=lambda pair: pair.id
-)
-def test_planted_bug_fails_and_corrected_code_passes(pair):
-    for seed in (1, 2):
-        wrong, right = pair.wrong(seed), pair.right(seed)
-        assert {row.name for row in wrong.failures} & set(pair.expected), wrong
-        assert wrong.severity == pair.severity, wrong
-        assert not right.failures, right
-
 
 def test_continued_adaptation_is_wrong_law_and_missing_average_is_inefficient():
     assert mutants.report(mutants.sampler(stops=False), 1).severity == WRONG_DISTRIBUTION

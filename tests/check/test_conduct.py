@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+import itertools
+import json
+import re
 import sys
 import threading
+import time
 import types
 import warnings
 from collections.abc import Callable
@@ -15,7 +20,22 @@ import pytest
 import refhmc.check as rc
 from refhmc.check import examination
 from refhmc.check.subject import budget, foreign
-from tests.helpers.check_cases import CASES, Case, H, grad, leap, logp, named, step, tree, walk, with_momentum
+from tests.helpers.check_cases import (
+    CASES,
+    Case,
+    H,
+    batch_gradient,
+    batched_kernel,
+    full,
+    grad,
+    leap,
+    logp,
+    named,
+    step,
+    tree,
+    walk,
+    with_momentum,
+)
 from tests.helpers.sweeps import swept
 
 PLACES = [(case, name, name == next(iter(case.functions))) for case in CASES for name in case.functions]
@@ -115,7 +135,6 @@ def test_wrong_dimension_is_named(check, report):
     assert "is dim wrong" not in str(report(2))
 
 
-@pytest.mark.sweep
 def test_energy_that_raises_keeps_rows_without_energy():
     def broken(q, p):
         raise ValueError("no such place")
@@ -139,6 +158,84 @@ def test_exceptions_at_some_points_are_counted():
     assert "H raised ValueError at dim = 2" in told
     assert "calls" in told
     assert "H(" in told.split("first", 1)[1]
+
+
+# ---------------------------------------------------------------------------------------------------------- misconduct
+
+# The function of each check that gets q, and a call of the check with another one.
+JUDGED = {
+    "integrator": (step, lambda f, **more: rc.integrator(f, H, dim=2, **more)),
+    "transition": (walk, lambda f, **more: rc.transition(f, logp, dim=2, n_points=3, seconds=2.0, **more)),
+    "orbit": (tree, lambda f, **more: rc.orbit(f, leap, logp, 1, eps=0.3, dim=2, most_runs=600, **more)),
+    "sampler": (walk, lambda f, **more: rc.sampler(f, "normal-2", draws=500, seconds=2.0, **more)),
+    "randomness": (walk, lambda f, **more: rc.randomness(f, dim=2, **more)),
+    "batch": (batched_kernel, lambda f, **more: rc.batch(f, dim=2, **more)),
+    "minibatch": (batch_gradient, lambda f, **more: rc.minibatch(f, full, 12, 4, dim=2, **more)),
+}
+
+
+def raises(q):
+    raise ValueError("no such luck")
+
+
+def hangs(q):
+    time.sleep(30)
+
+
+def changes(q):
+    q += 1.0
+
+
+def raises_now_and_then(q, calls=itertools.count()):  # noqa: B008
+    if next(calls) % 4 == 3:
+        raise ValueError("no such luck")
+
+
+# What a function does with q, whether that is its answer, and the words of the row.
+MISCONDUCT = {
+    "raises": (raises, True, "raised ValueError"),
+    "raises now and then": (raises_now_and_then, False, "raised ValueError"),
+    "not finite": (lambda q: q * np.nan, True, "finite|infinite|shape"),  # a step returns two arrays
+    "another shape": (lambda q: np.zeros(7), True, "has shape"),
+    "none": (lambda q: None, True, "a NoneType"),
+    "words": (lambda q: "here", True, "a str, not"),
+    "hangs": (hangs, True, "did not return within 0.3 s"),
+    "changes its argument": (changes, False, "changed one of its arguments"),
+}
+
+
+@pytest.mark.parametrize("how", MISCONDUCT)
+@pytest.mark.parametrize("check", JUDGED)
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_misconduct_is_a_row_without_traceback(check, how):
+    (right, call), (does, is_answer, words) = JUDGED[check], MISCONDUCT[how]
+
+    def planted(*arguments, **keywords):
+        answer = does(inspect.signature(right).bind(*arguments, **keywords).arguments["q"])
+        return answer if is_answer else right(*arguments, **keywords)
+
+    began = time.monotonic()
+    report = call(named(planted, right.__name__, right), seconds_per_call=0.3)
+    assert not report.ok
+    assert re.search(words, " ".join([*(row.basis for row in report.failures), *report.notes])), str(report)
+    assert "traceback" not in str(report).lower()
+    assert json.loads(report.to_json())
+    assert time.monotonic() - began < 20
+    if is_answer and how != "not finite":
+        passed = {row.name for row in report.rows if row.status == "PASS"}
+        assert passed <= {"inputs left alone", "leap reversible"}, str(report)
+        assert report.severity == "misconduct"
+
+
+def test_step_of_unknown_dimension_that_hangs_is_a_row():
+    report = rc.integrator(lambda q, p, eps, n: hangs(q), seconds_per_call=0.3)
+    assert report.row("answers").status == "FAIL"
+
+
+def test_subject_that_is_not_a_function_is_rejected():
+    for check in (rc.randomness, rc.batch):
+        with pytest.raises(TypeError):
+            check(3)
 
 
 # ----------------------------------------------------------------------------------------------------------- warnings

@@ -14,22 +14,7 @@ from refhmc.check.mutants import metrics as mutants
 from tests.helpers.riemannian_cases import MODELS, RIEMANNIAN
 from tests.helpers.sweeps import one_in, representatives, swept
 
-PAIRS = {pair.id: pair for pair in mutants.PAIRS}
-QUICK = ("P08", "P09", "P10", "P10-nan", "P11", "P12-built", "M2", "M3", "M29", "one-sided", "solve", "absolute")
 QUICK_ODD = ("float32", "constant", "direction first, said so", "more normals than coordinates", "barely moving")
-
-
-@pytest.mark.parametrize("name", representatives(QUICK, ["P08", "M2", "M3", "solve"]))
-def test_planted_bug_fails_in_the_expected_row(name):
-    report = PAIRS[name].wrong(1)
-    assert {row.name for row in report.failures} & set(PAIRS[name].expected), str(report)
-    assert report.severity == "wrong distribution"
-
-
-@pytest.mark.parametrize("name", ["P08", swept("P09"), swept("P10"), "M2", swept("M29")])
-def test_corrected_code_passes(name):
-    report = PAIRS[name].right(1)
-    assert report.ok, str(report)
 
 
 @pytest.mark.parametrize("name", representatives(QUICK_ODD, ["constant", "more normals than coordinates"]))
@@ -72,23 +57,6 @@ def test_all_our_metrics_pass(model, name):
 def test_our_constant_metrics_pass(metric):
     report = rc.metric((refhmc.models.Banana(), metric))
     assert report.ok, str(report)
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("P08", "log det G without the factor 1/2"),
-        swept("P09", "at equal eigenvalues"),
-        swept("P11", "the direction first"),
-        swept("P12", "-1/2 v' dG/dq v has factor -1"),
-        ("M3", "exchanged"),
-        swept("M29", "the previous position"),
-        swept("log-det-half", "0.5 times"),
-    ],
-)
-def test_diagnosis_names_the_bug(name, words):
-    report = PAIRS[name].wrong(2)
-    assert words in " ".join(report.diagnosis), str(report)
 
 
 @pytest.mark.sweep
@@ -168,7 +136,7 @@ def test_momentum_drawn_with_a_32_bit_seed_is_tested(bug):
         assert row.status == ("FAIL" if bug else "PASS"), str(row)
 
 
-@pytest.mark.parametrize("size", [1e-4, 1e-12])
+@pytest.mark.parametrize("size", [swept(1e-4), 1e-12])
 @pytest.mark.parametrize("known", [False, True])
 def test_derivative_wrong_at_opposite_eigenvalues_is_named(size, known):
     more = {"hessian": mutants.shell_hess} if known else {}

@@ -14,21 +14,6 @@ from refhmc.check.mutants import splits as cases
 from refhmc.integrators import NaiveSplit, RandomizedSplit, SymmetricSplit
 from refhmc.metrics import Identity
 
-PAIRS = {pair.id: pair for pair in cases.PAIRS}
-QUICK = ("split-unmerged",)
-
-
-@pytest.mark.sweep
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.sweep) for name in PAIRS]
-)
-def test_bug_fails_and_corrected_code_passes(name):
-    pair = PAIRS[name]
-    wrong, right = pair.wrong(3), pair.right(3)
-    assert {row.name for row in wrong.failures} & set(pair.expected), wrong
-    assert wrong.severity == pair.severity
-    assert right.ok, right
-
 
 @pytest.mark.sweep
 def test_missing_or_constant_counter_is_not_judged():

@@ -9,6 +9,7 @@ import copy
 import importlib
 import json
 import os
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -566,15 +567,25 @@ def test_every_function_of_a_model_and_its_data_are_part_of_it():
     assert found.startswith("the code of D.square differs")
 
 
-@pytest.mark.parametrize("name", representatives(refhmc.models.by_name(), ["banana", "eight-schools", "change-point"]))
-def test_a_model_of_refhmc_has_one_fingerprint_before_and_after_it_is_evaluated(name):
+SEEN = ["banana", "gaussian", "heart", "eight-schools", "kidscore", "garch", "jolly-seber", "change-point", "pac-bayes"]
+
+
+@pytest.mark.parametrize("name", representatives(refhmc.models.by_name(), SEEN))
+def test_a_model_of_refhmc_is_the_same_before_and_after_it_is_evaluated_and_as_a_copy(name):
     model, again = (refhmc.models.by_name()[name]() for _ in range(2))
     before = model.made_of()
     q = np.full(model.dim, 0.1) if model.initial is None else model.initial
-    model.log_density(q), model.gradient(q), model.constrain(q)
-    assert before == again.made_of() == model.made_of()
+    value = model.log_density(q)
+    model.gradient(q), model.constrain(q)
+    copied = pickle.loads(pickle.dumps(model))
+    assert value == copied.log_density(q) == model.core.value_and_gradient(q)[0]
+    assert before == again.made_of() == model.made_of() == copied.made_of()
     assert not before.unknown
     assert "0x" not in json.dumps(before.parts)
+    if model.reference is not None:
+        assert len(copied.reference.mean) == len(copied.reference.variance) == len(model.reference_names)
+    if model.reference is not None and model.reference.draw is not None:
+        assert copied.reference.draw(np.random.default_rng(0), 7).shape == (7, model.dim)
 
 
 @pytest.mark.sweep

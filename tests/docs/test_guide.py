@@ -175,6 +175,7 @@ def test_the_check_of_a_leapfrog_with_half_a_drift_fails_as_inefficient():
     assert names["report"].severity == "inefficient"
 
 
+@pytest.mark.sweep
 def test_the_checks_of_kernels_give_the_verdicts_of_the_guide():
     names = checks_of_the_guide("rc.integrator(", "rc.transition(", "rc.orbit(", "golden_vectors", "make=make")
     assert names["report"].ok  # the transition

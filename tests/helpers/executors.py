@@ -127,6 +127,25 @@ class Workers:
             future.set_exception(OSError("the worker is dead"))
 
 
+class Losing(concurrent.futures.Executor):
+    """An executor that runs tasks at once and ends those for which ``is_lost(number, job)`` is true with ``error``."""
+
+    def __init__(self, is_lost, error):
+        self.is_lost, self.error, self.sent = is_lost, error, 0
+
+    def submit(self, function, job, /, *shared):
+        future = concurrent.futures.Future()
+        self.sent += 1
+        if self.is_lost(self.sent, job):
+            future.set_exception(self.error)
+            return future
+        try:
+            future.set_result(function(job, *shared))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+
 class Sent:
     """A normal density that knows whether it is a copy that was sent somewhere."""
 

@@ -1,22 +1,18 @@
-"""How well the implicit integrators keep the energy on Riemannian metrics: to their order, and without drift.
+"""The implicit integrators keep the energy on Riemannian metrics without drift.
 
 A symmetric and symplectic method of order r keeps a modified energy H + eps^r H_r + ... (Hairer, Lubich and Wanner, Geometric
 Numerical Integration, ch. IX), so that along a trajectory
 
     H(z_t) - H(z_0) = eps^r (H_r(z_0) - H_r(z_t)) + ...
 
-falls as eps^r, and is a function of the place alone: it does not grow with time.
+is a function of the position alone and does not grow with time. (For the order, see test_riemannian_integrators.py.) An error
+delta of a solve changes H by |dH| delta; 20 delta per step are allowed.
 
-**Order.** Of trajectories of one length, cut into 8, 16, 32 and 64 steps, the largest error falls by 2^r from the last but one
-to the last, to within a factor of 1.5. Not asked for: what is below a thousandth of eps^r times the kinetic energy's range,
-where the leading term happens to vanish, and what the solver may do. An error delta of a solve moves H by |dH| delta; 20 delta
-a step are allowed (see test_riemannian_integrators.py).
-
-**Drift.** Over 1,000 steps, the median error of the last fifth is at most 6.5 times that of the first fifth. An error that
-grows linearly makes that 9, and Heun's method, which is not symplectic, 8.8 to 10.3; on 900 trajectories 4.1 was the most. And
-the largest error of the second half is at most ten times that of the first: 5.5 was the most, at one step where the metric
-bends sharply. It is asked of trajectories that keep coming back, those of a Gaussian and of a logistic regression. On the
-banana and in the funnel one half is at other places than the other.
+Over 1,000 steps, the median error of the last fifth is at most 6.5 times that of the first fifth. An error that grows linearly
+makes that 9, and Heun's method, which is not symplectic, 8.8 to 10.3; on 900 trajectories 4.1 was the most. The largest error
+of the second half is at most ten times that of the first: 5.5 was the most, at one step where the metric bends sharply. The
+trajectories keep coming back: they are those of a Gaussian and of a logistic regression. On the banana and in the funnel the
+two halves are at different positions.
 
 The reversibility check is on, as by default. A trajectory with a step that fails is left out, and their number is bounded.
 """
@@ -30,7 +26,7 @@ from hypothesis import strategies as st
 
 import refhmc
 from tests.helpers.random_cases import cases
-from tests.helpers.riemannian_cases import MOVED_MODELS, SMOOTH, TIGHT, UNCHECKED, case, checked, field
+from tests.helpers.riemannian_cases import SMOOTH, TIGHT, UNCHECKED, case, checked, field
 
 METHODS = {name: checked(method) for name, method in UNCHECKED.items()}
 BINDING = {"tao-2": 2.0, "tao-10": 10.0, "suzuki-tao": 2.0}  # omega, whose angle omega eps is to be small, too
@@ -44,34 +40,6 @@ def solver_error(H, method, path) -> float:
     slope = max(np.abs(H.grad_q(q, p)).sum() + np.abs(H.grad_p(q, p)).sum() for q, p in pairs)
     steps = (len(path.q) - 1) * len(getattr(method, "parts", [1]))
     return 20 * TIGHT * steps * slope + 1e-14 * steps * np.abs(path.energy).max()
-
-
-@pytest.mark.sweep
-def test_the_error_falls_as_the_order_says():
-    left_out = []
-
-    @cases(80)
-    @given(
-        integrator=st.sampled_from(list(METHODS)),
-        name=st.sampled_from(MOVED_MODELS),
-        metric=st.sampled_from(sorted(SMOOTH)),
-        seed=SEEDS,
-        step=st.floats(0.01, 0.1),
-    )
-    def check(integrator, name, metric, seed, step):
-        method = METHODS[integrator]
-        H, q, p, time = case(name, metric, seed)
-        eps = min(step * time, 0.5 / BINDING.get(integrator, 1e-9))
-        paths = [refhmc.integrate(H, method, q, p, step_size=eps / k, n_steps=8 * k) for k in (1, 2, 4, 8)]
-        left_out.append(not all(path.converged.all() for path in paths))
-        assume(not left_out[-1])
-        errors = [np.abs(path.energy - path.energy[0]).max() for path in paths]
-        kinetic = [path.energy + [H.model.log_density(x) for x in path.q] for path in paths[-1:]]
-        least = 1e-3 * (step / 8) ** method.order * np.ptp(kinetic) + solver_error(H, method, paths[-1])
-        assert errors[-1] <= 1.5 * 2.0**-method.order * errors[-2] + least
-
-    check()
-    assert np.mean(left_out) < 0.1
 
 
 def assert_no_drift(energy: np.ndarray, allowed: float) -> None:

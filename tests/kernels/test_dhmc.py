@@ -594,69 +594,6 @@ def test_the_length_of_a_trajectory_is_bounded():
 # ------------------------------------------------------------------------------------------- the same draws
 
 
-@pytest.mark.parametrize("name", ["switch", "cell-grid"])
-def test_draws_do_not_depend_on_cores_or_progress(name, sample):
-    model = switch() if name == "switch" else refhmc.models.CellGrid()
-    options = {"draws": 50, "tune": 120, "random_seed": 4}
-    one, two = (sample(model, refhmc.DHMC(), chains=3, cores=cores, **options) for cores in (1, 3))
-    kept = sample(model, refhmc.DHMC(), chains=2, save_warmup=True, **options)
-    assert np.array_equal(one.draws, two.draws)
-    assert np.array_equal(one.draws[:2], kept.draws)
-    assert kept.groups["warmup_sample_stats"]["no_flip_rate"].shape == (2, 120)
-    for key, value in one.sample_stats.items():
-        assert np.array_equal(value, two.sample_stats[key], equal_nan=True), key
-
-
-@pytest.mark.parametrize("name", ["switch", "cell-grid-log"])
-def test_a_run_cut_in_chunks_is_the_unbroken_run(name):
-    model = RUNS[name][0]()
-    kernel = refhmc.DHMC()
-
-    def new_chain():
-        chain = Chain(model, make_plan(model, kernel, 60), np.random.default_rng(5))
-        chain.start(model.initial)
-        return chain
-
-    whole, stats = np.zeros((100, 2)), np.zeros((100, N_STATS))
-    new_chain().run(whole, stats)
-    chain, parts, rows = new_chain(), [], []
-    for n in (7, 1, 32, 15, 45):
-        draws, some = np.zeros((n, 2)), np.zeros((n, N_STATS))
-        chain.run(draws, some)
-        parts.append(draws)
-        rows.append(some)
-        chain = new_chain().restore(chain.to_bytes())
-    assert np.array_equal(np.concatenate(parts), whole)
-    assert np.array_equal(np.concatenate(rows), stats)
-
-
-def test_a_checkpointed_run_is_the_unbroken_run(sample, tmp_path):
-    options = {"tune": 80, "chains": 2, "random_seed": 6}
-    whole = sample(switch(), refhmc.DHMC(), draws=60, **options)
-    sample(switch(), refhmc.DHMC(), draws=25, checkpoint=tmp_path / "run", **options)
-    again = sample(switch(), refhmc.DHMC(), draws=60, checkpoint=tmp_path / "run", **options)
-    assert np.array_equal(whole.draws, again.draws)
-    with pytest.raises(refhmc.errors.CheckpointError, match="kernel"):
-        sample(switch(), refhmc.DHMC(length_jitter=0.1), draws=60, checkpoint=tmp_path / "run", **options)
-
-
-def test_an_interrupted_run_is_a_prefix(sample):
-    options = {"tune": 50, "chains": 2, "random_seed": 6}
-    whole = sample(switch(), refhmc.DHMC(), draws=300, **options)
-    reports = []
-
-    def stop(report):
-        reports.append(report)
-        if len(reports) == 1:
-            raise KeyboardInterrupt
-
-    part = sample(switch(), refhmc.DHMC(), draws=300_000, progressbar=stop, **options)
-    assert part.interrupted
-    n = min(part.draws.shape[1], 300)
-    if part.draws.shape[0] == 2:
-        assert np.array_equal(part.draws[:, :n], whole.draws[:, :n])
-
-
 @pytest.mark.sweep
 def test_a_python_model_draws_what_the_compiled_one_does(sample):
     """Numba cannot compile the first (it imports); the same draws, up to rounding of two libraries' logarithms."""

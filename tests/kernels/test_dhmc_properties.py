@@ -5,8 +5,8 @@ was from -dL, and whether the log density is the same 1e-9 to either side of eac
 decision depends on the last bits is skipped, since only there may rounding change a decision of the reverse step. So is a path
 whose leapfrog diverges, on which rounding errors grow without bound.
 
-Reversal and energy must agree to the rounding of their terms: some units in the last place of the largest number per move, and
-for the reversal twice that after every further step.
+The path must agree to the rounding of its terms, some units in the last place of the largest number per move. The reversal must
+agree to twice that after every further step.
 """
 
 from __future__ import annotations
@@ -53,9 +53,7 @@ def model_of(name: str):
     }[name]()
 
 
-CONSTANT_BUT_FOR_JUMPS = ("grid", "grid-log")
-ALL_JUMP = (*CONSTANT_BUT_FOR_JUMPS, "classifier")
-NAMES = (*ALL_JUMP, "closed", "change-point", "jolly-seber", "switch", "switch-full", "pair")
+NAMES = ("grid", "grid-log", "classifier", "closed", "change-point", "jolly-seber", "switch", "switch-full", "pair")
 
 
 def start(name: str, rng):
@@ -142,51 +140,3 @@ def test_a_path_is_that_of_the_algorithm_and_goes_back(name, seed, eps, n_steps)
         allowed = 64 * ULP * size * 20 * n_steps * len(model.discontinuous) * 2.0**n_steps
         np.testing.assert_allclose(back_q, q0, rtol=0, atol=allowed)
         np.testing.assert_allclose(sign * back_p, p0, rtol=0, atol=allowed)
-
-
-@pytest.mark.sweep
-@cases(40)
-@given(name=st.sampled_from(ALL_JUMP), seed=SEEDS, eps=st.floats(0.02, 2.0))
-def test_where_all_coordinates_jump_the_energy_is_kept_to_its_last_bits(name, seed, eps):
-    """Each move errs by 8 units in the last place of the largest term at most: 100 steps, whatever lies between."""
-    model, rng = model_of(name), np.random.default_rng(seed)
-    H = refhmc.DiscontinuousHamiltonian(model, Diagonal(rng.uniform(0.2, 2.0, model.dim)))
-    q = start(name, rng)
-    p = H.draw_momentum(q, rng)
-    first, largest = H.energy(q, p), size_of(H, q, p)
-    for k in range(1, 101):
-        q, p, *_ = H.step(q, p, eps, rng.permutation(model.discontinuous))
-        largest = max(largest, size_of(H, q, p))
-        assert abs(H.energy(q, p) - first) <= 8 * ULP * k * model.dim * largest
-
-
-@pytest.mark.sweep
-@cases(60)
-@given(name=st.sampled_from(["closed", "change-point", "jolly-seber", "switch"]), seed=SEEDS)
-def test_with_smooth_coordinates_the_energy_error_falls_as_the_square_of_the_step(name, seed):
-    """Between jumps the step is the leapfrog: while no integer moves, the error falls fourfold with half the step."""
-    model, rng = model_of(name), np.random.default_rng(seed)
-    variances = np.full(model.dim, 1e-2)
-    variances[model.discontinuous] = 1e-12  # so heavy that they stay in their cells
-    H = refhmc.DiscontinuousHamiltonian(model, Diagonal(variances))
-    q = start(name, rng)
-    p = H.draw_momentum(q, rng)
-    curvature = np.abs(np.linalg.eigvalsh(1e-2 * differences_of_gradient(model, q))).max()
-    eps, errors = 0.2 / math.sqrt(max(curvature, 1.0)), []
-    for n in (8, 16, 32):
-        x, r, worst = q, p, 0.0
-        for _ in range(n):
-            x, r, *_ = H.step(x, r, 8 * eps / n)
-            worst = max(worst, abs(H.energy(x, r) - H.energy(q, p)))
-        errors.append(worst)
-    assume(model.log_density(x) > -math.inf)
-    assert errors[2] <= errors[1] / 4 * 1.3 + 1e-12 * size_of(H, q, p)
-
-
-def differences_of_gradient(model, q) -> np.ndarray:
-    """The Hessian in the smooth coordinates, by central differences."""
-    H = np.zeros((model.dim, model.dim))
-    for k in np.setdiff1d(np.arange(model.dim), model.discontinuous):
-        h = 1e-5 * np.eye(model.dim)[k]
-        H[:, k] = (model.gradient(q + h) - model.gradient(q - h)) / 2e-5
-    return 0.5 * (H + H.T)

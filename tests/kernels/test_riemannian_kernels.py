@@ -16,11 +16,9 @@ import pytest
 import scipy.stats
 
 import refhmc
-from refhmc.core import sample_stats as S
-from refhmc.core.sample_stats import N_STATS
 from refhmc.integrators import ExplicitTao, GeneralizedLeapfrog, ImplicitMidpoint, ProjectedTao, Suzuki, Yoshida
 from refhmc.metrics import DiagonalSoftAbs, Fisher, OuterProductSoftAbs, SoftAbs
-from refhmc.sampling.chains.chain import Chain, make_plan
+from refhmc.sampling.chains.chain import make_plan
 from tests.helpers.laws import LAWS, acceptance_by_bisection
 from tests.helpers.many_starts import from_each
 from tests.helpers.posteriors import z_scores
@@ -307,54 +305,6 @@ def test_the_explicit_integrator_is_marked_as_approximate(sample):
 
 
 # ------------------------------------------------------------------------------------------- the same draws
-
-
-@pytest.mark.sweep
-def test_draws_do_not_depend_on_cores_or_progress(sample):
-    kernel = refhmc.NUTS(metric=SoftAbs(), integrator=GeneralizedLeapfrog(solver="anderson"))
-    options = {"draws": 40, "tune": 60, "chains": 3, "random_seed": 4}
-    one, two = (sample(model_of("funnel-3"), kernel, cores=cores, **options) for cores in (1, 3))
-    assert np.array_equal(one.draws, two.draws)
-    for key, value in one.sample_stats.items():
-        assert np.array_equal(value, two.sample_stats[key], equal_nan=True), key
-
-
-@pytest.mark.parametrize("integrator", ["midpoint", "leapfrog", "leapfrog-a", "tao"])
-def test_a_run_cut_in_chunks_is_the_unbroken_run(integrator):
-    """In warm-up too, through bytes: what a metric keeps of its last position never shows in the draws."""
-    model = model_of("funnel-3")
-    kernel = refhmc.NUTS(metric=SoftAbs(), integrator=INTEGRATORS[integrator], max_treedepth=5)
-
-    def new_chain():
-        chain = Chain(model, make_plan(model, kernel, 20), np.random.default_rng(5))
-        chain.start(np.array([0.5, 0.1, -0.2, 0.3]))
-        return chain
-
-    whole, stats = np.zeros((40, 4)), np.zeros((40, N_STATS))
-    new_chain().run(whole, stats)
-    chain, parts, rows = new_chain(), [], []
-    for n in (7, 1, 12, 5, 15):
-        draws, some = np.zeros((n, 4)), np.zeros((n, N_STATS))
-        chain.run(draws, some)
-        parts.append(draws)
-        rows.append(some)
-        chain = new_chain().restore(chain.to_bytes())
-    assert np.array_equal(np.concatenate(parts), whole)
-    named, again = (S.named(x, kernel.statistics) for x in (stats, np.concatenate(rows)))
-    # Counts of evaluations may differ by the one that a new chain makes at its first position.
-    for key in set(named) - set(OF_A_METRIC):
-        assert np.array_equal(named[key], again[key], equal_nan=True), key
-    for key in OF_A_METRIC:
-        assert np.all(np.abs(named[key] - again[key]) <= 1), key
-
-
-def test_a_checkpointed_run_is_the_unbroken_run(sample, tmp_path):
-    kernel = refhmc.HMC(metric=Fisher(), n_steps=4)
-    options = {"tune": 50, "chains": 2, "random_seed": 6}
-    whole = sample(model_of("banana"), kernel, draws=60, **options)
-    sample(model_of("banana"), kernel, draws=25, checkpoint=tmp_path / "run", **options)
-    again = sample(model_of("banana"), kernel, draws=60, checkpoint=tmp_path / "run", **options)
-    assert np.array_equal(whole.draws, again.draws)
 
 
 def test_the_default_target():

@@ -358,18 +358,6 @@ def test_each_pass_has_a_new_uniform_order():
 # -------------------------------------------------------------------------------------- as any other kernel
 
 
-@pytest.mark.parametrize("name", ["sgd, momentum", "sgld, decaying", "sghmc, cyclic"])
-def test_a_restored_chain_goes_on_as_the_unbroken_one(name):
-    """From the middle of a pass: three updates a transition, four parts."""
-    kernel, model = KERNELS[name], split(4)
-    unbroken, _ = run(model, kernel, 15)
-    first, chain = run(model, kernel, 5)
-    other = Chain(model, make_plan(model, kernel, 0), np.random.default_rng(99)).restore(chain.to_bytes())
-    rest = np.zeros((10, D))
-    other.run(rest, np.zeros((10, chain.plan.n_stats)))
-    np.testing.assert_array_equal(np.concatenate([first, rest]), unbroken)
-
-
 def test_a_run_is_resumed_from_its_checkpoint(tmp_path, sample):
     options = {"tune": 3, "chains": 2, "random_seed": 4}
     kernel, model = KERNELS["sghmc, cyclic"], split(4)

@@ -473,13 +473,13 @@ NAN, INF = float("nan"), float("inf")
     ("make", "words"),
     [
         *((lambda a=a, m=m: m(alpha=a), f"alpha must be.*{re.escape(repr(a))}")
-          for a in (0, -1.0, NAN, INF, "1")
+          for a in (0, -1.0, NAN, INF, "1", True)
           for m in (SoftAbs, DiagonalSoftAbs, OuterProductSoftAbs, DiagonalOuterProductSoftAbs)),
         *((lambda t=t, m=m: m(tolerance=t), f"tolerance must be.*1e-14.*{re.escape(repr(t))}")
-          for t in (1e-15, 0, -1e-6, NAN, INF, "1e-6")
+          for t in (1e-15, 0, -1e-6, NAN, INF, "1e-6", True)
           for m in (ImplicitMidpoint, GeneralizedLeapfrog, functools.partial(ProjectedTao, omega=1.0))),
         *((lambda n=n: ImplicitMidpoint(max_iterations=n), f"max_iterations must be.*{re.escape(repr(n))}")
-          for n in (0, -1, 2.5, True)),
+          for n in (0, -1, 2.5, NAN, "9", True)),
         (lambda: ImplicitMidpoint(variant="naive"), r"variant must be.*'endpoint'.*'midpoint'.*'naive'"),
         (lambda: GeneralizedLeapfrog(variant="a"), r"variant must be.*'cached'.*'naive'.*'a'"),
         (lambda: GeneralizedLeapfrog(solver="newton"), "solver must be.*'fixed point'.*'anderson'.*'newton'"),

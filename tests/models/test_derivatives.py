@@ -147,7 +147,8 @@ KINDS = {
 
 
 # By default, models that compile quickly.
-SEEN = ["funnel", "banana", "eight-schools-noncentred", "eight-schools-centred", "linear-regression", "change-point"]
+SEEN = ["funnel", "banana", "eight-schools-noncentred", "eight-schools-centred", "linear-regression"]
+SEEN += ["change-point", "jolly-seber"]
 CASES = [
     *one_in(4, SEEN, KINDS),
     *(swept(name, kind) for name in MODELS if name not in SEEN for kind in KINDS),
@@ -304,6 +305,8 @@ def test_every_model_has_every_order_or_a_reason(constructor):
             with pytest.raises(MissingDerivativeError, match=re.escape(model.why_absent(key))):
                 getattr(model, key)(*arguments)
     assert tuple(lacking) == WITHOUT.get(constructor, ())
+    if len(model.discontinuous) == model.dim:
+        assert "all its coordinates are discontinuous" in model.why_absent("third_derivative")
 
 
 def test_every_model_is_in_the_table_above():

@@ -555,45 +555,6 @@ def test_invalid_arguments_are_rejected(make, error, words):
         make()
 
 
-# ---------------------------------------------------------------------------------------------------------- other libraries
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["mlp", "cnn"])
-def test_gradients_agree_with_torch(kind):
-    """The networks of the paper in double precision: 20,501 and 38,390 weights."""
-    torch = pytest.importorskip("torch")
-    from torch import nn
-
-    rng = np.random.default_rng(0)
-    if kind == "mlp":
-        X, y = rng.normal(size=(400, 1)), rng.normal(size=(400, 1))
-        model = refhmc.models.MLP([1, 100, 100, 100, 1], X, y, activation="relu", output_precision=110.0)
-        between = [part for _ in range(3) for part in (nn.Linear(100, 100), nn.ReLU())]
-        net = nn.Sequential(nn.Linear(1, 100), nn.ReLU(), *between[:-2], nn.Linear(100, 1))
-        inputs = torch.tensor(X)
-    else:
-        X, y = rng.random((50, 28, 28)), rng.integers(0, 10, 50)
-        model = refhmc.models.CNN(X, y, n_classes=10)
-        net = nn.Sequential(
-            *(nn.Conv2d(1, 10, 5), nn.MaxPool2d(2), nn.ReLU(), nn.Conv2d(10, 20, 5), nn.MaxPool2d(2), nn.ReLU()),
-            *(nn.Flatten(), nn.Linear(320, 100), nn.ReLU(), nn.Linear(100, 10)),
-        )
-        inputs = torch.tensor(X[:, None])
-    q = model.initial(rng)
-    net = net.double()
-    weights = list(net.parameters())
-    torch.nn.utils.vector_to_parameters(torch.tensor(q), weights)
-    cross_entropy = nn.functional.cross_entropy
-    f, target = net(inputs), torch.tensor(y)
-    likelihood = -55.0 * ((f - target) ** 2).sum() if kind == "mlp" else -cross_entropy(f, target, reduction="sum")
-    L = likelihood - 0.5 * sum((w * w).sum() for w in weights)
-    want = torch.cat([g.reshape(-1) for g in torch.autograd.grad(L, weights)]).numpy()
-    assert model.dim == len(want) == {"mlp": 20501, "cnn": 38390}[kind]
-    assert model.log_density(q) == pytest.approx(float(L.detach()), rel=1e-12)
-    assert np.abs(model.gradient(q) - want).max() <= 1e-10 * np.abs(want).max()
-
-
 @pytest.mark.parametrize("dtype", [np.float64, swept(np.float32)])
 @pytest.mark.parametrize("kernel", [refhmc.NUTS(max_treedepth=3), swept(refhmc.HMC(step_size=0.02, n_steps=4))])
 def test_networks_are_sampled_and_resumed(kernel, dtype, tmp_path):

@@ -12,6 +12,7 @@ import pytest
 import refhmc
 from refhmc.plot.runs import run_of
 from tests.helpers.made_runs import made_run
+from tests.helpers.sweeps import swept
 
 VOID = {"meta", "img"}
 TAGS = {"html", "head", "title", "style", "body", "main", "section", "h1", "h2", "p", "div", "ol", "li", "pre", "code"}
@@ -90,7 +91,9 @@ def test_markup_in_names_is_escaped(tmp_path):
     assert {tag for tag, _, _ in page.elements} <= TAGS
 
 
-@pytest.mark.parametrize("value", [EVIL, "\x00 \x1b[2J \u202e", -1, [EVIL, "\ud800"], {"a": [EVIL]}], ids=str)
+@pytest.mark.parametrize(
+    "value", [EVIL, swept("\x00 \x1b[2J \u202e"), swept(-1), swept([EVIL, "\ud800"]), {"a": [EVIL]}], ids=str
+)
 def test_a_file_with_attributes_of_other_types_is_reported(value, tmp_path):
     """An untrusted file may contain anything: the page is written, and its markup is escaped."""
     run = made_run(draws=6, d=1, warnings=[value])

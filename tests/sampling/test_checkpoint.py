@@ -37,6 +37,7 @@ from refhmc.sampling.storage import append_only, checkpoint
 from refhmc.sampling.storage.append_only import Rows
 from refhmc.sampling.storage.chain_storage import Checkpointed
 from refhmc.sampling.storage.in_memory import InMemory, Memory
+from tests.helpers.kinds_of_chains import KINDS
 from tests.helpers.random_cases import cases
 from tests.helpers.stopping import stop_after
 from tests.helpers.sweeps import every, representatives
@@ -103,23 +104,11 @@ def test_a_finished_run_can_be_given_more_draws(unbroken, tmp_path):
         refhmc.sample(model, KERNEL, **{**RUN, "draws": 100}, save_warmup=True, checkpoint=tmp_path)
 
 
-KERNELS = {
-    "softabs": (lambda: refhmc.models.Funnel(2), lambda: refhmc.HMC(n_steps=5, metric=refhmc.metrics.SoftAbs(1e6))),
-    "fisher": (lambda: refhmc.models.Banana(), lambda: refhmc.NUTS(metric=refhmc.metrics.Fisher())),
-    "with room": (lambda: refhmc.models.Heart(), lambda: refhmc.HMC(n_steps=2, metric=refhmc.metrics.Fisher())),
-    "dhmc": (lambda: refhmc.models.ChangePoint(), lambda: refhmc.DHMC()),
-    "gibbs": (
-        lambda: refhmc.models.Funnel(2),
-        lambda: refhmc.Gibbs({"v": refhmc.NUTS(), "x": refhmc.HMC(n_steps=3, metric=refhmc.metrics.Dense())}),
-    ),
-}
-
-
-@pytest.mark.parametrize("which", representatives(KERNELS, ["softabs", "dhmc"]))
+@pytest.mark.parametrize("which", representatives(KINDS, ["softabs", "dhmc", "sghmc, cyclic"]))
 def test_every_kind_of_chain_is_resumed_bit_for_bit(which, tmp_path, monkeypatch):
     """All draws, statistics and counts agree, for pieces that end in warm-up, at its end, and after it."""
     monkeypatch.setattr(chain_run, "PAUSE_EVERY", 0.001)
-    model, kernel = (make() for make in KERNELS[which])
+    model, kernel = KINDS[which]()
     options = {**RUN, "tune": 60, "chains": 1, "save_warmup": True}
     unbroken = refhmc.sample(model, kernel, **{**options, "draws": 60})
     for draws in (0, 1, 25):
@@ -343,67 +332,6 @@ def test_killed_at_any_evaluation_and_run_again_is_unbroken(tmp_path):
     assert {path.name for path in (tmp_path / "broken").iterdir()} <= FILES
 
 
-KILLED = """
-import os, sys, threading, time
-import numpy as np
-import refhmc
-from refhmc.sampling.chains import chain_run
-from refhmc.sampling.chains.task import ChainTask
-from refhmc.sampling.storage import checkpoint
-
-chain_run.PAUSE_EVERY, checkpoint.SAVE_EVERY = 0.005, 0.01
-m = refhmc.metrics
-which, folder, seconds, out = sys.argv[1], sys.argv[2], float(sys.argv[3]), sys.argv[4]
-model, kernel, n = {
-    "nuts": lambda: (refhmc.models.EightSchools(), refhmc.NUTS(metric=m.Dense()), 20_000),
-    "gradients": lambda: (refhmc.models.Funnel(2), refhmc.NUTS(metric=m.Diagonal(learn_from="draws and gradients")), 20_000),
-    "riemannian": lambda: (refhmc.models.Funnel(2), refhmc.HMC(n_steps=8, step_jitter=0.1, metric=m.SoftAbs(1e6)), 2_000),
-    "fisher": lambda: (refhmc.models.Banana(), refhmc.NUTS(metric=m.Fisher()), 2_000),
-    "jumps": lambda: (refhmc.models.ChangePoint(), refhmc.DHMC(), 20_000),
-    "gibbs": lambda: (
-        refhmc.models.Funnel(3),
-        refhmc.Gibbs({"v": refhmc.NUTS(), "x": refhmc.HMC(n_steps=3, metric=m.Dense())}),
-        20_000,
-    ),
-}[which]()
-
-def kill():
-    while not all(os.path.exists(os.path.join(folder, f"chain-{k}.npz")) for k in range(2)):
-        time.sleep(0.001)
-    time.sleep(seconds)
-    os._exit(9)
-
-if seconds >= 0:
-    threading.Thread(target=kill, daemon=True).start()
-options = {"draws": n, "tune": n // 10, "chains": 2, "random_seed": 4, "progressbar": False, "raw": True}
-result = refhmc.sample(model, kernel, **options, save_warmup=True, checkpoint=folder)
-warm = result.groups["warmup_unconstrained_posterior"]["q"]
-np.save(out, np.concatenate([warm, result.draws], axis=1))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("which", ["nuts", "gradients", "riemannian", "fisher", "jumps", "gibbs"])
-def test_killed_at_any_time_and_run_again_is_unbroken(which, tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(KILLED)
-
-    def run(folder, seconds):
-        out = tmp_path / f"{folder}.npy"
-        command = [sys.executable, "-W", "ignore", str(script), which, str(tmp_path / folder), str(seconds), str(out)]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode in (0, 9), done.stderr
-        return done.returncode
-
-    rng = np.random.default_rng(5)
-    ends = [run("broken", seconds) for seconds in rng.exponential(0.1, 6)]
-    print(which, "killed", sum(end == 9 for end in ends), "times")
-    assert run("broken", -1) == 0
-    assert run("unbroken", -1) == 0
-    assert np.array_equal(*(np.load(tmp_path / f"{name}.npy") for name in ("broken", "unbroken")))
-
-
 # ------------------------------------------------------------------------------------------------ which run it is
 
 
@@ -412,6 +340,7 @@ def test_killed_at_any_time_and_run_again_is_unbroken(which, tmp_path):
     [
         ({"model": refhmc.models.Funnel(4)}, "dim.* 5.* 4"),
         ({"kernel": refhmc.NUTS()}, "kernel: "),
+        ({"kernel": refhmc.NUTS(metric=refhmc.metrics.Dense(), target_accept=0.7)}, "kernel: "),
         ({"kernel": refhmc.HMC()}, "class of the kernel.*HMC.*NUTS"),
         ({"random_seed": 10}, "entropy: .*'10'.*'9'"),
         ({"tune": 599}, "tune: .*599.*600"),

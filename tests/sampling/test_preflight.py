@@ -15,7 +15,7 @@ import pytest
 
 import refhmc
 from refhmc.dynamics.assemble import functions_for
-from refhmc.errors import GradientError, MetricError, MissingDerivativeError, ModelError, PrecisionWarning, ShapeError
+from refhmc.errors import GradientError, MetricError, MissingDerivativeError, ModelError, PrecisionWarning
 from refhmc.sampling.chains.chain import make_plan
 from refhmc.sampling.checks.preflight import check_derivatives, check_gradient
 from refhmc.sampling.checks.user_functions import check_variables
@@ -646,18 +646,6 @@ def test_a_matrix_written_in_place_is_initialized_with_zeros():
 
 
 # --------------------------------------------------------------------------------------------- names and constrain
-
-
-@pytest.mark.parametrize("names", [["x", "x[1]"], ["x[0]", "x"], ["x", "x"], ["x[0][1]", "x[0]"]])
-def test_names_that_collide_are_rejected(names):
-    with pytest.raises(ShapeError, match="names"):
-        refhmc.Model(2, normal, normal_gradient, names=names)
-
-
-@pytest.mark.parametrize("name", ["chain", "draw"])
-def test_names_of_axes_of_every_result_are_rejected(name):
-    with pytest.raises(ShapeError, match=f"names must.*'{name}'"):
-        refhmc.Model(2, normal, normal_gradient, names=[name, "b"])
 
 
 def test_names_of_axes_of_a_result_are_rejected(sample):

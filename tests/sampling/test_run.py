@@ -7,7 +7,6 @@ import concurrent.futures
 import multiprocessing
 import multiprocessing.pool
 import os
-import pathlib
 import signal
 import subprocess
 import sys
@@ -22,6 +21,7 @@ import pytest
 import refhmc
 from refhmc.errors import SamplingError, SamplingWarning, WarmupError, WorkerDied
 from refhmc.sampling.chains import chain_pool, executors
+from tests.helpers.executors import Dying, Losing
 from tests.helpers.stopping import stop_after
 from tests.helpers.sweeps import swept
 
@@ -251,30 +251,17 @@ def test_a_hanging_model_is_left_behind_with_copies_of_its_draws(monkeypatch):
 
 # ------------------------------------------------------------------------------------------------------- executors
 
+GONE = ConnectionError("the worker is gone")
 
-class Dying(concurrent.futures.Executor):
-    """An executor that runs tasks at once and loses the tasks numbered in ``lost`` and those of ``chain``."""
 
-    def __init__(self, lost=(), chain=-1):
-        self.lost, self.chain, self.sent = lost, chain, 0
-
-    def submit(self, function, /, *arguments, **options):
-        future = concurrent.futures.Future()
-        self.sent += 1
-        if self.sent in self.lost or arguments[0].chain == self.chain:
-            future.set_exception(ConnectionError("the worker is gone"))
-        else:
-            try:
-                future.set_result(function(*arguments, **options))
-            except BaseException as error:
-                future.set_exception(error)
-        return future
+def of_chain_0(number, job):
+    return job.chain == 0
 
 
 @pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
 @pytest.mark.parametrize("lost", [swept({1}), {3, 11}, swept({1, 2, 3}), {1, 4}, swept({7})])
 def test_a_segment_whose_worker_is_lost_is_drawn_again(normal, expected, short_segments, lost):
-    executor = Dying(lost)
+    executor = Losing(lambda number, job: number in lost, GONE)
     result = refhmc.sample(normal, executor=executor, progressbar=False, raw=True, **RUN)
     assert np.array_equal(result.draws, expected.draws)
     for name, values in expected.sample_stats.items():
@@ -286,7 +273,7 @@ def test_a_segment_whose_worker_is_lost_is_drawn_again(normal, expected, short_s
 @pytest.mark.sweep
 def test_a_worker_lost_again_and_again_ends_its_chain_and_keeps_the_rest(normal, expected, short_segments):
     with pytest.raises(WorkerDied, match=r"chain 0 was lost 2 times.* ConnectionError: the worker is gone") as caught:
-        refhmc.sample(normal, executor=Dying(chain=0), progressbar=False, raw=True, **RUN)
+        refhmc.sample(normal, executor=Losing(of_chain_0, GONE), progressbar=False, raw=True, **RUN)
     assert caught.value.partial.attributes["chains"] == [1, 2]
     assert np.array_equal(caught.value.partial.draws, expected.draws[1:])
 
@@ -295,7 +282,7 @@ def test_a_worker_lost_again_and_again_ends_its_chain_and_keeps_the_rest(normal,
 def test_a_stop_ends_a_chain_that_waits_to_go_on_alone(normal, short_segments):
     """The segment is lost twice while the other chains run without end."""
     run = {**RUN, "draws": 10**7, "tune": 0, "kernel": refhmc.HMC(step_size=0.5, n_steps=3), "max_seconds": 1.0}
-    result = refhmc.sample(normal, executor=Dying(chain=0), progressbar=False, raw=True, **run)
+    result = refhmc.sample(normal, executor=Losing(of_chain_0, GONE), progressbar=False, raw=True, **run)
     assert result.attributes["stopped_by"] == "time"
     drawn = result.ragged or dict(zip(result.attributes["chains"], result.draws, strict=True))
     assert len(drawn.get(0, [])) == 0
@@ -314,35 +301,13 @@ def test_a_pool_that_breaks_is_replaced_by_the_function_that_made_it(tmp_path, s
         made.append(concurrent.futures.ProcessPoolExecutor(2, context))
         return made[-1]
 
-    gradient = lambda q, data: -q  # noqa: E731
-    run = {**RUN, "kernel": refhmc.HMC(step_size=0.3, n_steps=2)}
-    model = Picklable(str(tmp_path / "died"))
-    result = refhmc.sample(model.model(), executor=pool, progressbar=False, raw=True, **run)
-    plain = refhmc.Model(2, lambda q, data: -0.5 * float(q @ q), gradient, in_python="a test")
+    run = {**RUN, "kernel": refhmc.HMC(step_size=0.3, n_steps=2), "progressbar": False, "raw": True}
+    model = Dying(tmp_path / "died").model()
+    result = refhmc.sample(model, executor=pool, **run)
     assert len(made) == 2
-    assert np.array_equal(result.draws, refhmc.sample(plain, progressbar=False, raw=True, **run).draws)
+    assert np.array_equal(result.draws, refhmc.sample(model, **run).draws)
     for each in made:
         each.shutdown()
-
-
-class Picklable:
-    """A density as a callable object, which can be sent to other processes."""
-
-    def __init__(self, pid_file):
-        self.pid_file, self.calls = pid_file, 0
-
-    def __call__(self, q, data):
-        self.calls += 1
-        if self.calls == 500 and not os.path.exists(self.pid_file) and multiprocessing.parent_process() is not None:
-            pathlib.Path(self.pid_file).write_text("died")
-            os._exit(9)
-        return -0.5 * float(q @ q)
-
-    def gradient(self, q, data):
-        return -q
-
-    def model(self):
-        return refhmc.Model(2, self, self.gradient, in_python="a test")
 
 
 @pytest.mark.sweep

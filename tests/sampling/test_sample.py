@@ -12,7 +12,9 @@ import pytest
 import refhmc
 from refhmc.errors import SamplingError, SamplingWarning
 from refhmc.sampling.results.rectangle import largest_rectangle
+from tests.helpers.kinds_of_chains import KINDS
 from tests.helpers.models import FEW_CALLS
+from tests.helpers.sweeps import representatives
 
 SHORT = {"draws": 60, "tune": 100, "random_seed": 20261121}
 
@@ -31,6 +33,19 @@ def test_draws_do_not_depend_on_cores_chains_progress_or_executor(normal, sample
     assert reports[-1].finished
     assert list(reports[-1].draws_done) == [160] * 4
     assert "4 chains: 640/640 draws" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("kind", representatives(KINDS, ["dhmc", "dhmc, all jump", "gibbs"]))
+def test_draws_and_statistics_of_any_kernel_do_not_depend_on_cores_or_chains(kind, sample):
+    model, kernel = KINDS[kind]()
+    options = {"draws": 40, "tune": 60, "random_seed": 4}
+    one, two = (sample(model, kernel, chains=3, cores=cores, **options) for cores in (1, 3))
+    kept = sample(model, kernel, chains=2, save_warmup=True, **options)
+    assert np.array_equal(one.draws, two.draws)
+    assert np.array_equal(one.draws[:2], kept.draws)
+    assert all(values.shape == (2, 60) for values in kept.groups["warmup_sample_stats"].values())
+    for key, value in one.sample_stats.items():
+        assert np.array_equal(value, two.sample_stats[key], equal_nan=True), key
 
 
 def test_same_seed_same_draws_and_no_two_chains_share_one(sample):
@@ -115,8 +130,12 @@ def test_the_largest_rectangle_of_unequal_chains():
     assert largest_rectangle(np.array([0, 0])) == ([0, 1], 0)
 
 
-def test_an_exception_of_the_model_carries_the_draws(sample):
-    """Chain 1 begins four standard deviations below a position that it reaches later: false alarms below 1e-10."""
+@pytest.mark.parametrize("action", ["ignore", "error"])
+def test_an_exception_of_the_model_carries_the_draws(action, sample):
+    """Also if warnings are errors.
+
+    Chain 1 begins four standard deviations below a position that it reaches later: false alarms below 1e-10.
+    """
 
     def log_density(q, data):
         if q[0] > 50.1:
@@ -130,6 +149,8 @@ def test_an_exception_of_the_model_carries_the_draws(sample):
         model = refhmc.Model(2, log_density, gradient, data={"python": True})
         kernel = refhmc.HMC(step_size=0.5, n_steps=1)
         starts = [[-50.0, 0.2], [46.0, 0.2]]  # chain 0 would have to climb to 50 standard deviations
+        model.log_density(np.zeros(2))
+        warnings.simplefilter(action, SamplingWarning)
         with pytest.raises(
             SamplingError, match=r"[Cc]hain 1 stopped at iteration \d+.* RuntimeError: my own bug"
         ) as caught:

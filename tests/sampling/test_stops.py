@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import re
 import signal
@@ -15,10 +16,11 @@ import threadpoolctl
 
 import refhmc
 from refhmc.errors import SamplingWarning, WorkerDied
-from refhmc.sampling.chains import chain_pool, chain_run, engine
+from refhmc.sampling.chains import chain_pool, chain_run, engine, executors
 from refhmc.sampling.checks import discontinuity, main_guard
 from refhmc.sampling.run import Run
 from refhmc.sampling.storage.store import StoredGroup
+from tests.helpers.executors import Losing
 from tests.helpers.sweeps import representatives
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals of this kind are not sent on Windows")
@@ -285,30 +287,19 @@ def test_a_guard_is_found_in_the_script(text, guarded, tmp_path):
 
 def test_a_pool_that_breaks_later_is_not_blamed_on_the_script(monkeypatch):
     """A worker that has answered before had started its process."""
-    import concurrent.futures
-
-    from refhmc.sampling.chains import executors
-
     monkeypatch.setattr(executors, "without_guard", lambda executor: "the script has no guard")
-
-    class Breaking(concurrent.futures.Executor):
-        def __init__(self, first):
-            self.first, self.sent = first, 0
-
-        def submit(self, function, *arguments):
-            self.sent += 1
-            future = concurrent.futures.Future()
-            if self.sent > self.first:
-                future.set_exception(concurrent.futures.BrokenExecutor("broken"))
-            else:
-                future.set_result(function(*arguments))
-            return future
 
     monkeypatch.setattr(executors, "LEAST", 0.001)
     options, schools = {**RUN, "draws": 10**5, "tune": 0}, refhmc.models.EightSchools()
+    broken = concurrent.futures.BrokenExecutor("broken")
     for first, words in ((0, "the script has no guard"), (1, "was lost 2 times")):
         with pytest.raises(WorkerDied, match=words):
-            refhmc.sample(schools, refhmc.HMC(n_steps=3, step_size=0.1), executor=Breaking(first), **options)
+            refhmc.sample(
+                schools,
+                refhmc.HMC(n_steps=3, step_size=0.1),
+                executor=Losing(lambda number, job, first=first: number > first, broken),
+                **options,
+            )
 
 
 # ------------------------------------------------------------------------------------------------------------ arrays

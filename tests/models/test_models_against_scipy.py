@@ -460,30 +460,3 @@ def test_linear_regression_bad_input():
         LinearRegression([[1.0], [2.0]], [2.0, 4.0])
     with pytest.raises(ValueError, match="finite"):
         LinearRegression([[1.0], [math.inf]], [2.0, 4.0])
-
-
-# -------------------------------------------------------------------------------------------------------------- all
-
-
-MODELS = [
-    lambda: Gaussian(0, dense(3)),
-    lambda: Gaussian(0, np.eye(3)),
-    Banana,
-    Heart,
-    EightSchools,
-    lambda: EightSchools(centered=True),
-    LinearRegression,
-]
-
-
-@pytest.mark.parametrize("make", MODELS)
-def test_pickle_and_names(make):
-    model = make()
-    again = pickle.loads(pickle.dumps(model))
-    q = np.linspace(-0.5, 0.5, model.dim)
-    assert again.log_density(q) == model.log_density(q) == model.core.value_and_gradient(q)[0]
-    assert again.fingerprint() == model.fingerprint()
-    reference = again.reference
-    assert len(reference.mean) == len(reference.variance) == len(model.reference_names)
-    if reference.draw is not None:
-        assert reference.draw(np.random.default_rng(0), 7).shape == (7, model.dim)

@@ -1,7 +1,5 @@
 """``refhmc.sample`` with ``backend="arrays"`` has the guarantees of the compiled core."""
 
-import signal
-import threading
 import types
 import warnings
 from contextlib import nullcontext
@@ -173,36 +171,6 @@ def test_ctrl_c_after_warm_up(sample):
     assert all(len(text) < 1000 for text in run.warnings)
 
 
-def test_ctrl_c_in_warm_up(sample):
-    with pytest.warns(SamplingWarning, match="no draws.*Ctrl-C") as said:
-        run = sample(FUNNEL, HMC(n_steps=3), **{**SHORT, "tune": 100_000}, save_warmup=True, progressbar=stop_after(1))
-    assert not any("checkpoint" in str(warning.message) for warning in said)
-    assert run.draws.shape == (3, 0, 3)
-    assert run.groups["warmup_unconstrained_posterior"]["q"].shape[1] >= 1
-    assert run.attributes["interrupted"]
-
-
-@pytest.mark.parametrize("tune", [0, swept(100_000)])
-def test_max_seconds(tune, sample):
-    run = sample(FUNNEL, HMC(n_steps=3), **{**SHORT, "draws": 100_000, "tune": tune}, max_seconds=0.3)
-    assert run.attributes["stopped_by"] == "time"
-    assert run.draws.shape[1] < (100_000 if tune == 0 else 1)
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGTERM"), reason="no SIGTERM here")
-def test_sigterm(sample):
-    def terminate(report):
-        if report.draws_done.max() >= 5 and not told:
-            told.append(True)
-            signal.raise_signal(signal.SIGTERM)
-
-    told, before = [], signal.getsignal(signal.SIGTERM)
-    assert threading.current_thread() is threading.main_thread()
-    run = sample(GAUSSIAN, FIXED, **{**SHORT, "draws": 100_000, "tune": 0}, progressbar=terminate)
-    assert run.attributes["stopped_by"] == "interrupt"
-    assert signal.getsignal(signal.SIGTERM) is before
-
-
 def test_a_progress_callback_that_raises(sample):
     def callback(report):
         if report.draws_done.max() >= 3:
@@ -223,28 +191,6 @@ def test_a_progress_callback_receives_reports():
     assert reports[-1].gradients.sum() > 0
 
 
-def test_a_warning_that_is_an_error_has_the_draws():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", SamplingWarning)
-        with pytest.raises(SamplingWarning, match="Only 10 draws") as raised:
-            refhmc.sample(GAUSSIAN, FIXED, progressbar=False, raw=True, **SHORT)
-    assert raised.value.partial.draws.shape == (3, 10, 2)
-
-
-@pytest.mark.sweep
-def test_constrain_that_raises_has_the_draws(sample):
-    def constrain(q):
-        if over:
-            raise OSError("constrain")
-        return {"x": q[..., 0]}
-
-    over = []
-    model = refhmc.Model(2, log_density, gradient, constrain=constrain)
-    with pytest.raises(OSError, match="constrain") as raised:
-        sample(model, FIXED, **SHORT, progressbar=lambda report: over.append(0) if report.finished else None)
-    assert raised.value.partial.groups["unconstrained_posterior"]["q"].shape == (3, 10, 2)
-
-
 # ---------------------------------------------------------------------------------------------- starts
 
 
@@ -257,12 +203,6 @@ def test_starts_that_are_given(sample):
     before = starts.copy()
     sample(GAUSSIAN, FIXED, **SHORT, initvals=starts)
     assert np.array_equal(starts, before)
-
-
-@pytest.mark.parametrize("shape", [(3,), (2, 2), (3, 3), (1, 2), (3, 2, 1), ()])
-def test_starts_of_another_shape(shape, sample):
-    with pytest.raises(ShapeError, match="initvals"):
-        sample(GAUSSIAN, FIXED, **SHORT, initvals=np.zeros(shape))
 
 
 def test_a_start_outside_the_support(sample):
