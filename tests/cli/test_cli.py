@@ -43,6 +43,8 @@ def test_sample_prints_the_truth_and_writes_files(tmp_path, capsys):
             "300",
             "--tune",
             "300",
+            "--max-treedepth",
+            "1",
             "--out",
             str(out),
             "--plot",
@@ -54,7 +56,7 @@ def test_sample_prints_the_truth_and_writes_files(tmp_path, capsys):
     assert "true mean" in printed.out
     assert "x[9]" in printed.out
     assert "9.488" in printed.out  # the x's standard deviation, e^{9/4}
-    assert re.search(r"(?m)^warning: .*E-BFMI", printed.out)
+    assert re.search(r"(?m)^warning: .*reached max_treedepth", printed.out)
     assert "ompiled" in printed.out
     assert re.search(r"Sampled 4 chains: 2,400/2,400 draws", printed.err)
     assert re.search(r"(?i)\n.*divergences?\W.*\d+.* warm-up", printed.out)
