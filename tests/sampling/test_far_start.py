@@ -47,7 +47,9 @@ def normal(mean, sd):
 
 
 def test_chains_in_units_far_from_one_arrive(begun_again):
-    """The posterior is near-normal, its mean within 0.005 of the truth of log A and log k and 0.22 of that of log sigma.
+    """Rounding stops each chain at a log density near -1e17: 240 of 240 chains with 60 other seeds restarted.
+
+    The posterior is near-normal, its mean within 0.005 of the truth of log A and log k and 0.22 of that of log sigma.
 
     Its standard deviations are 0.003, 0.005 and 0.12, so that means of some 1,000 effective draws are 40 standard errors or
     more inside these bounds. R-hat exceeds 1.05 by chance with a probability below 1e-12. False-alarm rate below 1e-12.
@@ -98,6 +100,13 @@ def advance(live, done):
     return rows.draws
 
 
+def inject_symptom(monkeypatch):
+    """Make the first check find a symptom and a better start."""
+    suspicious = symptoms.Symptom(symptoms.SUSPICIOUS, "")
+    monkeypatch.setattr(far_start, "symptom_of", lambda chain, control: None if control.far_start else suspicious)
+    monkeypatch.setattr(far_start, "far_better", lambda *arguments: (TRUTH, "found"))
+
+
 KERNELS = {
     "NUTS": refhmc.NUTS(),
     "HMC": refhmc.HMC(),
@@ -108,9 +117,7 @@ KERNELS = {
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 def test_a_chain_that_began_again_is_resumed_bit_for_bit(proper, kernel, monkeypatch):
     if kernel is KERNELS["Gibbs"]:  # its chains arrive by themselves
-        suspicious = symptoms.Symptom(symptoms.SUSPICIOUS, "")
-        monkeypatch.setattr(far_start, "symptom_of", lambda chain, control: None if control.far_start else suspicious)
-        monkeypatch.setattr(far_start, "far_better", lambda *arguments: (TRUTH, "found"))
+        inject_symptom(monkeypatch)
     task = ChainTask(proper, kernel, 0, 1, None, 20, 400, keep_warmup=True, free_start=True)
     unbroken = begin(task)
     whole = advance(unbroken, task.total)
@@ -157,10 +164,11 @@ def test_given_starts_are_not_replaced(proper):
     assert re.search("Pathfinder .*log density -71", str(error.value))
 
 
-def test_a_given_start_that_is_only_far_is_warned_of():
-    """The gradient is hundreds of standard deviations off at the check; with other seeds it may not be."""
+def test_a_given_start_that_is_only_far_is_warned_of(monkeypatch):
+    """The symptom is injected, because a chain that is only far may arrive before the check."""
+    inject_symptom(monkeypatch)
     with pytest.warns(SamplingWarning, match="start .*initvals"):
-        result = refhmc.sample(decay(10.0, unit=1e5), initvals=[2.0, 1.0, -1.0], **FEW)
+        result = refhmc.sample(normal(np.zeros(3), np.ones(3)), initvals=np.ones(3), **FEW)
     assert result.attributes["began_again_after"] == [0, 0]
 
 
