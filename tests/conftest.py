@@ -6,6 +6,7 @@ import contextlib
 import functools
 import gc
 import os
+import signal
 
 import numpy as np
 import pytest
@@ -20,6 +21,8 @@ seeds.patch()
 # Numba's compiler makes millions of objects, few of them in reference cycles. With Python's threshold of 700 the collector
 # takes a tenth of its time.
 gc.set_threshold(50_000, 20, 50)
+# A shell starts a background job with SIGINT ignored, and tests of Ctrl-C send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser):

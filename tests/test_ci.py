@@ -102,13 +102,13 @@ def test_streams_are_shifted(monkeypatch):
     for entropy, shifted in ((5, 8), ([1, 2], [1, 2, 3])):
         found, expected = (
             make(entropy, spawn_key=(1,))
-            for make, entropy in ((seeds.ShiftedSeedSequence, entropy), (np.random.SeedSequence, shifted))
+            for make, entropy in ((seeds.ShiftedSeedSequence, entropy), (seeds.NumpySeedSequence, shifted))
         )
         assert found.entropy == entropy
         assert np.array_equal(found.generate_state(4), expected.generate_state(4))
     with seeds.shifted(0):
         assert np.array_equal(
-            seeds.ShiftedSeedSequence(5).generate_state(2), np.random.SeedSequence(5).generate_state(2)
+            seeds.ShiftedSeedSequence(5).generate_state(2), seeds.NumpySeedSequence(5).generate_state(2)
         )
     assert seeds.SHIFT == 3
 

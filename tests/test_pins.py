@@ -13,10 +13,11 @@ from validation import pinned_runs, pins
 
 @pytest.fixture(scope="module")
 def arrays():
+    """Draw from a funnel with small steps: twenty rejections in a row have a probability below 1e-20."""
     options = {"chains": 1, "draws": 20, "tune": 20, "random_seed": 1, "raw": True, "progressbar": False}
     return pinned_runs.arrays_of(
         refhmc.sample(
-            refhmc.models.Funnel(2), refhmc.HMC(step_size=1.6, n_steps=3, metric=refhmc.metrics.Identity()), **options
+            refhmc.models.Funnel(2), refhmc.HMC(step_size=0.1, n_steps=3, metric=refhmc.metrics.Identity()), **options
         )
     )
 

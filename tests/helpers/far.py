@@ -7,11 +7,12 @@ import numpy as np
 import refhmc
 
 
-def decay(spread: float, unit: float = 1e9) -> refhmc.Model:
-    """y = A exp(-k t) + noise, with A near 5 units, k near 1.3 / unit; q = log A, log k, log sigma.
+def decay(spread: float) -> refhmc.Model:
+    """y = A exp(-k t) + noise, with A near 5e9, k near 1.3e-9; q = log A, log k, log sigma.
 
     ``spread`` is the standard deviation of a normal prior on each; inf: none, and the posterior is improper.
     """
+    unit = 1e9
     t, rng = np.linspace(0, 2 * unit, 40), np.random.default_rng(0)
     y = 5 * unit * np.exp(-1.3 / unit * t) + 0.04 * unit * rng.normal(size=40)
     mean = np.log([unit, 1 / unit, 0.01 * unit])

@@ -407,6 +407,7 @@ def test_the_explicit_integrators_say_what_they_are():
 
 @pytest.mark.parametrize("checked", [True, False])
 def test_the_result_says_whether_steps_were_taken_back(checked, sample):
+    """The solver fails in 32 or more of the 50 transitions with 24 seeds; in none with a probability below 1e-20."""
     integrator = GeneralizedLeapfrog(reversibility_check=checked)
     kernel = refhmc.HMC(step_size=0.3, n_steps=3, metric=Fisher(), integrator=integrator)
     result = sample(model_of("banana"), kernel, draws=50, tune=0, chains=1, random_seed=1)
@@ -420,8 +421,9 @@ def test_the_result_says_whether_steps_were_taken_back(checked, sample):
 
 
 def test_only_the_generalised_leapfrog_is_advised_to_scale_its_coordinates(sample):
+    """Of ten chains, all steps of one reverse with a probability below 0.15, so that the rate of a false alarm is 1e-8."""
     kernel = refhmc.HMC(step_size=0.25, n_steps=3, metric=Fisher(), integrator=ImplicitMidpoint(solver="anderson"))
-    result = sample(model_of("banana"), kernel, draws=400, tune=0, chains=1, random_seed=1)
+    result = sample(model_of("banana"), kernel, draws=50, tune=0, chains=10, random_seed=1)
     (failure,) = [text for text in result.warnings if "solver failed" in text]
     assert "did not reverse" in failure
     assert "GeneralizedLeapfrog" not in failure
@@ -470,6 +472,7 @@ def hole_gradient(q, data):
     "kernel", [swept(refhmc.HMC(step_size=0.3, n_steps=8)), refhmc.NUTS(step_size=0.3)], ids=["hmc", "nuts"]
 )
 def test_no_statistic_is_nan_where_the_density_is(kernel, sample):
+    """At least 23 % of the 100 transitions leave the support with 24 seeds; none does with a probability below 1e-11."""
     model = refhmc.Model(2, hole, hole_gradient, initial=[0.0, 0.0])
     stats = sample(model, kernel, draws=100, tune=0, chains=1, random_seed=2).sample_stats
     met = stats["outcome"] == refhmc.core.sample_stats.OUTCOMES.index("nan")

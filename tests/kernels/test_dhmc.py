@@ -1,6 +1,6 @@
 """DHMC: its integrator, its transition without sampling error, the distribution of its draws, adaptation, statistics.
 
-The statistical tests of this file together raise a false alarm with probability 1e-4 at most, shared out evenly (Bonferroni)
+The statistical tests of this file together raise a false alarm with probability 1e-6 at most, shared out evenly (Bonferroni)
 over ``N_TESTS`` comparisons. The seeds are fixed.
 """
 
@@ -46,7 +46,7 @@ from tests.helpers.many_starts import from_each
 from tests.helpers.posteriors import plain_ess, z_scores
 from tests.helpers.sweeps import every, one_in, representatives, swept
 
-FAMILY_ALPHA = 1e-4
+FAMILY_ALPHA = 1e-6
 N_TESTS = 100
 LEAST_P = FAMILY_ALPHA / N_TESTS
 WEIGHTS = np.array([[1.0, 0.2], [3.0, 0.7], [0.1, 2.0]])
@@ -418,10 +418,11 @@ def test_warm_up_reaches_the_no_flip_rate(name):
 
 @pytest.mark.parametrize("target", [0.6, 0.95])
 def test_warm_up_reaches_another_no_flip_rate(target, sample):
+    """With 24 seeds the rates have standard deviations of 0.010 and 0.004 about 0.591 and 0.938: 7 inside the bounds."""
     model = refhmc.models.CellGrid(np.exp(-0.5 * ((np.arange(40) - 20) / 6) ** 2))
     kernel = refhmc.DHMC(target_no_flip=target)
     result = sample(model, kernel, draws=2000, chains=2, random_seed=1)
-    assert result.sample_stats["no_flip_rate"].mean() == pytest.approx(target, abs=0.05)
+    assert result.sample_stats["no_flip_rate"].mean() == pytest.approx(target, abs=0.08)
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -636,6 +637,7 @@ def no_gradient(q, data):
 
 
 def test_a_density_that_is_no_number_is_a_recorded_divergence(sample):
+    """At least 18 % of the 600 transitions diverge with 24 seeds; none does with a probability below 1e-50."""
     model = refhmc.Model(1, broken_log_density, no_gradient, discontinuous=[0], initial=[1.5])
     kernel = refhmc.DHMC(step_size=0.45, n_steps=4)  # no jittered step passes over the gap of width 1
     result = sample(model, kernel, draws=300, tune=0, chains=2, random_seed=1)

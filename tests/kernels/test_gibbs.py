@@ -1,6 +1,6 @@
 """Gibbs sampling: blocks and their conditionals, exact distributions, reproducibility, adaptation of each block, errors.
 
-The statistical tests of this file together raise a false alarm with probability 1e-4 at most, shared out evenly over
+The statistical tests of this file together raise a false alarm with probability 1e-6 at most, shared out evenly over
 ``N_COMPARISONS``. The seeds are fixed.
 """
 
@@ -27,7 +27,7 @@ from tests.helpers.posteriors import z_scores
 from tests.helpers.stopping import stop_after
 from tests.helpers.sweeps import representatives, swept
 
-FAMILY_ALPHA = 1e-4
+FAMILY_ALPHA = 1e-6
 FUNNEL = refhmc.models.Funnel(3)
 QUIET = {"progressbar": False, "raw": True}
 

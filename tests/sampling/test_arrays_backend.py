@@ -505,13 +505,13 @@ def test_a_text_may_use_one_buffer(sample):
 
 @pytest.mark.parametrize("kernel", [HMC(length_jitter=0.5), swept(NUTS(max_treedepth=4))])
 def test_means_of_a_gaussian(kernel, sample):
-    """Means and second moments agree within 5 standard errors: false-alarm rate 5e-6 per kernel."""
+    """Means and second moments agree within 5.5 standard errors: false-alarm rate 2e-7 per kernel."""
     run = sample(GAUSSIAN, kernel, draws=60, tune=60, chains=60, **MANY)
     x = run.draws
     both = np.concatenate([x, x**2, x[..., :1] * x[..., 1:]], axis=2)
     truth = [1.0, -2.0, 2.0, 6.0, -2.0 + 0.6]
     error = both.std(axis=(0, 1)) / np.sqrt(refhmc.diagnostics.ess(both))
-    assert np.all(np.abs(both.mean(axis=(0, 1)) - truth) < 5 * error)
+    assert np.all(np.abs(both.mean(axis=(0, 1)) - truth) < 5.5 * error)
 
 
 @pytest.mark.sweep

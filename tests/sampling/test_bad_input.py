@@ -505,6 +505,8 @@ def test_starts_where_the_density_is_not_finite(sample):
 @pytest.mark.parametrize("bad", [NAN, -INF, INF])
 @pytest.mark.parametrize("kernel", [refhmc.NUTS(step_size=0.5), refhmc.HMC(step_size=0.5, n_steps=4)])
 def test_energies_that_are_not_finite_are_divergences_never_accepted(sample, kernel, bad):
+    """At least 20 % of the 800 transitions diverge with 24 seeds; none does with a probability below 1e-70."""
+
     def log_density(q, data):
         return -0.5 * q[0] * q[0] if q[0] < 1 else data
 

@@ -1,7 +1,7 @@
 """Posteriors by discontinuous HMC: change points and classifier against exact sums, Jolly-Seber against long chains.
 
 The seeds are fixed in advance. With m z-values in a test the bound is the normal quantile of alpha / (2 m), where the tests of
-this file together have alpha = 1e-4 (:mod:`test_posteriors`). If a quantile of the reference is compared, so is the
+this file together have alpha = 1e-6 (:mod:`test_posteriors`). If a quantile of the reference is compared, so is the
 share of our draws below it: its standard error comes from the effective sample size of that indicator, and from theirs.
 """
 
@@ -24,7 +24,7 @@ COUNTS = [3, 5, 2, 4, 6, 1, 0, 1, 2, 0, 0, 1]
 
 def bound(comparisons: int) -> float:
     """Return the bound on |z| for all comparisons of a test, given its share of false alarms."""
-    return scipy.stats.norm.isf(1e-4 / TESTS / comparisons / 2)
+    return scipy.stats.norm.isf(1e-6 / TESTS / comparisons / 2)
 
 
 def z_of_shares(indicators: np.ndarray, levels: np.ndarray) -> np.ndarray:

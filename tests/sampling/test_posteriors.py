@@ -2,7 +2,7 @@
 
 The seeds are fixed in advance. For each scalar, z = (ours - theirs) / sqrt(our standard error^2 + theirs^2), ours from
 the effective sample size of the draws (and of their squared deviations for the variance). With m z-values in a test of
-this file the bound is the normal quantile of alpha / (2 m), where all tests together have alpha = 1e-4: that is the
+this file the bound is the normal quantile of alpha / (2 m), where all tests together have alpha = 1e-6: that is the
 probability that any of them fails by chance.
 """
 
@@ -17,7 +17,7 @@ from refhmc import diagnostics
 from tests.helpers.posteriors import z_scores
 from tests.helpers.sweeps import representatives
 
-FAMILY_ALPHA = 1e-4
+FAMILY_ALPHA = 1e-6
 SEED = 20261121
 FROM_GRADIENTS = refhmc.metrics.Diagonal(learn_from="draws and gradients")
 CASES = {

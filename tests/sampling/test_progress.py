@@ -52,16 +52,31 @@ def test_times_in_words():
 
 KERNELS = {
     "numba": refhmc.NUTS(),
-    "gibbs": refhmc.Gibbs({"v": refhmc.HMC(step_size=3.0, n_steps=3), "x": refhmc.HMC(step_size=4.0, n_steps=3)}),
+    "gibbs": refhmc.Gibbs({"v": refhmc.HMC(step_size=0.5, n_steps=3), "x": refhmc.HMC(step_size=0.6, n_steps=3)}),
     "arrays": refhmc.NUTS(),
 }
 
 
+def quadrant():
+    """Return a standard normal on v, x < 1."""
+    return refhmc.Model(
+        2,
+        lambda q: -0.5 * np.sum(q * q) if q.max() < 1 else -np.inf,
+        lambda q: -q,
+        names=["v", "x"],
+        initial=[0.0, 0.0],
+    )
+
+
 @pytest.mark.parametrize("name", representatives(KERNELS, ["numba", "gibbs"]))
 def test_divergences_of_warm_up_and_of_draws_are_counted_apart(sample, name):
-    """Counts agree with the statistics of each iteration, and so do step size and gradients per draw."""
+    """Counts agree with the statistics of each iteration, and so do step size and gradients per draw.
+
+    A trajectory that leaves the support diverges at any step size: at least 29 % of transitions with 24 seeds. None of the 120
+    transitions of warm-up diverges with a probability below 1e-17.
+    """
     reports, backend = [], "arrays" if name == "arrays" else "numba"
-    model, run = refhmc.models.Funnel(4), {**RUN, "draws": 300, "tune": 60, "save_warmup": True, "backend": backend}
+    model, run = quadrant(), {**RUN, "draws": 300, "tune": 60, "save_warmup": True, "backend": backend}
     result = sample(model, KERNELS[name], **run, progressbar=reports.append)
     diverging = [k for k in result.sample_stats if k.startswith("diverging")]
     of_draws, of_warmup = (

@@ -56,13 +56,14 @@ def test_a_funnel_of_few_is_sampled_rightly_by_default(n):
     """An eigenvalue of the Hessian changes its sign among the draws.
 
     The bound on z of v and v^2 is the normal quantile of 1e-6 / 4. 4,000 draws that miss the neck overestimate their ESS by
-    a factor of 4, hence the limit of 400: runs of 16,000 draws had an ESS of 1,700 to 3,700.
+    a factor of 4, hence the limit of 400: runs of 16,000 draws had an ESS of 1,700 to 3,700. None of 32,000 transitions
+    diverged with 8 seeds. At a rate of 1e-4, which these exclude at 95 %, 20 of 4,000 have a probability below 1e-20.
     """
     model = refhmc.models.Funnel(n)
     assert recommended_kernel(model).metric.alpha == 10
     result = refhmc.sample(model, random_seed=4, progressbar=False, raw=True)
     v = result.posterior["v"]
-    assert not result.sample_stats["diverging"].any()
+    assert result.sample_stats["diverging"].sum() < 20
     for x, mean, sd in ((v, 0.0, 3.0), (v * v, 9.0, 9 * np.sqrt(2))):
         z = (x.mean() - mean) / (sd / np.sqrt(min(400.0, ess(x[..., None])[0])))
         assert abs(z) < scipy.stats.norm.isf(1e-6 / 4)
