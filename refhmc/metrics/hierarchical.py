@@ -124,20 +124,8 @@ class Hierarchical(Riemannian):
                 "parents and coefficients must both be given, or neither; got only one. Give the other, too."
             )
         if self.parents is not None:
-            self.check_parents(*a.shape)
+            check_parents(self.parents, self.coefficients, *a.shape)
         self.levels()
-
-    def check_parents(self, K: int, d: int) -> None:
-        """Raise ShapeError or MetricError for invalid parents or coefficients of K terms and d coordinates."""
-        j, c = np.asarray(self.parents), array_of_numbers("coefficients", self.coefficients, MetricError)
-        if j.ndim != 2 or j.shape[1] != d:
-            raise ShapeError(f"parents must have shape (P, {d}); got {j.shape}.")
-        if j.dtype.kind not in "iu" or np.any(j < 0) or np.any(j >= d):
-            raise MetricError(f"parents must be indices from 0 to {d - 1}; got {j.tolist()}.")
-        if c.shape != (K, *j.shape):
-            raise ShapeError(f"coefficients must have shape {(K, *j.shape)}; got {c.shape}.")
-        if not np.isfinite(c).all():
-            raise MetricError("coefficients must be finite; got entries that are not finite.")
 
     @property
     def exponents(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -207,6 +195,19 @@ class Hierarchical(Riemannian):
             The Hamiltonian, its derivatives and the momentum draw.
         """
         return HierarchicalOnArrays(model, self)
+
+
+def check_parents(parents: ArrayLike, coefficients: ArrayLike | None, K: int, d: int) -> None:
+    """Raise ShapeError or MetricError for invalid parents or coefficients of K terms and d coordinates."""
+    j, c = np.asarray(parents), array_of_numbers("coefficients", coefficients, MetricError)
+    if j.ndim != 2 or j.shape[1] != d:
+        raise ShapeError(f"parents must have shape (P, {d}); got {j.shape}.")
+    if j.dtype.kind not in "iu" or np.any(j < 0) or np.any(j >= d):
+        raise MetricError(f"parents must be indices from 0 to {d - 1}; got {j.tolist()}.")
+    if c.shape != (K, *j.shape):
+        raise ShapeError(f"coefficients must have shape {(K, *j.shape)}; got {c.shape}.")
+    if not np.isfinite(c).all():
+        raise MetricError("coefficients must be finite; got entries that are not finite.")
 
 
 class HierarchicalOnArrays(HamiltonianOnArrays):
