@@ -13,7 +13,7 @@ move it. "below 1.03": all of the interval is; "above 1.03": all of it is not; "
 pairs always.
 
 The clock is the time of the processor that the process used, since other work on the machine lengthens the wall's;
-``--clock wall`` decides by that one. Both are in the file of results.
+``--clock wall`` decides by that one. The file of results has the summary of each row by both.
 """
 
 from __future__ import annotations
@@ -211,7 +211,8 @@ def main() -> None:
         f"{100 * coverage:.1f} % by the sign test, and whether that lies below {LIMIT}.\n\n"
         + common.table(["row", "before", "now", "now / before", "interval", "verdict"], lines)
     )
-    data = {"commits": commits, "pairs": chosen.pairs, "clock": chosen.clock, "rows": results}
+    summaries = {row: {key: value for key, value in found.items() if key != "pairs"} for row, found in results.items()}
+    data = {"commits": commits, "pairs": chosen.pairs, "clock": chosen.clock, "rows": summaries}
     if chosen.dry:
         print(text)
     else:
