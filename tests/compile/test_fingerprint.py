@@ -578,7 +578,9 @@ def test_a_model_of_refhmc_is_the_same_before_and_after_it_is_evaluated_and_as_a
     value = model.log_density(q)
     model.gradient(q), model.constrain(q)
     copied = pickle.loads(pickle.dumps(model))
-    assert value == copied.log_density(q) == model.core.value_and_gradient(q)[0]
+    assert value == copied.log_density(q)
+    # Not equal for an ODE, which is solved with its sensitivities here: the solver then takes other steps.
+    assert model.core.value_and_gradient(q)[0] == pytest.approx(value, rel=1e-12)
     assert before == again.made_of() == model.made_of() == copied.made_of()
     assert not before.unknown
     assert "0x" not in json.dumps(before.parts)
