@@ -33,7 +33,7 @@ from refhmc.errors import CheckpointError, CheckpointWarning, SamplingError, Sav
 from refhmc.sampling.chains import chain_run
 from refhmc.sampling.chains.chain import make_plan
 from refhmc.sampling.chains.task import ChainTask
-from refhmc.sampling.storage import append_only, checkpoint
+from refhmc.sampling.storage import append_only, checkpoint, files
 from refhmc.sampling.storage.append_only import Rows
 from refhmc.sampling.storage.chain_storage import Checkpointed
 from refhmc.sampling.storage.in_memory import InMemory, Memory
@@ -265,6 +265,7 @@ def test_draws_are_not_lost_to_a_full_disk(tmp_path, monkeypatch, unbroken):
     monkeypatch.setattr(chain_run, "PAUSE_EVERY", 0.001)
     monkeypatch.setattr(checkpoint, "SAVE_EVERY", 0.0)
     monkeypatch.setattr(checkpoint, "write_atomically", full)
+    monkeypatch.setattr(files, "write_atomically", full)
     with pytest.raises(
         SaveError, match=r"chain 0(, | and )chain 1 could not be written.* \(OSError: \[Errno 28\]"
     ) as caught:
