@@ -16,7 +16,7 @@ One step of size eps is the palindrome
     p <- p - eps/2 dphi/dq
 
 Each part is the exact flow of a Hamiltonian. It is symplectic, and p -> -p reverses it. A palindrome of such flows is
-symplectic, reversible and of even order, 2. There is no equation to solve, and one gradient per step. With B = 1 it is the
+symplectic, reversible and of even order, 2. No equation is solved, and a step costs one gradient. With B = 1 it is the
 leapfrog. Kailas, Vihola and Wallin (2026), arXiv 2604.09832.
 
 In the second half, M_b is needed at the new q_<b, which are final when F_b begins. The first half uses the matrices of the last
