@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from refhmc.adaptation.dual_averaging import continue_dual_averaging
-from refhmc.adaptation.from_pairs import HISTORY, change, rows_of
+from refhmc.adaptation.from_pairs import HISTORY, change, put_hierarchy, rows_of
 from refhmc.core.arviz import dataset_of, group_names
 from refhmc.errors import ShapeError
 from refhmc.metrics import METRICS
 from refhmc.metrics.base import FROM_DRAWS, NOTHING
 from refhmc.metrics.euclidean import Diagonal, Euclidean, is_plain
+from refhmc.metrics.hierarchical import PARENTS, TERMS, Hierarchical
 from refhmc.metrics.low_rank import LowRank
 
 if TYPE_CHECKING:
@@ -53,12 +54,12 @@ class Adapted(NamedTuple):
 
 def adapted_of(block: Any) -> Adapted:
     """Return the present values of a block."""
-    kind: Any = block.plan.dynamics.metric
+    kind: Any = block.dynamics.metric
     metric: Any = kind if is_known(kind) and kind.learns == NOTHING else None
     if values_of(kind):
         metric = kind.from_rows(block.vecs, block.mats)
     done, settings = block.history[:, 0] > 0, block.settings[0]
-    steps = integrator_of(block.plan.dynamics.integrator)
+    steps = integrator_of(block.dynamics.integrator)
     learned = Adapted(float(settings.step_size), metric, block.history[done].copy(), integrator=steps)
     if not block.plan.learns_length:
         return learned
@@ -74,6 +75,11 @@ def integrator_of(integrator: Any) -> str:
     return name if base is None else f"{name} of {integrator_of(base)}"
 
 
+def is_learned_hierarchy(metric: Any) -> bool:
+    """Return whether a metric has the terms and parents of a hierarchical one that warm-up learns."""
+    return isinstance(metric, Hierarchical) and metric.exponents[2].shape[:2] == (TERMS, PARENTS)
+
+
 def is_known(metric: Any) -> bool:
     """Return whether the metric is one of refhmc's own."""
     return type(metric) in METRICS.values()
@@ -81,7 +87,7 @@ def is_known(metric: Any) -> bool:
 
 def values_of(metric: Any) -> tuple[str, ...]:
     """Return the names of a metric's values that warm-up can learn; () if it has none."""
-    return metric.learned_values if isinstance(metric, Euclidean) else ()
+    return metric.learned_values if isinstance(metric, Euclidean | Hierarchical) else ()
 
 
 def begin_from(block: Any, adapted: Adapted) -> None:
@@ -89,7 +95,9 @@ def begin_from(block: Any, adapted: Adapted) -> None:
 
     Raises ValueError for those of another metric or integrator, and for invalid numbers.
     """
-    plan, settings = block.plan, block.settings[0]
+    plan, settings, change = block.plan, block.settings[0], block.plan.hierarchical
+    if change is not None:
+        block.change_metric(is_learned_hierarchy(adapted.metric))
     length = 1.0 if adapted.length is None else adapted.length
     for name, value in {"step_size": adapted.step_size, "trajectory_length": length}.items():
         if not 0 < value < math.inf:
@@ -102,7 +110,7 @@ def begin_from(block: Any, adapted: Adapted) -> None:
     elif adapts or takes_length:
         check_metric(plan.dynamics.metric, adapted.metric, plan.conditional.model.dim)
     if adapts or takes_length:
-        check_integrator(integrator_of(plan.dynamics.integrator), adapted.integrator)
+        check_integrator(integrator_of(block.dynamics.integrator), adapted.integrator)
     block.progress[0].given = 1
     settings.max_depth = plan.max_depth  # early trees are limited only if no metric is known
     if adapts:
@@ -116,12 +124,15 @@ def begin_from(block: Any, adapted: Adapted) -> None:
 
 def take_metric(block: Any, metric: Any) -> None:
     """Set the start of the metric that the block learns. Raises ValueError for a metric of another kind."""
-    kind = block.plan.dynamics.metric
+    kind = block.dynamics.metric
     if metric is None and not values_of(kind):
         raise ValueError(
             f"warmup must have the values that {name_of(kind)} has learned; got a result without them. Name them in its "
             "attribute learned_values (docs/how_to_add.md), or omit warmup."
         )
+    if isinstance(kind, Hierarchical):
+        put_hierarchy(block, metric)
+        return
     if not isinstance(metric, type(kind)) and not (isinstance(kind, LowRank) and isinstance(metric, Diagonal)):
         raise ValueError(
             f"warmup must have the metric that the kernel learns, {name_of(kind)}; got {name_of(metric)}. "

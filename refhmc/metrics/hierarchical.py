@@ -16,13 +16,15 @@ Kailas, Vihola and Wallin (2026), arXiv 2604.09832.
 
 The precision of a coordinate given its parents is often such a sum. In the funnel, x_i | v has the precision e^v. In the
 centred eight schools, theta_i | log tau has 1/s_i^2 + exp(-2 log tau): one constant term from the likelihood and one from the
-prior.
+prior. :mod:`refhmc.adaptation.hierarchy` learns parents and numbers from draws and gradients.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,13 +34,22 @@ from refhmc.core.arguments import array_of_numbers
 from refhmc.core.protocols import Model
 from refhmc.core.types import as_work
 from refhmc.errors import MetricError, ShapeError
-from refhmc.metrics.base import SHARED, ArrayModel, HamiltonianOnArrays, Riemannian, log_density_at_metric
+from refhmc.metrics.base import (
+    FROM_PAIRS,
+    NOTHING,
+    SHARED,
+    ArrayModel,
+    HamiltonianOnArrays,
+    Riemannian,
+    log_density_at_metric,
+)
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
 views = SHARED.views
 # After the shared rows: constants (K, d), parents (P, d), slopes (P, d), coefficients (K P, d).
 FIRST = SHARED.n_vectors
+TERMS, PARENTS = 2, 3  # rows of a metric that warm-up learns
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,15 +67,23 @@ class Hierarchical(Riemannian):
     symplectic and reversible, and needs one gradient per step. The metric needs no derivative of the model except the
     gradient.
 
+    Without values, warm-up learns which coordinates scale which, and how, from draws and gradients. A chain starts with
+    :class:`LowRank` and the leapfrog. It changes to the learned hierarchical metric and its integrator if squared gradients
+    depend on other coordinates, and stays with the learned ``LowRank`` if they do not.
+
     Parameters
     ----------
-    constants : array_like, shape (K, d)
-        The constants a of the exponents. ``-inf`` leaves out a term.
+    constants : array_like, shape (K, d), optional
+        The constants a of the exponents. ``-inf`` leaves out a term. By default the metric is learned in warm-up.
     parents : array_like of int, shape (P, d), optional
         Indices of the parents of each coordinate. By default there are none, and the metric is constant. If a coordinate has
         fewer than P parents, the other indices have no meaning, and their coefficients are 0.
     coefficients : array_like, shape (K, P, d), optional
         The coefficients c of the exponents. Needed if `parents` is given.
+    blocks : sequence of sequences of str, optional
+        Names of variables in the order of the hierarchy, for a metric that is learned: a mass may depend only on variables of
+        earlier blocks. Variables that are not named belong to the last block. By default the order of the model's `parents`
+        is used if it has them, and all orders are possible otherwise.
 
     Raises
     ------
@@ -72,7 +91,7 @@ class Hierarchical(Riemannian):
         If the arrays do not fit each other, or the model when `refhmc.sample` is called.
     refhmc.errors.MetricError
         If a number is not finite (except ``-inf`` in `constants`), if a coordinate has no term, if an index is out of range,
-        if only one of `parents` and `coefficients` is given, or if the parents form a cycle.
+        if only one of `parents` and `coefficients` is given, if the parents form a cycle, or if `blocks` is given with values.
 
     See Also
     --------
@@ -101,14 +120,22 @@ class Hierarchical(Riemannian):
     """
 
     name = "hierarchical"
-    constants: ArrayLike
+    constants: ArrayLike | None = None
     parents: ArrayLike | None = None
     coefficients: ArrayLike | None = None
+    blocks: Sequence[Sequence[str]] | None = None
     reads = (None, None)
     layout = SHARED
     is_dense = False
+    learned_values = "constants", "parents", "coefficients"
 
     def __post_init__(self) -> None:
+        if self.constants is None:
+            if self.parents is not None or self.coefficients is not None:
+                raise MetricError("constants must be given with parents and coefficients; got None.")
+            return
+        if self.blocks is not None:
+            raise MetricError("blocks is for a metric that is learned; got constants, too. Leave out one of them.")
         a = array_of_numbers("constants", self.constants, MetricError)
         if a.ndim != 2 or 0 in a.shape:
             raise ShapeError(f"constants must have shape (K, d); got {a.shape}.")
@@ -126,6 +153,11 @@ class Hierarchical(Riemannian):
         if self.parents is not None:
             check_parents(self.parents, self.coefficients, *a.shape)
         self.levels()
+
+    @property
+    def learns(self) -> int:
+        """How warm-up learns the metric, as a code of `refhmc.metrics.base`."""
+        return FROM_PAIRS if self.constants is None else NOTHING
 
     @property
     def exponents(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -166,6 +198,23 @@ class Hierarchical(Riemannian):
             "earlier coordinates only."
         )
 
+    def masses(self, q: ArrayLike) -> np.ndarray:
+        """Return the diagonal of the mass matrix.
+
+        Parameters
+        ----------
+        q : array_like, shape (..., d)
+            Positions.
+
+        Returns
+        -------
+        ndarray, shape (..., d)
+            The masses M_i.
+        """
+        a, parents, c = self.exponents
+        at = np.asarray(q, dtype=float)[..., parents]  # (..., P, d)
+        return np.sum(np.exp(a + np.sum(c * at[..., None, :, :], axis=-2)), axis=-2)
+
     @property
     def geometry(self) -> tuple:
         return factorise, inverse_product, velocity_and_force, draw
@@ -176,6 +225,25 @@ class Hierarchical(Riemannian):
             raise ShapeError(f"constants must have one column per coordinate of the model, {d}; got {a.shape[1]}.")
         rows = [np.zeros((FIRST, d)), a, parents, np.zeros(parents.shape), c.reshape(-1, d)]
         return np.concatenate(rows), np.zeros((0, d, d))
+
+    def from_rows(self, vectors: np.ndarray, matrices: np.ndarray) -> Self:
+        """Return this metric with the values in its rows.
+
+        Parameters
+        ----------
+        vectors : ndarray, shape (k, d)
+            Rows of the metric.
+        matrices : ndarray, shape (0, d, d)
+            Nothing.
+
+        Returns
+        -------
+        Hierarchical
+            The metric with these values, which are copied.
+        """
+        K, P, _ = self.exponents[2].shape
+        a, parents, _, c = np.split(vectors[FIRST:], np.cumsum([K, P, P]))
+        return replace(self, constants=a.copy(), parents=parents.astype(int), coefficients=c.reshape(K, P, -1).copy())
 
     def options(self) -> dict[str, float]:
         K, P, _ = self.exponents[2].shape
@@ -195,6 +263,13 @@ class Hierarchical(Riemannian):
             The Hamiltonian, its derivatives and the momentum draw.
         """
         return HierarchicalOnArrays(model, self)
+
+
+def constant_metric(variances: np.ndarray) -> Hierarchical:
+    """Return the metric M = diag(1 / variances), (d,), with the terms and parents of one that is learned."""
+    d = len(variances)
+    a = np.stack([np.full(d, -np.inf), -np.log(variances)])
+    return Hierarchical(a, np.zeros((PARENTS, d), int), np.zeros((TERMS, PARENTS, d)))
 
 
 def check_parents(parents: ArrayLike, coefficients: ArrayLike | None, K: int, d: int) -> None:

@@ -239,7 +239,7 @@ def _check_counters(block: BlockState) -> None:
 
 def _check_order(block: BlockState) -> None:
     """Check the order of a split model's parts, which are indices of its data."""
-    parts = int(block.plan.dynamics.options[0].drawn_parts)
+    parts = int(block.dynamics.options[0].drawn_parts)
     order = block.state[POINT_ROWS:].ravel()[:parts]
     drawn = np.array_equal(np.sort(order), np.arange(parts))
     _require(drawn or (block.settings[0].updates == 0 and not order.any()), "state", "must hold an order of the parts")
@@ -248,9 +248,9 @@ def _check_order(block: BlockState) -> None:
 
 def _check_metric(block: BlockState) -> None:
     """Check the rows of a constant metric: the kernel's own, or possible adapted values."""
-    metric, vecs, mats = block.plan.dynamics.metric, block.vecs, block.mats
-    fresh = block.plan.dynamics
-    if block.plan.dynamics.pointers[0] == types.JUMPING:
+    metric, vecs, mats = block.dynamics.metric, block.vecs, block.mats
+    fresh = block.dynamics
+    if block.dynamics.pointers[0] == types.JUMPING:
         _check_masses_of_jumps(block)
     elif type(metric) is Tridiagonal:
         if metric.diagonal is not None:
@@ -300,7 +300,7 @@ def _check_directions(vecs: np.ndarray) -> None:
 
 def _check_masses_of_jumps(block: BlockState) -> None:
     row = {name: block.vecs[int(at)] for name, at in LAYOUT.vectors.items()}
-    fresh = block.plan.dynamics.vecs
+    fresh = block.dynamics.vecs
     same = np.array_equal(row["jumps"], fresh[int(LAYOUT.vectors["jumps"])])
     _require(same, "vecs", "the discontinuous coordinates differ from the model's")
     J = np.flatnonzero(row["jumps"])
@@ -322,9 +322,9 @@ def _check_density(chain: Chain) -> None:
     kept = float(block.state[LOG_DENSITY, 0])
     near = abs(kept - L) <= DENSITY + RELATIVE * max(abs(kept), abs(L))
     _require(near, "state", f"its log density is {kept:.6g}, but the model returns {L:.6g} at its position")
-    integrator = block.plan.dynamics.integrator
+    integrator = block.dynamics.integrator
     follows_parts = getattr(getattr(integrator, "base", integrator), "follows_parts", False)  # gradient of one part
-    if block.plan.dynamics.pointers[0] != types.JUMPING and not follows_parts:
+    if block.dynamics.pointers[0] != types.JUMPING and not follows_parts:
         size = np.abs(gradient).max(initial=0.0)
         off = np.abs(block.state[GRADIENT] - gradient).max(initial=0.0)
         _require(off <= DENSITY + RELATIVE * size, "state", "its gradient differs from the model's at its position")
