@@ -18,6 +18,7 @@ import numpy as np
 
 from refhmc.adaptation.fisher_divergence import LARGEST, Learned, centred, least_divergence, scales
 from refhmc.adaptation.hierarchy import learn_hierarchy
+from refhmc.adaptation.length import lengthen
 from refhmc.core.point import GRADIENT
 from refhmc.metrics.euclidean import FIRST_DIRECTION, LOW_RANK
 from refhmc.metrics.hierarchical import FIRST, Hierarchical
@@ -66,6 +67,9 @@ def learn_if_due(block: Any) -> bool:
         if found is not None:
             before = block.dynamics.metric.from_rows(block.vecs, block.mats)
             put_hierarchy(block, found)
+            if len(block.length_moments):
+                scale = float(np.max(draws.std(axis=0) * found.constant_masses() ** 0.5))
+                lengthen(block.length[0], block.length_moments, block.length_sums, block.settings[0], max(scale, 1.0))
             progress["restart"] = not isinstance(before, Hierarchical) or other_masses(before, found, draws) > ANOTHER
             block.history[due - 1] = stop, settings["step_size"], steps, 0, 1.0, 1.0
             settings["max_depth"] = depth_at(block.plan, stop, bool(progress["given"]))
@@ -89,8 +93,8 @@ def learn_if_due(block: Any) -> bool:
 def put_hierarchy(block: Any, learned: Hierarchical) -> None:
     """Change to a hierarchical metric, and write it to the rows of the metric and of the integrator."""
     block.change_metric(True)
-    a, parents, c = learned.exponents
-    block.vecs[FIRST:] = np.concatenate([a, parents, 0.0 * parents, c.reshape(-1, a.shape[1])])
+    rows = learned.rows(block.vecs.shape[1])
+    block.vecs[FIRST : FIRST + len(rows)] = rows
     block.cache[0].factorised = 0
     part = getattr(block.dynamics.integrator, "base", block.dynamics.integrator)
     if hasattr(part, "rows_for"):

@@ -27,7 +27,9 @@ regression, -1/2 of
 where u are the parents in standard units; up to a constant it is also the mean Kullback-Leibler divergence of N(0, M_i) from
 the scores. The second form is the sum of a constant precision, that of a likelihood, and of one that the parents scale, that of
 a prior. It is taken if it lowers the sum by more than ``WORTH``. Both are fitted by Fisher scoring with the penalty
-1/2 ``RIDGE`` |c|^2, as much as one draw says about c.
+1/2 ``RIDGE`` |c|^2, as much as one draw says about c. Children of the same parents, such as the groups of a hierarchical model,
+often have the same c. Their fits are therefore repeated with the penalty 1/2 |c - mean c|^2 / w, where w is the variance of c
+between them: the variance of the fitted c less that of their errors, as in a model with random effects.
 
 **Masses without parents.** Hyperparameters have the mean of s_i^2. With less mass they would follow the oscillations of their
 children (in the funnel it is 1/9 + n/2, and not the marginal precision 1/9). All others have sqrt(var s_i / var x_i), as in
@@ -36,14 +38,24 @@ children (in the funnel it is 1/9 + n/2, and not the marginal precision 1/9). Al
 
 from __future__ import annotations
 
-import numpy as np
+import math
+from dataclasses import replace
 
+import numpy as np
+from numba import types as nb
+
+from refhmc.adaptation.fisher_divergence import STANDARD_ERRORS
+from refhmc.compile.compiled import entry, jit
+from refhmc.core import types
+from refhmc.core.point import copy_row
 from refhmc.metrics.hierarchical import PARENTS, TERMS, Hierarchical
+from refhmc.numerics.linalg import cholesky, solve_lower, solve_lower_transposed
 
 LEAST, LEAST_OF_AUTO, CHANCE, WEAK = 1 / 3, 0.45, 7.0, 3.0
 KURTOSIS = 3.5
 TAIL = 4.0  # log s^2 is cut at so much below its mean, where 1.4 % of the logarithms of chi^2 are
-WORTH, RIDGE, FEWEST = 4.0, 1.0, 50
+WORTH, RIDGE, RIDGE_OF_CONSTANT, TINY = 4.0, 1.0, 0.1, 1e-9
+FEWEST, FEWEST_MEMBERS, LOW, WIDEST = 50, 3, 0.05, 200
 ITERATIONS, HALVINGS, ENOUGH = 30, 12, 1e-5
 
 
@@ -79,15 +91,38 @@ def learn_hierarchy(
         return None
     of, used = parents[:, children], matters[:, children]
     most = int(used.sum(axis=0).max())
-    a, c = best_fit(squares[:, children] / size[children], x[:, of[:most]] * used[:most])
+    of, used = of[:most], used[:most]
+    u = np.ascontiguousarray((x[:, of] * used).transpose(2, 1, 0))
+    e = np.ascontiguousarray((squares[:, children] / size[children]).T)
+    groups = np.unique(np.where(used, of, -1), axis=1, return_inverse=True)[1].reshape(-1)
+    a, c = fitted(e, u, groups)
     constants, coefficients = np.full((TERMS, d), -np.inf), np.zeros((TERMS, PARENTS, d))
     constants[1], above = -np.log(variances), np.unique(of[used])
     constants[1, above] = np.log(size[above])
-    c = c / scale[of[:most]]
-    a[1] -= np.sum(c * center[of[:most]], axis=0)
-    constants[:, children] = a + np.log(size[children])
+    c = np.where(used, c.T / scale[of], 0.0)
+    constants[:, children] = a.T + np.log(size[children])
+    constants[1, children] -= np.sum(c * center[of], axis=0)
     coefficients[1, :most, children] = c.T
-    return Hierarchical(constants, parents, coefficients)
+    metric = Hierarchical(constants, parents, coefficients)
+    return with_correlations(metric, scores / metric.masses(draws) ** 0.5)
+
+
+def with_correlations(metric: Hierarchical, s: np.ndarray) -> Hierarchical:
+    """Return the metric with directions within its levels, from scores D^-1/2 s (n, d) of unit variance."""
+    (n, d), levels = s.shape, metric.levels()
+    if d > WIDEST or not np.all(np.isfinite(s)):
+        return metric
+    s = s / np.sqrt(np.mean(s**2, axis=0))
+    rows, found = [np.zeros((0, d))], [np.zeros(0)]
+    for level in range(levels.max() + 1):
+        of = np.flatnonzero(levels == level)
+        U = np.linalg.eigh(s[::2, of].T @ s[::2, of])[1].T
+        precisions = np.mean((s[1::2, of] @ U.T) ** 2, axis=0)
+        matters = np.abs(np.log(precisions)) > STANDARD_ERRORS * np.sqrt(2 / (n // 2))
+        rows.append(np.zeros((matters.sum(), d)))
+        rows[-1][:, of] = U[matters]
+        found.append(1 / precisions[matters])
+    return replace(metric, directions=np.concatenate(rows), eigenvalues=np.concatenate(found))
 
 
 def correlations(x: np.ndarray, squares: np.ndarray) -> np.ndarray:
@@ -114,56 +149,139 @@ def parents_of(r: np.ndarray, n: int, least: float) -> tuple[np.ndarray, np.ndar
     return parents, np.concatenate([np.take_along_axis(links, parents[:most], axis=0) > 0, parents[most:] > 0])
 
 
-def best_fit(e: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (a_0, a), (2, m), and c (P, m) of the better form for each column of e (n, m), with the parents u (n, P, m)."""
-    P, m = u.shape[1:]
-    start = np.concatenate([np.log(e.mean(axis=0))[None], np.zeros((P, m))])
-    one, of_one = fit(e, u, start)
-    low = np.quantile(one[0] + np.sum(one[1:] * u, axis=1), 0.05, axis=0)
-    two, of_two = fit(e, u, np.concatenate([low[None], one]))
-    takes = of_two < of_one - WORTH
-    return np.where(takes, two[:2], np.stack([np.full(m, -np.inf), one[0]])), np.where(takes, two[2:], one[1:])
+def fitted(e: np.ndarray, u: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return (a_0, a), (m, 2), and c (m, P) of the children with squared scores e (m, n) and parents u (m, P, n).
+
+    Children of the same ``groups`` (m,) have the same parents.
+    """
+    m, P, n = u.shape
+    room = np.zeros((2 + P, 2 + P)), np.zeros((6 + P, 2 + P))
+    first = [best_form(*each, room) for each in zip(e, u, strict=True)]
+    theta, errors = np.array([each for each, _ in first]), np.array([error for _, error in first])
+    c = theta[:, 2:].copy()
+    for group in np.unique(groups):
+        members = groups == group
+        if members.sum() >= FEWEST_MEMBERS:
+            noise = np.mean(errors[members] ** 2, axis=0)
+            between = np.maximum(np.var(c[members], axis=0, ddof=1) - noise, noise / members.sum())
+            for i in np.flatnonzero(members):
+                fit(e[i], u[i], theta[i], np.mean(c[members], axis=0), 1 / between, *room)
+    return theta[:, :2], theta[:, 2:]
 
 
-def log_masses(theta: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return log M and a + c'u, (n, m), of the parameters (a, c) or (a_0, a, c)."""
-    P = u.shape[1]
-    scaled = theta[-P - 1] + np.sum(theta[-P:] * u, axis=1)
-    return (scaled if len(theta) == P + 1 else np.logaddexp(theta[0], scaled)), scaled
+def best_form(e: np.ndarray, u: np.ndarray, room: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return (a_0, a, c) of the better form for squared scores e (n,) and parents u (P, n), and the standard errors of c."""
+    zeros = np.zeros(len(u))
+    penalty = zeros + RIDGE
+    one = np.r_[-np.inf, np.log(e.mean()), zeros]
+    loss = fit(e, u, one, zeros, penalty, *room)
+    # The variance of a squared normal is twice that of the gamma distribution for which this is the information.
+    lower = np.tril(room[0][1:, 1:])
+    errors = np.sqrt(2 * np.diag(np.linalg.inv(lower + np.tril(lower, -1).T))[1:])
+    two = one.copy()
+    two[0] = np.quantile(one[1] + one[2:] @ u, LOW)
+    return (two if fit(e, u, two, zeros, penalty, *room) < loss - WORTH else one), errors
 
 
-def fit(e: np.ndarray, u: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the parameters of least penalised loss from ``start``, and the loss, (m,)."""
-    n, P, m = u.shape
-    theta, n_terms = start.copy(), len(start) - P
-    penalty = np.r_[RIDGE / 10, np.zeros(n_terms)][-n_terms:] if n_terms > 1 else np.zeros(1)
-    penalty, aim = np.r_[penalty, np.full(P, RIDGE)], np.concatenate([start[:n_terms], np.zeros((P, m))])
+@entry(
+    lambda: nb.float64(types.VECTOR, types.MATRIX, types.VECTOR, types.VECTOR, types.VECTOR, types.MATRIX, types.MATRIX),
+    "the fit of a hierarchy",
+)
+def fit(
+    e: np.ndarray,
+    u: np.ndarray,
+    theta: np.ndarray,
+    aim: np.ndarray,
+    penalty: np.ndarray,
+    information: np.ndarray,
+    room: np.ndarray,
+) -> float:
+    """Minimise the loss by Fisher scoring from ``theta`` = (a_0, a, c), in place; return the least loss.
 
-    def loss(theta: np.ndarray) -> np.ndarray:
-        with np.errstate(all="ignore"):
-            eta = log_masses(theta, u)[0]
-            found = np.sum(e * np.exp(-eta) + eta, axis=0) + 0.5 * penalty @ (theta - aim) ** 2
-        return np.where(np.isfinite(found), found, np.inf)
-
-    now = loss(theta)
+    With a_0 = -inf the constant term is left out. The penalty is 1/2 sum_p ``penalty``_p (c_p - ``aim``_p)^2, and a_0 is held
+    near its start. ``information`` (2 + P, 2 + P) is that of the last position that was left. ``room`` (4 + 2 + P, 2 + P) is overwritten.
+    """
+    gradient, step, there, slopes, L, low = room[0], room[1], room[2], room[3], room[4:], theta[0]
+    now = loss_of(e, u, theta, low, aim, penalty)
     for _ in range(ITERATIONS):
-        eta, scaled = log_masses(theta, u)
-        w = np.exp(scaled - eta)[:, None]
-        slopes = np.concatenate([*([1 - w] if n_terms > 1 else []), w, w * u], axis=1)  # of log M, (n, parameters, m)
-        with np.errstate(all="ignore"):
-            gradient = np.sum(slopes * (1 - e * np.exp(-eta))[:, None], axis=0) + penalty[:, None] * (theta - aim)
-        S = np.ascontiguousarray(slopes.transpose(2, 1, 0))
-        information = S @ S.transpose(0, 2, 1) + np.diag(penalty + 1e-9 * n)
-        step = np.linalg.solve(information, gradient.T[..., None])[..., 0].T
-        size = np.ones(m)
-        for _ in range(HALVINGS):
-            there = loss(theta - size * step)
-            if np.all(there <= now):
-                break
-            size = np.where(there <= now, size, size / 2)
-        better = there < now
-        gained = np.where(better, now - there, 0.0)
-        theta, now = np.where(better, theta - size * step, theta), now - gained
-        if gained.max() < ENOUGH * n:
+        slope_of(e, u, theta, low, aim, penalty, slopes, gradient, information)
+        if not cholesky(information, L):
             break
-    return theta, now
+        copy_row(step, gradient)
+        solve_lower(L, step)
+        solve_lower_transposed(L, step)
+        size, next_loss = 1.0, math.inf
+        for _ in range(HALVINGS):
+            for i in range(theta.shape[0]):
+                there[i] = theta[i] - size * step[i]
+            next_loss = loss_of(e, u, there, low, aim, penalty)
+            if next_loss <= now:
+                break
+            size *= 0.5
+        if not next_loss <= now:
+            break
+        gain, now = now - next_loss, next_loss
+        copy_row(theta, there)
+        if gain < ENOUGH * e.shape[0]:
+            break
+    return now
+
+
+@jit
+def log_mass(theta: np.ndarray, u: np.ndarray, t: int) -> tuple[float, float]:
+    """Return log M at draw t, and the share of M that the parents scale."""
+    scaled = theta[1]
+    for p in range(u.shape[0]):
+        scaled += theta[2 + p] * u[p, t]
+    if theta[0] == -math.inf:
+        return scaled, 1.0
+    more = max(theta[0], scaled) + math.log1p(math.exp(-abs(theta[0] - scaled)))
+    return more, math.exp(scaled - more)
+
+
+@jit
+def loss_of(
+    e: np.ndarray, u: np.ndarray, theta: np.ndarray, low: float, aim: np.ndarray, penalty: np.ndarray
+) -> float:
+    """Return the penalised loss; inf if it is not finite."""
+    loss = 0.5 * RIDGE_OF_CONSTANT * (theta[0] - low) ** 2 if low > -math.inf else 0.0
+    for p in range(u.shape[0]):
+        loss += 0.5 * penalty[p] * (theta[2 + p] - aim[p]) ** 2
+    for t in range(e.shape[0]):
+        eta, _ = log_mass(theta, u, t)
+        loss += e[t] * math.exp(-eta) + eta
+    return loss if math.isfinite(loss) else math.inf
+
+
+@jit
+def slope_of(
+    e: np.ndarray,
+    u: np.ndarray,
+    theta: np.ndarray,
+    low: float,
+    aim: np.ndarray,
+    penalty: np.ndarray,
+    slopes: np.ndarray,
+    gradient: np.ndarray,
+    information: np.ndarray,
+) -> None:
+    """Compute the gradient of the loss, and its expected second derivative."""
+    k = theta.shape[0]
+    gradient[:], information[:] = 0.0, 0.0
+    for t in range(e.shape[0]):
+        eta, share = log_mass(theta, u, t)
+        slopes[0], slopes[1] = 1 - share, share
+        for p in range(k - 2):
+            slopes[2 + p] = share * u[p, t]
+        left = 1 - e[t] * math.exp(-eta)
+        for i in range(k):
+            gradient[i] += slopes[i] * left
+            for j in range(i + 1):
+                information[i, j] += slopes[i] * slopes[j]
+    for p in range(k - 2):
+        gradient[2 + p] += penalty[p] * (theta[2 + p] - aim[p])
+        information[2 + p, 2 + p] += penalty[p]
+    information[1, 1] += TINY
+    information[0, 0] += RIDGE_OF_CONSTANT
+    if low > -math.inf:
+        gradient[0] += RIDGE_OF_CONSTANT * (theta[0] - low)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from refhmc.integrators import BlockLeapfrog, ImplicitMidpoint, Leapfrog
 from refhmc.integrators.base import Integrator
 from refhmc.metrics import Diagonal, Hierarchical, Identity, LowRank
 from refhmc.metrics.base import Metric
-from refhmc.metrics.hierarchical import constant_metric
+from refhmc.metrics.hierarchical import identity
 
 
 def resolve(metric: Metric | None, integrator: Integrator | None) -> tuple:
@@ -18,7 +16,7 @@ def resolve(metric: Metric | None, integrator: Integrator | None) -> tuple:
     """
     if isinstance(metric, Hierarchical) and metric.learns:
         if integrator is not None:
-            resolve(constant_metric(np.ones(1)), integrator)
+            resolve(identity(1), integrator)
         metric = LowRank()
     if metric is None:
         metric = default_metric(getattr(integrator, "base", integrator))

@@ -54,7 +54,7 @@ from refhmc.kernels.nuts import INTERVAL_ROWS, NUTS
 from refhmc.kernels.options import AnyKernel, Kernel
 from refhmc.metrics import Diagonal, Hierarchical
 from refhmc.metrics.base import AS_STAN, FROM_DRAWS, FROM_PAIRS, NOTHING, Metric
-from refhmc.metrics.hierarchical import constant_metric
+from refhmc.metrics.hierarchical import identity
 from refhmc.metrics.low_rank import LARGEST
 from refhmc.models.conditionals import Conditional, conditional_of
 from refhmc.sampling.storage.checkpoint import read_arrays
@@ -407,7 +407,7 @@ def hierarchical_plan(model: Model, kernel: Any, transition: Callable) -> Hierar
     is_auto = metric is None and integrator is None and isinstance(kernel, HMC | NUTS)
     if not (learns or is_auto):
         return None
-    dynamics = make_dynamics(model, constant_metric(np.ones(model.dim)), integrator)
+    dynamics = make_dynamics(model, identity(model.dim), integrator)
     return HierarchicalPlan(dynamics, transition, None, LEAST if learns else LEAST_OF_AUTO)
 
 

@@ -180,7 +180,7 @@ def _check_adaptation(block: BlockState, done: int, given: bool) -> None:
         _require(dual.count >= 0, f"{name}.count", f"must not be negative; got {dual.count}")
     length, fresh = block.length[0], BlockState(block.plan).length[0]
     _require(0 <= length.count <= done, "length.count", f"must be at most {done}; got {length.count}")
-    _require(length.least == fresh.least, "length.least", f"must be {fresh.least}; got {length.least}")
+    _require(fresh.least <= length.least < math.inf, "length.least", f"must be {fresh.least} or more; got {length.least}")
     _require(0 <= length.length < math.inf, "length.length", f"must be finite; got {length.length}")
     if len(block.length_moments):
         rows = slice(int(MOMENTS.vectors["rate"]), int(MOMENTS.vectors["rate"]) + 1)
