@@ -96,9 +96,15 @@ def put_hierarchy(block: Any, learned: Hierarchical) -> None:
     rows = learned.rows(block.vecs.shape[1])
     block.vecs[FIRST : FIRST + len(rows)] = rows
     block.cache[0].factorised = 0
+    put_levels(block)
+
+
+def put_levels(block: Any) -> None:
+    """Write the levels of the block's hierarchical metric to the rows of its integrator."""
     part = getattr(block.dynamics.integrator, "base", block.dynamics.integrator)
     if hasattr(part, "rows_for"):
-        block.own[:] = part.rows_for(block.plan.conditional.model, learned)
+        metric = block.dynamics.metric.from_rows(block.vecs, block.mats)
+        block.own[:] = part.rows_for(block.plan.conditional.model, metric)
 
 
 def other_masses(old: Hierarchical, new: Hierarchical, draws: np.ndarray) -> float:

@@ -184,7 +184,9 @@ def best_form(e: np.ndarray, u: np.ndarray, room: tuple[np.ndarray, np.ndarray])
 
 
 @entry(
-    lambda: nb.float64(types.VECTOR, types.MATRIX, types.VECTOR, types.VECTOR, types.VECTOR, types.MATRIX, types.MATRIX),
+    lambda: nb.float64(
+        types.VECTOR, types.MATRIX, types.VECTOR, types.VECTOR, types.VECTOR, types.MATRIX, types.MATRIX
+    ),
     "the fit of a hierarchy",
 )
 def fit(
@@ -199,7 +201,8 @@ def fit(
     """Minimise the loss by Fisher scoring from ``theta`` = (a_0, a, c), in place; return the least loss.
 
     With a_0 = -inf the constant term is left out. The penalty is 1/2 sum_p ``penalty``_p (c_p - ``aim``_p)^2, and a_0 is held
-    near its start. ``information`` (2 + P, 2 + P) is that of the last position that was left. ``room`` (4 + 2 + P, 2 + P) is overwritten.
+    near its start. ``information`` (2 + P, 2 + P) is that of the last position that was left. ``room`` (6 + P, 2 + P) is
+    overwritten.
     """
     gradient, step, there, slopes, L, low = room[0], room[1], room[2], room[3], room[4:], theta[0]
     now = loss_of(e, u, theta, low, aim, penalty)
@@ -240,9 +243,7 @@ def log_mass(theta: np.ndarray, u: np.ndarray, t: int) -> tuple[float, float]:
 
 
 @jit
-def loss_of(
-    e: np.ndarray, u: np.ndarray, theta: np.ndarray, low: float, aim: np.ndarray, penalty: np.ndarray
-) -> float:
+def loss_of(e: np.ndarray, u: np.ndarray, theta: np.ndarray, low: float, aim: np.ndarray, penalty: np.ndarray) -> float:
     """Return the penalised loss; inf if it is not finite."""
     loss = 0.5 * RIDGE_OF_CONSTANT * (theta[0] - low) ** 2 if low > -math.inf else 0.0
     for p in range(u.shape[0]):

@@ -15,9 +15,9 @@ parents. With the slopes s_pi = d log M_i / dq_j(p,i) = sum_k c_kpi e_ki / M_i, 
 
     d phi / dq_j(p,i) += 1/2 s_pi,           d tau / dq_j(p,i) -= 1/2 s_pi p_i v_i
 
-since v' dM v = 2 v' dD^1/2 C D^1/2 v = 2 sum_i v_i (1/2 d log M_i) p_i. Each u_j must be zero outside one level: then M is block
-diagonal, and the block of a level depends on lower levels only. The flow of the terms of tau of one level is known in closed form, so that :mod:`refhmc.integrators.block_leapfrog` is explicit.
-Kailas, Vihola and Wallin (2026), arXiv 2604.09832.
+since v' dM v = 2 v' dD^1/2 C D^1/2 v = 2 sum_i v_i (1/2 d log M_i) p_i. Each u_j must be zero outside one level. Then M is
+block diagonal, and the block of a level depends on lower levels only. The flow of the terms of tau of one level is known in
+closed form, so that :mod:`refhmc.integrators.block_leapfrog` is explicit. Kailas, Vihola and Wallin (2026), arXiv 2604.09832.
 
 The precision of a coordinate given its parents is often such a sum. In the funnel, x_i | v has the precision e^v. In the
 centred eight schools, theta_i | log tau has 1/s_i^2 + exp(-2 log tau): one constant term from the likelihood and one from the
@@ -73,9 +73,9 @@ class Hierarchical(Riemannian):
         p = D^(1/2) C^(1/2) z
         H(q, p) = -L(q) + 1/2 sum_i log M_i(q) + 1/2 p' M(q)^-1 p
 
-    Without `directions` the mass matrix is diagonal. The parents must not form a cycle. The default integrator is :class:`refhmc.integrators.BlockLeapfrog`, which is explicit,
-    symplectic and reversible, and needs one gradient per step. The metric needs no derivative of the model except the
-    gradient.
+    Without `directions` the mass matrix is diagonal. The parents must not form a cycle. The default integrator is
+    :class:`refhmc.integrators.BlockLeapfrog`, which is explicit, symplectic and reversible, and needs one gradient per step.
+    The metric needs no derivative of the model except the gradient.
 
     Without values, warm-up learns which coordinates scale which, and how, from draws and gradients. A chain starts with
     :class:`LowRank` and the leapfrog. It changes to the learned hierarchical metric and its integrator if squared gradients
@@ -96,8 +96,9 @@ class Hierarchical(Riemannian):
         The diagonal of Lambda, positive. Needed if `directions` is given.
     blocks : sequence of sequences of str, optional
         Names of variables in the order of the hierarchy, for a metric that is learned: a mass may depend only on variables of
-        earlier blocks. Variables that are not named belong to the last block. By default the order of the model's `parents`
-        is used if it has them, and all orders are possible otherwise.
+        earlier blocks. Variables that are not named belong to the last block. By default the blocks are those of the model's
+        `parents`, by depth, if it has them, and otherwise all orders are possible. An unknown name is a ValueError when
+        `refhmc.sample` is called.
 
     Raises
     ------
@@ -150,6 +151,11 @@ class Hierarchical(Riemannian):
         if self.constants is None:
             if any(getattr(self, name) is not None for name in self.learned_values):
                 raise MetricError("constants must be given with the other values; got None.")
+            for block in self.blocks or ():
+                if isinstance(block, str) or not all(isinstance(name, str) for name in block):
+                    raise MetricError(
+                        f"blocks must be lists of names, such as [['log_tau'], ['theta']]; got {block!r} among them."
+                    )
             return
         if self.blocks is not None:
             raise MetricError("blocks is for a metric that is learned; got constants, too. Leave out one of them.")
@@ -172,7 +178,7 @@ class Hierarchical(Riemannian):
         check_directions(self.low_rank(a.shape[1]), self.levels())
 
     @property
-    def learns(self) -> int:
+    def learns(self) -> int:  # type: ignore[override]
         """How warm-up learns the metric, as a code of `refhmc.metrics.base`."""
         return FROM_PAIRS if self.constants is None else NOTHING
 
@@ -266,7 +272,7 @@ class Hierarchical(Riemannian):
         return factorise, inverse_product, velocity_and_force, draw
 
     def stacks(self, model: Model, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]:
-        (a, parents, c), d = self.exponents, model.dim
+        a, d = self.exponents[0], model.dim
         if a.shape[1] != d:
             raise ShapeError(f"constants must have one column per coordinate of the model, {d}; got {a.shape[1]}.")
         return np.concatenate([np.zeros((FIRST, d)), self.rows(d)]), np.zeros((0, d, d))
@@ -307,8 +313,14 @@ class Hierarchical(Riemannian):
         K, P, _ = self.exponents[2].shape
         a, parents, _, c, others, U = np.split(vectors[FIRST:], np.cumsum([K, P, P, K * P, OTHERS]))
         k, d = int(others[3, 0]), vectors.shape[1]
-        values = a.copy(), parents.astype(int), c.reshape(K, P, d).copy(), U[:k].copy(), 1 + others[1, :k]
-        return replace(self, **dict(zip(self.learned_values, values, strict=True)))
+        return replace(
+            self,
+            constants=a.copy(),
+            parents=parents.astype(int),
+            coefficients=c.reshape(K, P, d).copy(),
+            directions=U[:k].copy(),
+            eigenvalues=1 + others[1, :k],
+        )
 
     def options(self) -> dict[str, float]:
         K, P, _ = self.exponents[2].shape
@@ -334,6 +346,13 @@ def identity(d: int) -> Hierarchical:
     """Return the identity with the terms and parents of a metric that is learned, and as many directions as it may have."""
     a, parents, most = np.stack([np.full(d, -np.inf), np.zeros(d)]), np.zeros((PARENTS, d), int), min(d, LARGEST // d)
     return Hierarchical(a, parents, np.zeros((TERMS, PARENTS, d)), np.eye(most, d), np.ones(most))
+
+
+def without_parents(metric: LowRank) -> Hierarchical:
+    """Return a metric of low rank with the terms and parents of a metric that is learned."""
+    U, eigenvalues, variances = metric.directions, metric.eigenvalues, np.asarray(metric.variances)
+    a = np.stack([np.full(len(variances), -np.inf), -np.log(variances)])
+    return replace(identity(len(variances)), constants=a, directions=U, eigenvalues=eigenvalues)
 
 
 def check_directions(directions: tuple[np.ndarray, np.ndarray], levels: np.ndarray) -> None:

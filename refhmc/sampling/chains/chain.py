@@ -15,15 +15,15 @@ from __future__ import annotations
 import functools
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numba import types as nb
 
 from refhmc.adaptation.dual_averaging import DUAL, target_acceptance
-from refhmc.adaptation.from_pairs import HISTORY, begin_learning, learn_if_due
-from refhmc.adaptation.hierarchy import LEAST, LEAST_OF_AUTO
+from refhmc.adaptation.from_pairs import HISTORY, begin_learning, learn_if_due, put_levels
+from refhmc.adaptation.hierarchy import FEWEST, LEAST, LEAST_OF_AUTO
 from refhmc.adaptation.length import (
     DEFAULT_JITTER,
     LEARNER,
@@ -40,12 +40,13 @@ from refhmc.compile.compiled import Entry, compile_pointer, entry, jit, jit_part
 from refhmc.compile.parallel import helpers_for
 from refhmc.core import sample_stats as S
 from refhmc.core import types
+from refhmc.core.hierarchy import blocks_of, coordinates_of
 from refhmc.core.point import GRADIENT, LOG_DENSITY, Q, as_point, copy_row
 from refhmc.core.records import CACHE, CONTROL, COUNTERS, SETTINGS, STATUS, one, records
 from refhmc.core.types import N_POINTS, as_model, as_points, as_work, as_workspace
 from refhmc.dynamics.assemble import Dynamics, make_discontinuous_dynamics, make_dynamics, make_minibatch_dynamics
 from refhmc.dynamics.fuse import functions_to_fuse, fused_transition, transition_with
-from refhmc.errors import CheckpointError
+from refhmc.errors import CheckpointError, MetricError
 from refhmc.integrators.defaults import default_metric
 from refhmc.integrators.leapfrog import leapfrog_diagonal
 from refhmc.kernels.blocks import indices_of, kernels_of
@@ -300,13 +301,14 @@ class BlockPlan(NamedTuple):
 
 
 class HierarchicalPlan(NamedTuple):
-    """Dynamics and transition of a block on a hierarchical metric, and how its hierarchy is searched for.
+    """Dynamics, transition and target acceptance on a hierarchical metric, and how the hierarchy is searched for.
 
     ``earlier`` (d, d) says whether coordinate j may be a parent of i, or is None, and ``least`` is the least correlation.
     """
 
     dynamics: Dynamics
     transition: Callable
+    target: float
     earlier: np.ndarray | None
     least: float
 
@@ -401,14 +403,33 @@ def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: 
 
 
 def hierarchical_plan(model: Model, kernel: Any, transition: Callable) -> HierarchicalPlan | None:
-    """Return the alternative for a kernel whose metric is "auto" or ``Hierarchical()``; None for other kernels."""
+    """Return the alternative for a kernel whose metric is "auto" or ``Hierarchical()``; None for other kernels.
+
+    There is none for dimensions in which too few draws would be kept. Raises ValueError for unknown names of ``blocks``.
+    """
     metric, integrator = kernel.metric, kernel.integrator
     learns = isinstance(metric, Hierarchical) and metric.learns != NOTHING
     is_auto = metric is None and integrator is None and isinstance(kernel, HMC | NUTS)
-    if not (learns or is_auto):
+    if not (learns or is_auto) or model.dim * FEWEST > LARGEST:
         return None
-    dynamics = make_dynamics(model, identity(model.dim), integrator)
-    return HierarchicalPlan(dynamics, transition, None, LEAST if learns else LEAST_OF_AUTO)
+    dynamics, blocks = make_dynamics(model, identity(model.dim), integrator), metric.blocks if learns else None
+    earlier = earlier_coordinates(model, blocks_of(model) if blocks is None else blocks)
+    target = target_acceptance(kernel, dynamics.metric)
+    return HierarchicalPlan(dynamics, transition, target, earlier, LEAST if learns else LEAST_OF_AUTO)
+
+
+def earlier_coordinates(model: Model, blocks: Sequence[Sequence[str]] | None) -> np.ndarray | None:
+    """Return whether coordinate j is in an earlier block than i, (d, d); None without blocks.
+
+    Variables that no block names belong to the last one.
+    """
+    if blocks is None:
+        return None
+    place = np.full(model.dim, len(blocks) - 1)
+    for k, block in enumerate(blocks):
+        for name in block:
+            place[coordinates_of(model, name)] = k
+    return place[:, None] < place
 
 
 def metric_of_block(kernel: Kernel, alone: bool, name: str) -> Metric:
@@ -462,7 +483,7 @@ class BlockState:
         self.history = np.zeros((len(plan.windows) if n_kept else 0, len(HISTORY)))
         self.dual, self.jump_dual, self.progress = one(DUAL), one(DUAL), one(PROGRESS)
         self.settings = plan.settings.copy()
-        self.dynamics, self.transition = dynamics, plan.transition
+        self.dynamics, self.transition, self.warmup = dynamics, plan.transition, plan.warmup.copy()
         sets_the_scale = dynamics.metric.learns != NOTHING or dynamics.metric.position_dependent
         learner = begin_length(d, self.settings, plan.length_windows, sets_the_scale)
         self.length, self.length_moments, self.length_sums = learner
@@ -475,12 +496,14 @@ class BlockState:
         """Change to the hierarchical metric, or back to the one of the plan."""
         if hierarchical == bool(self.progress[0].hierarchical):
             return
-        of = self.plan.hierarchical if hierarchical else self.plan
-        assert of is not None
+        to = self.plan.hierarchical
+        assert to is not None
+        of = to if hierarchical else self.plan
         of.dynamics.compile(self.plan.conditional.model.name)
         self.dynamics, self.transition = of.dynamics, of.transition
         self.vecs, self.mats, self.options = of.dynamics.vecs.copy(), of.dynamics.mats.copy(), of.dynamics.options
         self.own, self.cache = of.dynamics.own(), one(CACHE)
+        self.warmup[0].target = to.target if hierarchical else self.plan.warmup[0].target
         self.progress[0].hierarchical = hierarchical
 
     def start(self, q: np.ndarray) -> None:
@@ -502,12 +525,11 @@ class BlockState:
     @property
     def adaptation(self) -> tuple:
         arrays = self.mean, self.scatter, self.gradient_scatter, self.kept, self.kept_gradients
-        return (*arrays, self.dual[0], self.jump_dual[0], self.progress[0], self.plan.warmup[0], self.plan.windows)
+        return (*arrays, self.dual[0], self.jump_dual[0], self.progress[0], self.warmup[0], self.plan.windows)
 
     @property
     def in_loop(self) -> tuple:
         """The block as ``BLOCK``."""
-        plan = self.plan
         return (
             *(self.settings[0], self.transition, self.dynamics.pointers, self.pointers),
             *(self.workspace, self.adaptation, self.learner),
@@ -599,6 +621,11 @@ class Chain:
                 expected = f"{array.dtype.str} of shape {array.shape}"
                 raise CheckpointError(f"The saved field {name!r} of the state must be {expected}; got {found}.")
             array[...] = there
+        if self.blocks[0].progress[0].hierarchical:
+            try:
+                put_levels(self.blocks[0])
+            except (ValueError, MetricError) as error:
+                raise CheckpointError(f"The saved metric is not a hierarchical one: {error}") from error
         if self.alone and not np.array_equal(arrays["state"][Q], arrays["position"], equal_nan=True):
             raise CheckpointError("The saved position must equal that of the saved state.")
         try:

@@ -24,6 +24,7 @@ from refhmc.core.sample_stats import COUNTS, FLAGS, N_STATS, OUTCOMES, STATS
 from refhmc.errors import CheckpointError
 from refhmc.metrics.base import FROM_PAIRS, NOTHING
 from refhmc.metrics.euclidean import FIRST_DIRECTION, is_plain
+from refhmc.metrics.hierarchical import FIRST, PARENTS, TERMS, Hierarchical
 from refhmc.metrics.laplace import LAYOUT
 from refhmc.metrics.low_rank import ROWS, LowRank
 from refhmc.metrics.tridiagonal import BANDED, Tridiagonal
@@ -180,7 +181,9 @@ def _check_adaptation(block: BlockState, done: int, given: bool) -> None:
         _require(dual.count >= 0, f"{name}.count", f"must not be negative; got {dual.count}")
     length, fresh = block.length[0], BlockState(block.plan).length[0]
     _require(0 <= length.count <= done, "length.count", f"must be at most {done}; got {length.count}")
-    _require(fresh.least <= length.least < math.inf, "length.least", f"must be {fresh.least} or more; got {length.least}")
+    _require(
+        fresh.least <= length.least < math.inf, "length.least", f"must be {fresh.least} or more; got {length.least}"
+    )
     _require(0 <= length.length < math.inf, "length.length", f"must be finite; got {length.length}")
     if len(block.length_moments):
         rows = slice(int(MOMENTS.vectors["rate"]), int(MOMENTS.vectors["rate"]) + 1)
@@ -256,6 +259,10 @@ def _check_metric(block: BlockState) -> None:
         if metric.diagonal is not None:
             same = np.array_equal(vecs[: BANDED.n_vectors], fresh.vecs[: BANDED.n_vectors])
             _require(same and np.array_equal(mats, fresh.mats), "vecs", "they are not the kernel's metric")
+    elif block.progress[0].hierarchical:  # restoring checked the parents and the directions
+        assert isinstance(metric, Hierarchical)
+        used, of = metric.from_rows(vecs, mats).rows(vecs.shape[1]), slice(TERMS, TERMS + PARENTS)
+        _require(np.array_equal(used[of], vecs[FIRST:][of]), "vecs", "parents must be integers")
     elif isinstance(metric, LowRank):
         _check_inverse_mass(vecs, mats)
         _check_directions(vecs)
