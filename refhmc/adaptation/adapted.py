@@ -278,6 +278,8 @@ def from_dataset(group: xarray.Dataset, own: Any = None) -> list[Adapted]:
         if kind in (LowRank, Hierarchical):
             there = np.isfinite(values["eigenvalues"])
             values |= {name: values[name][there] for name in ("eigenvalues", "directions")}
+        if "parents" in values:  # they were padded, as floats
+            values["parents"] = values["parents"].astype(int)
         history = values.pop("history")
         history = history[np.isfinite(history).all(axis=1)]
         metric: Any = None if kind is None else kind(**options, **values)
