@@ -35,9 +35,9 @@ of c between them: the variance of the fitted c less that of their errors, as in
 children (in the funnel it is 1/9 + n/2, and not the marginal precision 1/9). All others have sqrt(var s_i / var x_i), as in
 :mod:`refhmc.adaptation.fisher_divergence`.
 
-**Correlations.** Given the lower levels, D^-1/2 s has the covariance C, the correlations of the precision, if they do not change
-with the hyperparameters. (The draws are not used: their mean changes with the hyperparameters.) The eigenvectors of C in every
-second draw are the directions u_j of a level, and 1 / mean (u_j . D^-1/2 s)^2 over the other draws is lambda_j, as long as
+**Correlations.** Given the lower levels, D^-1/2 s has the covariance C, the correlations of the precision, if they do not
+change with the hyperparameters. (The draws are not used: their mean changes with the hyperparameters.) The eigenvectors of C in
+every second draw are the directions u_j of a level, and 1 / mean (u_j . D^-1/2 s)^2 over the other draws is lambda_j, as long as
 |log lambda_j| exceeds three standard errors, 3 (2/n)^1/2 for n held-out draws. Above d = ``WIDEST`` there are no directions.
 
 If no coordinate scales another, nothing is changed. The search then costs the sums of s_i^2 and s_i^4, and correlations only of
@@ -85,15 +85,22 @@ def learn_hierarchy(
     with np.errstate(all="ignore"):
         squares = scores**2
         size = squares.mean(axis=0)
-        mixed = np.mean(squares**2, axis=0) > KURTOSIS * size**2
-        if not mixed.any() or not np.all(np.isfinite(size)):
+        mixed = np.flatnonzero(np.mean(squares**2, axis=0) > KURTOSIS * size**2)
+        if not len(mixed) or not np.all(np.isfinite(size)):
             return None
         center, scale = draws.mean(axis=0), draws.std(axis=0)
         x = (draws - center) / scale
-        r = np.zeros((d, d))
-        r[:, mixed] = np.abs(correlations(x, squares[:, mixed]))
-    r[~np.isfinite(r) | np.eye(d, dtype=bool)] = 0.0
-    parents, matters = parents_of(r if earlier is None else r * earlier, n, least)
+        found = np.abs(correlations(x, squares[:, mixed]))
+    found[~np.isfinite(found)] = 0.0
+    found[mixed, np.arange(len(mixed))] = 0.0
+    if earlier is not None:
+        found *= earlier[:, mixed]
+    strong, weak = max(least, CHANCE / np.sqrt(n)), max(least / 2, WEAK / np.sqrt(n))
+    if found.max() <= strong:
+        return None
+    r = np.zeros((d, d))
+    r[:, mixed] = found
+    parents, matters = parents_of(r, strong, weak)
     children = np.flatnonzero(matters.any(axis=0))
     if not len(children):
         return None
@@ -143,11 +150,14 @@ def correlations(x: np.ndarray, squares: np.ndarray) -> np.ndarray:
     return x.T @ (y / y.std(axis=0)) / len(x)
 
 
-def parents_of(r: np.ndarray, n: int, least: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the parents j(p, i), (P, d), for n draws with the absolute correlations r (d, d), and which of them there are."""
+def parents_of(r: np.ndarray, strong: float, weak: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the parents j(p, i), (P, d), for absolute correlations r (d, d), and which of them there are.
+
+    A hyperparameter has a correlation above ``strong``, and its children have one above ``weak``.
+    """
     d = len(r)
-    hyper = (r > max(least, CHANCE / np.sqrt(n))).any(axis=1)
-    links = np.where((r > max(least / 2, WEAK / np.sqrt(n))) & hyper[:, None], r, 0.0)
+    hyper = (r > strong).any(axis=1)
+    links = np.where((r > weak) & hyper[:, None], r, 0.0)
     surplus = np.where(hyper, links.sum(axis=1) - links.sum(axis=0), -np.inf)
     place = np.empty(d, int)
     place[np.argsort(-surplus, kind="stable")] = np.arange(d)
