@@ -118,8 +118,7 @@ def of_refhmc(kernel: Any, target: Any) -> Any:
     distribution invariant.
     """
     metric = own.metrics.Identity() if kernel.metric is None else kernel.metric
-    default = own.integrators.ImplicitMidpoint if metric.position_dependent else own.integrators.Leapfrog
-    integrator = default() if kernel.integrator is None else kernel.integrator
+    integrator = own.defaults.default_integrator(metric) if kernel.integrator is None else kernel.integrator
     model = getattr(target, "model", target)
     kernel = type(kernel)(**{**vars(kernel), "metric": metric, "integrator": integrator})
     order = np.roll(np.arange(adapters.drawn_parts(kernel, model)), 1)
