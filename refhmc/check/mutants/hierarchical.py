@@ -4,8 +4,8 @@ The target has four coordinates in three blocks, u, v and (x_1, x_2). The mass m
 
     M_b(q) = sum_k exp(c_k . q) S_k,    H = U + 1/2 sum_b log det M_b + 1/2 sum_b p_b' M_b^-1 p_b
 
-The step has half a kick by U + 1/2 log det M, half flows of the kinetic energy of each block from the last to the first, the same
-flows in the reverse order, and half a kick. Kailas, Vihola and Wallin (2026), arXiv 2604.09832.
+The step has half a kick by U + 1/2 log det M, half flows of the kinetic energies of the blocks from the last to the first, the
+same flows in the reverse order, and half a kick. Kailas, Vihola and Wallin (2026), arXiv 2604.09832.
 """
 
 from __future__ import annotations
