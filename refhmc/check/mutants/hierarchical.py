@@ -178,6 +178,10 @@ PAIRS: list[Pair] = [
         BALANCE,
     ),
     Pair(
-        "momentum-kernel", "the same, found in transitions", of_kernel(momentum=momentum_of_inverse), RIGHT_HMC, BALANCE
+        "momentum-kernel",
+        "momentum drawn with M^-1, in transitions",
+        of_kernel(momentum=momentum_of_inverse),
+        RIGHT_HMC,
+        BALANCE,
     ),
 ]
