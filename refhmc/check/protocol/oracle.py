@@ -349,7 +349,7 @@ def _solver(delta: float) -> dict:
 
 
 def _default_method(H: Any) -> str:
-    return own.defaults.default_integrator(H.metric).name
+    return own.defaults.resolve(H.metric, None)[1].name
 
 
 def _tape(request: dict, kernel: str) -> np.ndarray | None:
