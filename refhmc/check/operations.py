@@ -9,7 +9,7 @@
     dH             target, q, p, metric                       H, dHdq, dHdp
     step           target, q, p, eps, n, method, metric       q, p after n steps (the momentum is not reversed), H there
     orbit          as step, with n_back                       q, p, H of the states -n_back ... n, one row per state
-    momentum       target, q, normals, metric                 p; only sent to programs
+    momentum       target, q, normals, metric                 p; the oracle has no such operation
     transition     target, q, p0 (or normals), u, bits,       q, outcome, accept = the acceptance probability,
                    eps, n, kernel ("hmc", "nuts")             uniforms_used
     draw_exact     target, n, seed                            q, n rows of independent exact draws
@@ -57,7 +57,7 @@ OPERATIONS = {
     "split_step": Operation(record=("q", "p", "energy_error")),
     "discontinuous_step": Operation(record=("q", "p", "energy_error")),
     "orbit": Operation({"q": 2, "p": 2, "H": 1}),
-    "momentum": Operation({"p": 1}),
+    "momentum": Operation({"p": 1}, record=("p",)),
     "transition": Operation({"q": 1, "p0": 1, "accept": 0}, record=(*TRANSITION, "index_in_trajectory")),
     "split_transition": Operation(record=(*TRANSITION, "index_in_trajectory", "p")),
     "draw_exact": Operation({"q": 2}),

@@ -1,7 +1,7 @@
 """Interface from the conformance kit to refhmc: no other file of the kit imports the library.
 
     PUBLIC      public objects: ``own.models.Funnel(2)``, ``own.integrate(...)``
-    INTERNAL    internal modules that only the golden vectors need
+    INTERNAL    internal modules, which only the golden vectors and the protocol need
 
 Both are imported on first use, so that a check of a NumPy function loads neither Numba nor compiled code.
 ``refhmc.numerics.differences`` only needs NumPy. Errors, the version and the package data are imported directly.
@@ -27,6 +27,7 @@ PUBLIC = {
 INTERNAL = {
     "compiled": "refhmc.compile.compiled",
     "records": "refhmc.core.records",
+    "defaults": "refhmc.integrators.defaults",
     "dual_averaging": "refhmc.adaptation.dual_averaging",
     "welford": "refhmc.adaptation.welford",
     "windows": "refhmc.adaptation.windows",

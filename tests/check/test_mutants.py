@@ -24,6 +24,7 @@ IDS = [f"{area}-{p.id}-{p.what[:40]}" for area, p in PLACED]
 # Pairs of an area in the default run, and further ones in the sweep. The others take longer.
 DEFAULT = {
     "adaptation": "M25, not restarted, counter, mu, equal windows, ddof, cancellation",
+    "hierarchical": "log-det, momentum",
     "integrators": "P01, integrator-stale",
     "metrics": "P08, M2, M3",
     "minibatches": "P24, P24b, B02, B03, B04, B05, B06, B07, B08, B09, B13, B15, B17, B19",
@@ -35,6 +36,7 @@ DEFAULT = {
 }
 SWEEP = {
     "adaptation": "P21, P21b, P21c, M24, unshrunk, gamma",
+    "hierarchical": "log-det-force, order, stale, one-way, later, sign, half, term",
     "integrators": "P02, P05",
     "metrics": "P09, P10, P10-nan, P11, P12, P12-built, M29, one-sided, solve, absolute, log-det-half",
     "minibatches": "B01, B10, B11, B12, B14, B16, B18",
@@ -47,6 +49,10 @@ SWEEP = {
 }
 # The likely cause that a report names.
 SAID = {
+    ("hierarchical", "log-det"): "1/2 log det G is missing",
+    ("hierarchical", "log-det-force"): "the force is not -dH/dq",
+    ("hierarchical", "momentum"): "exchanged",
+    ("hierarchical", "one-way"): "not a palindrome",
     ("integrators", "P01"): "one kick missing or at the wrong end",
     ("integrators", "P02"): "the drift uses eps/2",
     ("integrators", "P05"): "rounded coefficients",

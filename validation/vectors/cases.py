@@ -18,10 +18,34 @@ from validation.vectors.fields import Metric
 from validation.vectors.networks import NETWORKS
 from validation.vectors.records import FORMAT_VERSION, answer, hexed
 from validation.vectors.steps import Dynamics
-from validation.vectors.targets import JUMPING, TARGETS
+from validation.vectors.targets import JUMPING, SCHOOLS, TARGETS
 
 ALPHAS = (1e-3, 1.0, 1e3, 1e8)
 SOFT = ("softabs", "diagonal-softabs", "outer-product-softabs", "diagonal-outer-product-softabs")
+HIERARCHICAL = {  # v before x; log tau before the rest; x[2] before x[0] before x[1], with two terms and two parents
+    "funnel": {
+        "metric": "hierarchical",
+        "constants": [[math.log(1 / 9 + 3 / 2), 0.0, 0.0, 0.0]],
+        "parents": [[0, 0, 0, 0]],
+        "coefficients": [[[0.0, 1.0, 1.0, 1.0]]],
+    },
+    "eight-schools-centred": {  # likelihood and prior; the mass 2 J + 1/2 of log tau in equal parts
+        "metric": "hierarchical",
+        "constants": [
+            [*(-2 * math.log(s) for s in SCHOOLS["sigma"]), math.log(1 / 25), math.log(3.25)],
+            [0.0, 0.0, 0.0, math.log(3), math.log(3.25)],
+        ],
+        "parents": [[4, 4, 4, 4, 4]],
+        "coefficients": [[[0.0, 0.0, 0.0, 0.0, 0.0]], [[-2.0, -2.0, -2.0, -2.0, 0.0]]],
+    },
+    "gaussian": {
+        "metric": "hierarchical",
+        "constants": [[0.5, -0.25, 0.125], [-1.0, 0.75, -0.5]],
+        "parents": [[2, 2, 0], [2, 0, 0]],
+        "coefficients": [[[0.75, 0.5, 0.0], [0.0, -0.375, 0.0]], [[-0.5, 0.25, 0.0], [0.0, 0.625, 0.0]]],
+    },
+}
+LEVELS = {"funnel": [0, 1, 1, 1], "eight-schools-centred": [1, 1, 1, 1, 0], "gaussian": [1, 2, 0]}
 RIEMANNIAN = ("implicit-midpoint", "generalized-leapfrog", "explicit-tao", "projected-tao")
 
 
@@ -114,6 +138,14 @@ def metrics(new):
     for target in new.targets():
         for q, args in soft_settings(target):
             yield new("metric", target.name, args, q=q)
+    for target in new.targets(*HIERARCHICAL):
+        stream = Stream("hierarchical", target.name)
+        for _ in range(2):
+            yield new("metric", target.name, HIERARCHICAL[target.name], q=stream.point(target))
+        for args in (HIERARCHICAL[target.name], {"metric": "fisher"}):
+            for _ in range(2):
+                q, z = stream.point(target, 0.7), [short(stream.rng.gauss(0.0, 1.0)) for _ in target.centre]
+                yield new("momentum", target.name, args, q=q, normals=z)
 
 
 def momentum(target, args, q, stream):
@@ -124,8 +156,13 @@ def momentum(target, args, q, stream):
 
 
 def geometry(target, args, q):
-    metric = Metric(args["metric"], args.get("alpha"), args.get("as_published", False), args.get("inverse_mass"))
-    return fields.geometry(target, target.ready(Exact()), metric, combine(mpf, q), Exact(), force=False)
+    return fields.geometry(target, target.ready(Exact()), metric_of(args), combine(mpf, q), Exact(), force=False)
+
+
+def metric_of(args):
+    terms = tuple(args[key] for key in ("constants", "parents", "coefficients")) if "parents" in args else None
+    soft = args.get("alpha"), args.get("as_published", False)
+    return Metric(args["metric"], *soft, args.get("inverse_mass"), terms, args.get("levels"))
 
 
 def forces(new):
@@ -137,6 +174,11 @@ def forces(new):
             for _ in range(2):
                 q, args = stream.point(target, 0.7), {"metric": "fisher"}
                 yield new("dH", target.name, args, q=q, p=momentum(target, args, q, stream))
+    for target in new.targets(*HIERARCHICAL):
+        stream, args = Stream("hierarchical forces", target.name), HIERARCHICAL[target.name]
+        for _ in range(2):
+            q = stream.point(target, 0.7)
+            yield new("dH", target.name, args, q=q, p=momentum(target, args, q, stream))
 
 
 def stable_step(target, q, share):
@@ -227,6 +269,13 @@ def steps(new):
                 args = {"metric": "softabs", "alpha": 4.0}
                 more = {"integrator": integrator, "composition": composition, "n": 1, **omega}
                 yield one_step(new, target, args, stream, 0.125, **more)
+    for target in new.targets(*HIERARCHICAL):
+        stream, levels = Stream("block leapfrog", target.name), {"levels": LEVELS[target.name]}
+        for args in (HIERARCHICAL[target.name], {"metric": "fisher"}):
+            for n in (1, 3) if args["metric"] == "hierarchical" or target.name != "gaussian" else ():
+                yield one_step(new, target, {**args, **levels}, stream, integrator="block-leapfrog", n=n)
+        more = {"integrator": "block-leapfrog", "composition": "yoshida", "n": 1}
+        yield one_step(new, target, {**HIERARCHICAL[target.name], **levels}, stream, 0.125, **more)
 
 
 def discontinuous_steps(new):
@@ -276,8 +325,7 @@ def transitions_of_hmc(new, target, stream, args, **more):
         eps = scaled_step(target, args, q, 1.25) if constant else short(0.25, 6)
         p, u = momentum(target, args, q, stream), stream.uniform(0.0, 1.0)
         with digits(18):
-            metric = Metric(args["metric"], args.get("alpha"), False, args.get("inverse_mass"))
-            on = Dynamics(target, target.ready(Exact()), metric, Exact())
+            on = Dynamics(target, target.ready(Exact()), metric_of(args), Exact())
             points = combine(mpf, q), combine(mpf, p)
             out, margin = transitions.hmc(on, more["integrator"], None, None, *points, mpf(eps), n, mpf(u))
         ask = {"kernel": "hmc", **args, "eps": eps, **more}
@@ -294,8 +342,7 @@ def transitions_of_nuts(new, target, stream, args, share, max_depth):
         eps, p = scaled_step(target, args, q, share), momentum(target, args, q, stream)
         uniforms = [stream.uniform(0.0, 1.0) for _ in range(2 ** (max_depth + 1) + 2 * max_depth)]
         with digits(18):
-            metric = Metric(args["metric"], None, False, args.get("inverse_mass"))
-            on = Dynamics(target, target.ready(Exact()), metric, Exact())
+            on = Dynamics(target, target.ready(Exact()), metric_of(args), Exact())
             numbers = combine(mpf, q), combine(mpf, p), mpf(eps)
             out, margin = transitions.Nuts(on, *numbers, uniforms, max_depth).run()
         ask = {"kernel": "nuts", **args, "eps": eps, "max_depth": max_depth}
@@ -319,6 +366,11 @@ def transitions_records(new):
         for integrator in RIEMANNIAN[:2]:
             args = {"metric": "softabs", "alpha": 4.0}
             yield transitions_of_hmc(new, target, stream, args, integrator=integrator, n=2)
+    for target in new.targets("funnel", "eight-schools-centred"):
+        stream = Stream("transitions, block leapfrog", target.name)
+        for args in (HIERARCHICAL[target.name], {"metric": "fisher"}):
+            args = {**args, "levels": LEVELS[target.name]}
+            yield transitions_of_hmc(new, target, stream, args, integrator="block-leapfrog", n=2)
 
 
 def networks(new):

@@ -7,6 +7,7 @@ With f(x) = x coth(alpha x), f(0) = 1/alpha:
     outer-product-softabs          G = f(g g'), g the gradient; as printed in the paper's appendix A.2 on request
     diagonal-outer-product-softabs G = diag f(g_i^2)
     fisher                         the target's own
+    hierarchical                   G = diag sum_k exp(a_ki + sum_p c_kpi q_j(p,i)), j(p, i) the parents of i
 
 dG/dq by the divided differences J_ij of f in the eigenbasis (Daleckii and Krein) for the first, by the chain rule or by
 differences for the others. The records of forces are made otherwise, from differences of H itself; these formulas serve the
@@ -35,12 +36,18 @@ from validation.vectors.arithmetic import (
 
 
 class Metric(NamedTuple):
-    """``inverse``: M^-1 of the constant ones, its diagonal or a matrix, floats; None for the identity."""
+    """``inverse``: M^-1 of the constant metrics, its diagonal or a matrix, or None for the identity.
+
+    ``terms``: constants [k][i], parents [p][i] and coefficients [k][p][i] of the hierarchical metric. ``levels``: the level of
+    each coordinate; blocks of equal level depend on coordinates of lower levels only.
+    """
 
     name: str
     alpha: float | None = None
     as_published: bool = False
     inverse: list | None = None
+    terms: tuple | None = None
+    levels: list | None = None
 
     @property
     def constant(self) -> bool:
@@ -145,7 +152,21 @@ def softabs_family(metric, derivatives, force, noise):
     return G, [combine(lambda a, b: (a - b) / (2 * h), moved(k, 1), moved(k, -1)) for k in axes]
 
 
-ORDERS = {"softabs": (2, 3), "diagonal-softabs": (2, 3), "fisher": (1, 1)}
+def hierarchical(terms, q):
+    """G from the definition."""
+    constants, parents, coefficients = terms
+
+    def mass(i):
+        exponents = (
+            a[i] + mp.fsum(c_p[i] * q[j[i]] for c_p, j in zip(c, parents, strict=True))
+            for a, c in zip(constants, coefficients, strict=True)
+        )
+        return mp.fsum(mp.exp(x) for x in exponents)
+
+    return diagonal([mass(i) for i in range(len(q))])
+
+
+ORDERS = {"softabs": (2, 3), "diagonal-softabs": (2, 3), "fisher": (1, 1), "hierarchical": (1, 1)}
 
 
 def derivatives_of(target, c, q, order, noise):
@@ -167,12 +188,16 @@ def geometry(target, c, metric, q, noise, force=True):
         M = combine(mpf, M) if metric.name == "dense" else diagonal([mpf(x) for x in M])
         return Geometry(L, g, inverse(M), noise.matrix(M) if metric.name == "dense" else noise.each(M), None, mpf(0))
     derivatives = derivatives_of(target, c, q, ORDERS.get(metric.name, (1, 2))[force], noise)
-    if metric.name == "fisher":
-        G = target.information(q, c)
-        dG = [noise.matrix(along(lambda x: target.information(x, c), q, k)) for k in range(len(q))] if force else None
+    if metric.name in ("fisher", "hierarchical"):
+
+        def mass(x):
+            return target.information(x, c) if metric.name == "fisher" else hierarchical(metric.terms, x)
+
+        G = mass(q)
+        dG = [noise.matrix(along(mass, q, k)) for k in range(len(q))] if force else None
     else:
         G, dG = softabs_family(metric, derivatives, force, noise)
-    is_diagonal = metric.name.startswith("diagonal")
+    is_diagonal = metric.name.startswith("diagonal") or metric.name == "hierarchical"
     G = noise.each(G) if is_diagonal else noise.matrix(G)
     return Geometry(derivatives[0], derivatives[1], G, inverse(G), dG, log_det(G))
 

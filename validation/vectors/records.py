@@ -87,7 +87,14 @@ class Question:
             inverse = self.noise.each(combine(mpf, inverse))
             if self.args["metric"] == "dense":
                 inverse = [[inverse[max(i, j)][min(i, j)] for j in range(len(inverse))] for i in range(len(inverse))]
-        return Metric(self.args["metric"], self.args.get("alpha"), self.args.get("as_published", False), inverse)
+        terms = None
+        if self.args["metric"] == "hierarchical":
+            constants, coefficients = (
+                self.noise.each(combine(mpf, self.args[key])) for key in ("constants", "coefficients")
+            )
+            terms = constants, self.args["parents"], coefficients
+        soft = self.args.get("alpha"), self.args.get("as_published", False)
+        return Metric(self.args["metric"], *soft, inverse, terms, self.args.get("levels"))
 
     @property
     def log_density(self):
@@ -142,6 +149,14 @@ def fisher_derivative(ask):
 def metric(ask):
     at = fields.geometry(ask.target, ask.c, ask.metric, ask.vector("q"), ask.noise, force=False)
     return {"metric": at.G, "log_det": at.log_det}, {"scale": {"log_det": mpf(len(at.G))}}
+
+
+def momentum(ask):
+    """p = C z, C the lower Cholesky factor of G."""
+    q, z = ask.vector("q"), ask.vector("normals")
+    at = fields.geometry(ask.target, ask.c, ask.metric, q, ask.noise, force=False)
+    C = mp.cholesky(mp.matrix(at.G))
+    return {"p": [mp.fsum(C[i, j] * z[j] for j in range(i + 1)) for i in range(len(z))]}
 
 
 def force(ask):
@@ -234,6 +249,7 @@ OPERATIONS = {
     "fisher": fisher,
     "fisher_derivative": fisher_derivative,
     "metric": metric,
+    "momentum": momentum,
     "dH": force,
     "step": step,
     "split_step": split_step,
@@ -246,7 +262,7 @@ OPERATIONS = {
 }
 
 
-DIFFERENCES = {"logp": 1, "grad": 1, "partial_grad": 1, "hess": 2, "fisher": 1, "fisher_derivative": 2}
+DIFFERENCES = {"logp": 1, "grad": 1, "partial_grad": 1, "hess": 2, "fisher": 1, "fisher_derivative": 2, "momentum": 1}
 
 
 def differences(record):

@@ -3,6 +3,9 @@
 leapfrog               p+ = p + e/2 g(q);  q' = q + e M^-1 p+;  p' = p+ + e/2 g(q')                 constant metrics
 implicit-midpoint      z' = z + e f((z + z')/2),  f = (dH/dp, -dH/dq)
 generalized-leapfrog   p+ = p - e/2 H_q(q, p+);  q' = q + e/2 (H_p(q, p+) + H_p(q', p+));  p' = p+ - e/2 H_q(q', p+)
+block-leapfrog         p+ = p - e/2 dphi/dq, phi = -L + log det(G)/2;  F_top(e/2) ... F_1(e/2) F_0(e) F_1(e/2) ... F_top(e/2);
+                       p' = p+ - e/2 dphi/dq;  F_b(h): q_b += h v, p_j += h/2 v' (dM_b/dq_j) v for j of lower levels,
+                       M_b the block of G of the coordinates of level b, v = M_b^-1 p_b
 explicit-tao           A(e/2) B(e/2) C(e) B(e/2) A(e/2) on two copies (q, p), (x, y), which start alike;
                        A: p -= h H_q(q, y), x += h H_p(q, y);   B: q += h H_p(x, p), y -= h H_q(x, p)
                        C: (q - x, p - y) turn by the angle 2 omega h, their sums stay
@@ -16,7 +19,7 @@ from __future__ import annotations
 
 from mpmath import cbrt, mp, mpf
 
-from validation.vectors.arithmetic import newton
+from validation.vectors.arithmetic import dot, inverse, newton, times
 from validation.vectors.fields import derivatives_of, geometry, slope, velocity
 
 
@@ -73,6 +76,34 @@ def generalized_leapfrog(on, z, e):
 
     end = newton(image, q, on.noise)
     return end, add(half, -e / 2, slope(on.at(end), half, on.noise))
+
+
+def block_leapfrog(on, z, e):
+    q, p = z
+    at_rest, top = [mpf(0)] * len(q), max(on.metric.levels)
+    p = add(p, -e / 2, slope(on.at(q), at_rest, on.noise))
+    for b in range(top, 0, -1):
+        q, p = block_flow(on, b, q, p, e / 2)
+    q, p = block_flow(on, 0, q, p, e)
+    for b in range(1, top + 1):
+        q, p = block_flow(on, b, q, p, e / 2)
+    return q, add(p, -e / 2, slope(on.at(q), at_rest, on.noise))
+
+
+def block_flow(on, b, q, p, h):
+    """The exact flow of p_b' M_b^-1 p_b / 2."""
+    at, levels = on.at(q), on.metric.levels
+    block = [i for i, level in enumerate(levels) if level == b]
+
+    def part(G):
+        return [[G[i][j] for j in block] for i in block]
+
+    v = on.noise.each(times(inverse(part(at.G)), [p[i] for i in block]))
+    force = [dot(v, times(part(dG), v)) if level < b else mpf(0) for dG, level in zip(at.dG, levels, strict=True)]
+    moved = list(q)
+    for i, x in zip(block, v, strict=True):
+        moved[i] += h * x
+    return on.noise.each(moved), on.noise.each(add(p, h / 2, force))
 
 
 def tao(on, copies, e, omega):
@@ -134,6 +165,7 @@ SINGLE = {
     "leapfrog": leapfrog,
     "implicit-midpoint": implicit_midpoint,
     "generalized-leapfrog": generalized_leapfrog,
+    "block-leapfrog": block_leapfrog,
 }
 
 

@@ -118,8 +118,7 @@ def of_refhmc(kernel: Any, target: Any) -> Any:
     distribution invariant.
     """
     metric = own.metrics.Identity() if kernel.metric is None else kernel.metric
-    default = own.integrators.ImplicitMidpoint if metric.position_dependent else own.integrators.Leapfrog
-    integrator = default() if kernel.integrator is None else kernel.integrator
+    metric, integrator = own.defaults.resolve(metric, kernel.integrator)
     model = getattr(target, "model", target)
     kernel = type(kernel)(**{**vars(kernel), "metric": metric, "integrator": integrator})
     order = np.roll(np.arange(adapters.drawn_parts(kernel, model)), 1)

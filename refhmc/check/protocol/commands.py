@@ -41,7 +41,9 @@ def add_commands(commands: Any) -> None:
         "--target", metavar="NAME", help="target: a name from `refhmc models`, or funnel-5, quartic-2, ..."
     )
     check.add_argument("--args", type=_object, metavar="JSON", help="arguments of the target, such as '{\"n\": 2}'")
-    check.add_argument("--metric", metavar="NAME", help="metric of H, such as softabs(1e6)")
+    check.add_argument(
+        "--metric", type=_metric, metavar="NAME", help="metric of H, such as softabs(1e6), or its description in JSON"
+    )
     check.add_argument("--method", metavar="NAME", help="with --cmd: passed on to the program")
     check.add_argument("--parts", type=int, metavar="M", help="with --cmd: number of parts of its data")
     check.add_argument("--dim", type=int, help="dimension")
@@ -164,6 +166,10 @@ def _loaded(text: str) -> Any:
         except AttributeError as error:
             raise ValueError(f"Cannot find {text}: {error}.") from None
     return value
+
+
+def _metric(text: str) -> Any:
+    return _object(text) if text.lstrip().startswith("{") else text
 
 
 def _object(text: str) -> dict:

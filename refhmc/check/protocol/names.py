@@ -2,8 +2,11 @@
 
     target      a name of ``refhmc models`` ("funnel"), with arguments of its constructor ({"n": 2}) if they are not the
                 default ones; or a name of ``targets.py`` ("funnel-5", "quartic-2", "gaussian-3-1e4")
-    metric      "identity", "softabs", "softabs(1e6)", or {"name": "dense", "covariance": [[...], ...]}
-    method      "leapfrog", "implicit_midpoint", "yoshida(leapfrog)", or {"name": "projected_tao", "omega": 10}
+    metric      "identity", "softabs", "softabs(1e6)", or {"name": "dense", "covariance": [[...], ...]}, or
+                {"name": "hierarchical", "constants": [k][i], "parents": [p][i], "coefficients": [k][p][i]}: the masses are
+                M_i = sum_k exp(constants[k][i] + sum_p coefficients[k][p][i] q_j), j = parents[p][i], counted from 0
+    method      "leapfrog", "implicit_midpoint", "block_leapfrog", "yoshida(leapfrog)", or
+                {"name": "projected_tao", "omega": 10}
     parts       for a target that can be split: the number of parts, or a list of lists of its rows, each row once
 
 Hyphens and underscores are equivalent. Unknown names are rejected with a list of the known ones.
@@ -115,7 +118,11 @@ def split(model: Any, parts: Any) -> Any:
 
 def metric(wanted: Any = None) -> Any:
     """Return the metric of that description; None is the identity."""
-    return _made(*_described("identity" if wanted is None else wanted, own.metrics.METRICS, "metric"))
+    kind, options = _described("identity" if wanted is None else wanted, own.metrics.METRICS, "metric")
+    parents = options.get("parents")
+    if isinstance(parents, np.ndarray) and np.array_equal(parents, np.round(parents)) and np.isfinite(parents).all():
+        options["parents"] = parents.astype(int)
+    return _made(kind, options)
 
 
 def method(wanted: Any, **solver: Any) -> Any:

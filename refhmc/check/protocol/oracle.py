@@ -315,7 +315,7 @@ def _trajectory(request: dict, n: int, sign: float = 1.0) -> tuple[Any, dict, di
         raise Rejection(BAD_REQUEST, f'{why}; send fewer, or "tol": false')
     for delta in SOLVER_TOLERANCES:
         integrator = names.method(wanted, **_solver(delta))
-        if H.metric.position_dependent and not integrator.implicit and not hasattr(integrator, "omega"):
+        if H.metric.position_dependent and getattr(getattr(integrator, "base", integrator), "constant_metric", False):
             raise Rejection(BAD_REQUEST, f"method {wanted} does not support a metric that depends on the position")
         try:
             path = own.integrate(H, integrator, q, p, step_size=eps, n_steps=n)
@@ -349,7 +349,7 @@ def _solver(delta: float) -> dict:
 
 
 def _default_method(H: Any) -> str:
-    return "implicit_midpoint" if H.metric.position_dependent else "leapfrog"
+    return own.defaults.resolve(H.metric, None)[1].name
 
 
 def _tape(request: dict, kernel: str) -> np.ndarray | None:

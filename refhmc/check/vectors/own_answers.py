@@ -61,7 +61,8 @@ def split(name: str, rows: str) -> Any:
 
 def metric(args: dict) -> Any:
     """Return refhmc's metric with these arguments."""
-    options = {key: args[key] for key in ("alpha", "as_published") if key in args}
+    given = ("alpha", "as_published", "constants", "parents", "coefficients")
+    options = {key: as_json(args[key]) for key in given if key in args}
     if "inverse_mass" in args:
         options["variances" if args["metric"] == "diagonal" else "covariance"] = args["inverse_mass"]
     return names.metric({"name": args["metric"], **options})
@@ -95,6 +96,12 @@ def logp(r: golden.Record) -> dict:
 def mass(r: golden.Record) -> dict:
     G = own.Hamiltonian(model(r.target), metric(r.args)).mass(r.inputs["q"])
     return {"metric": G, "log_det": np.linalg.slogdet(G).logabsdet}
+
+
+def momentum(r: golden.Record) -> dict:
+    kernel = own.HMC(step_size=0.1, n_steps=1, metric=metric(r.args))
+    there = own.transition(model(r.target), kernel, r.inputs["q"], normals=r.inputs["normals"], uniforms=[0.5])
+    return {"p": there.momentum}
 
 
 def force(r: golden.Record) -> dict:
@@ -224,6 +231,7 @@ ANSWERS = {
     **{op: of_model(op) for op in ("grad", "hess", "third", "fisher", "fisher_derivative")},
     "partial_grad": partial_grad,
     "metric": mass,
+    "momentum": momentum,
     "dH": force,
     "step": lambda r: moved(r, model(r.target)),
     "split_step": lambda r: moved(r, split(r.target, of_parts(r.args))),
