@@ -37,7 +37,7 @@ children (in the funnel it is 1/9 + n/2, and not the marginal precision 1/9). Al
 
 **Correlations.** Given the lower levels, D^-1/2 s has the covariance C, the correlations of the precision, if they do not
 change with the hyperparameters. (The draws are not used: their mean changes with the hyperparameters.) The eigenvectors of C in
-every second draw are the directions u_j of a level, and 1 / mean (u_j . D^-1/2 s)^2 over the other draws is lambda_j, as long as
+every second draw are the directions u_j of a level, and 1 / mean (u_j . D^-1/2 s)^2 over the other draws is lambda_j, if
 |log lambda_j| exceeds three standard errors, 3 (2/n)^1/2 for n held-out draws. Above d = ``WIDEST`` there are no directions.
 
 If no coordinate scales another, nothing is changed. The search then costs the sums of s_i^2 and s_i^4, and correlations only of
@@ -133,7 +133,7 @@ def with_correlations(metric: Hierarchical, s: np.ndarray) -> Hierarchical:
         of = np.flatnonzero(levels == level)
         U = np.linalg.eigh(s[::2, of].T @ s[::2, of])[1].T
         precisions = np.mean((s[1::2, of] @ U.T) ** 2, axis=0)
-        matters = np.abs(np.log(precisions)) > STANDARD_ERRORS * np.sqrt(2 / (n // 2))
+        matters: np.ndarray = np.abs(np.log(precisions)) > STANDARD_ERRORS * np.sqrt(2 / (n // 2))
         rows.append(np.zeros((matters.sum(), d)))
         rows[-1][:, of] = U[matters]
         found.append(1 / precisions[matters])

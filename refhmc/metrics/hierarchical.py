@@ -96,9 +96,9 @@ class Hierarchical(Riemannian):
         The diagonal of Lambda, positive. Needed if `directions` is given.
     blocks : sequence of sequences of str, optional
         Names of variables in the order of the hierarchy, for a metric that is learned: a mass may depend only on variables of
-        earlier blocks. Variables that are not named belong to the last block. By default the blocks are those of the model's
-        `parents`, by depth, if it has them, and otherwise all orders are possible. An unknown name is a ValueError when
-        `refhmc.sample` is called.
+        earlier blocks. Variables that are not named belong to the last block. By default all orders are possible, but if
+        the model has `parents`, a scale depends only on variables of the same or a lower depth. An unknown name is a ValueError
+        when `refhmc.sample` is called.
 
     Raises
     ------

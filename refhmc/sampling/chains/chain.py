@@ -413,23 +413,21 @@ def hierarchical_plan(model: Model, kernel: Any, transition: Callable) -> Hierar
     if not (learns or is_auto) or model.dim * FEWEST > LARGEST:
         return None
     dynamics, blocks = make_dynamics(model, identity(model.dim), integrator), metric.blocks if learns else None
-    earlier = earlier_coordinates(model, blocks_of(model) if blocks is None else blocks)
+    # In the eight schools, the scale of mu depends on tau, and both are without parents.
+    compare, by = (np.less_equal, blocks_of(model)) if blocks is None else (np.less, blocks)
+    place = None if by is None else places(model, by)
+    earlier = None if place is None else compare.outer(place, place)
     target = target_acceptance(kernel, dynamics.metric)
     return HierarchicalPlan(dynamics, transition, target, earlier, LEAST if learns else LEAST_OF_AUTO)
 
 
-def earlier_coordinates(model: Model, blocks: Sequence[Sequence[str]] | None) -> np.ndarray | None:
-    """Return whether coordinate j is in an earlier block than i, (d, d); None without blocks.
-
-    Variables that no block names belong to the last one.
-    """
-    if blocks is None:
-        return None
+def places(model: Model, blocks: Sequence[Sequence[str]]) -> np.ndarray:
+    """Return the block of each coordinate, (d,); variables that no block names belong to the last one."""
     place = np.full(model.dim, len(blocks) - 1)
     for k, block in enumerate(blocks):
         for name in block:
             place[coordinates_of(model, name)] = k
-    return place[:, None] < place
+    return place
 
 
 def metric_of_block(kernel: Kernel, alone: bool, name: str) -> Metric:
