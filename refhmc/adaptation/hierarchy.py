@@ -133,7 +133,7 @@ def with_correlations(metric: Hierarchical, s: np.ndarray) -> Hierarchical:
         of = np.flatnonzero(levels == level)
         U = np.linalg.eigh(s[::2, of].T @ s[::2, of])[1].T
         precisions = np.mean((s[1::2, of] @ U.T) ** 2, axis=0)
-        matters: np.ndarray = np.abs(np.log(precisions)) > STANDARD_ERRORS * np.sqrt(2 / (n // 2))
+        matters = np.abs(np.log(precisions)) > STANDARD_ERRORS * np.sqrt(2 / (n // 2))
         rows.append(np.zeros((matters.sum(), d)))
         rows[-1][:, of] = U[matters]
         found.append(1 / precisions[matters])
@@ -156,7 +156,7 @@ def parents_of(r: np.ndarray, strong: float, weak: float) -> tuple[np.ndarray, n
     A hyperparameter has a correlation above ``strong``, and its children have one above ``weak``.
     """
     d = len(r)
-    hyper = (r > strong).any(axis=1)
+    hyper: np.ndarray = np.any(r > strong, axis=1)
     links = np.where((r > weak) & hyper[:, None], r, 0.0)
     surplus = np.where(hyper, links.sum(axis=1) - links.sum(axis=0), -np.inf)
     place = np.empty(d, int)
