@@ -11,7 +11,7 @@
   const WAIT = 0.8; // seconds at the end of the trajectory
   const NUMBERS = ["eps", "n", "tolerance", "maxIterations", "alpha", "omega"];
   const HIERARCHICAL = {
-    funnel: "M₁ = 11/18 and M₂ = exp(v), the Fisher metric. The mass of x depends on v alone, so every step is explicit.",
+    funnel: "M₁ = 11/18 and M₂ = exp(v), the Fisher metric. The mass of x depends on v alone, so every step is explicit. It is the step of the generalised leapfrog, without its iterations.",
     banana:
       "M₁ = 5.25 and M₂ = exp(2.72 − 0.65 θ₁), from a gamma regression of squared gradients on θ₁. M₂ follows the thickness of the arms along θ₂. " +
       "No diagonal metric follows their direction, so the steps must stay as small as the arms are thin. Fisher follows it, but needs implicit steps.",

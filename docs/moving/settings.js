@@ -51,6 +51,7 @@
       diagonal: [9, 1],
       hierarchical: { a: [Math.log(1 / 9 + 1 / 2), 0], c: [0, 1] },
       start: { q: [-1, 1], p: [1, 0.8] },
+      curved: { q: [-3, 3], p: [1.6, 0.1] },
       arrow: { constant: 1.2, curved: 1.2 },
       cloud: { q: 0.15, p: 0.1 },
     },
