@@ -13,7 +13,7 @@
   const HIERARCHICAL = {
     funnel: "M₁ = 11/18 and M₂ = exp(v), the Fisher metric. The mass of x depends on v alone, so every step is explicit. It is the step of the generalised leapfrog, without its iterations.",
     banana:
-      "M₁ = 5.25 and M₂ = exp(2.72 − 0.65 θ₁), from a gamma regression of squared gradients on θ₁. M₂ follows the thickness of the arms along θ₂. " +
+      "M₁ = 5.25 and M₂ = exp(2.72 − 0.65 θ₁), from a gamma regression of squared gradients on θ₁. M₂ follows the thickness of the arms along θ₂, so that steps fit the far arms as well as the bend. " +
       "No diagonal metric follows their direction, so the steps must stay as small as the arms are thin. Fisher follows it, but needs implicit steps.",
   };
   const $ = (id) => document.getElementById(id);
