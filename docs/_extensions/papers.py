@@ -27,6 +27,7 @@ DOI = {
     "Hairer, Lubich and Wanner (2006)": "10.1007/3-540-30666-8",
     "Hoffman and Gelman (2014)": "10.48550/arXiv.1111.4246",
     "Horowitz (1991)": "10.1016/0370-2693(91)90812-5",
+    "Kailas, Vihola and Wallin (2026)": "10.48550/arXiv.2604.09832",
     "Leimkuhler and Reich (2004)": "10.1017/CBO9780511614118",
     "Modrak et al. (2023)": "10.1214/23-BA1404",
     "Neal (2003)": "10.1214/aos/1056562461",

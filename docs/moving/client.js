@@ -23,6 +23,7 @@ const H = {
 }[metricName]();
 const integrator = {
   leapfrog: () => integrators.Leapfrog(),
+  "block-leapfrog": () => integrators.BlockLeapfrog(),
   "generalized-leapfrog": () => integrators.GeneralizedLeapfrog(TOLERANCE, 1000),
   "implicit-midpoint": () => integrators.ImplicitMidpoint(TOLERANCE, 1000),
   "explicit-tao": () => integrators.ExplicitTao(10),

@@ -34,7 +34,7 @@ function targetOf({ target, dim, data }) {
 }
 
 /** Return H of the target on the metric that `args` names, or null if it is missing here. */
-function hamiltonianOf(target, { metric, alpha, inverse_mass }) {
+function hamiltonianOf(target, { metric, alpha, inverse_mass, constants, parents, coefficients }) {
   if (metric === "identity") return metrics.Identity(target);
   if (metric === "diagonal") return metrics.Constant(target, numbers(inverse_mass));
   if (metric === "dense") {
@@ -43,12 +43,14 @@ function hamiltonianOf(target, { metric, alpha, inverse_mass }) {
   }
   if (metric === "fisher") return metrics.Fisher(target);
   if (metric === "softabs") return metrics.SoftAbs(target, number(alpha));
+  if (metric === "hierarchical") return metrics.Hierarchical(target, numbers(constants), parents, numbers(coefficients));
   return null;
 }
 
 function integratorOf({ integrator, omega, composition }) {
   if (composition !== undefined) return null;
   if (integrator === "leapfrog") return integrators.Leapfrog();
+  if (integrator === "block-leapfrog") return integrators.BlockLeapfrog();
   if (integrator === "implicit-midpoint") return integrators.ImplicitMidpoint(SOLVER_TOLERANCE, MAX_ITERATIONS);
   if (integrator === "generalized-leapfrog") return integrators.GeneralizedLeapfrog(SOLVER_TOLERANCE, MAX_ITERATIONS);
   if (integrator === "explicit-tao") return integrators.ExplicitTao(number(omega));

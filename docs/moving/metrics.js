@@ -11,12 +11,12 @@
  *
  *     mass = G     logDet = log det G     velocity(p) = G^-1 p     force(p, phi, tau) = phi dphi/dq + tau dtau/dq
  *
- * `at(q)` is null if G is not finite or not positive definite.
+ * `at(q)` is null if G is not finite or not positive definite. `levels`: the level of each coordinate if G is hierarchical, or null.
  */
 (function (refhmc) {
   const { cholesky, diagonal, dot, eigen, inverse, isFinite, matrix, plus, solve, times, transposedTimes, zeros } = refhmc.arrays;
 
-  function Hamiltonian(target, at, curved) {
+  function Hamiltonian(target, at, curved, levels = null) {
     let last = null, q_last = null; // the last evaluation of a step is the first one of the next
     const here = (q) => {
       let same = q_last !== null;
@@ -30,6 +30,7 @@
     return {
       target,
       curved,
+      levels,
       at: here,
       /** H(q, p); NaN if the metric does not exist. */
       energy(q, p) {
@@ -52,7 +53,7 @@
     const logDet = -2 * cholesky(W).reduce((sum, row, i) => sum + Math.log(row[i]), 0);
     const velocity = (p) => times(W, p);
     const at = (q) => ({ mass, logDet, velocity, force: (p, phi) => target.gradient(q).map((g) => -phi * g) });
-    return Hamiltonian(target, at, false);
+    return Hamiltonian(target, at, false, new Array(target.dim).fill(0));
   }
 
   const Identity = (target) => Constant(target, new Array(target.dim).fill(1));
@@ -80,7 +81,43 @@
         },
       };
     }
-    return Hamiltonian(target, at, true);
+    return Hamiltonian(target, at, true, target.fisherLevels);
+  }
+
+  /**
+   * A diagonal metric whose entries depend on earlier coordinates, the parents j(p, i) of i (Kailas, Vihola and Wallin 2026):
+   *
+   *     M_i(q) = sum_k e_ki,     e_ki = exp(a_ki + sum_p c_kpi q_j(p,i)),     s_pi = sum_k c_kpi e_ki / M_i
+   *     coordinate i adds to its parents:   dphi/dq_j(p,i) += 1/2 s_pi,     dtau/dq_j(p,i) -= 1/2 s_pi p_i v_i
+   *
+   * `constants` a: K x d, `parents` j: P x d, `coefficients` c: K x P x d.
+   */
+  function Hierarchical(target, constants, parents, coefficients) {
+    function at(q) {
+      const e = constants.map((a, k) =>
+        a.map((a_i, i) => Math.exp(parents.reduce((sum, j, p) => sum + coefficients[k][p][i] * q[j[i]], a_i))));
+      const M = q.map((_, i) => e.reduce((sum, e_k) => sum + e_k[i], 0));
+      if (!M.every((M_i) => M_i > 0 && M_i < Infinity)) return null;
+      const slope = (p, i) => e.reduce((sum, e_k, k) => sum + coefficients[k][p][i] * e_k[i], 0) / M[i];
+      const velocity = (p) => p.map((p_i, i) => p_i / M[i]);
+      return {
+        mass: diagonal(M),
+        logDet: M.reduce((sum, M_i) => sum + Math.log(M_i), 0),
+        velocity,
+        force(p, phi, tau) {
+          const v = velocity(p), force = phi === 0 ? q.map(() => 0) : target.gradient(q).map((g) => -phi * g);
+          parents.forEach((j, k) => q.forEach((_, i) => (force[j[i]] += 0.5 * slope(k, i) * (phi - tau * p[i] * v[i]))));
+          return force;
+        },
+      };
+    }
+    return Hamiltonian(target, at, true, levelsOf(parents, coefficients));
+  }
+
+  /** 0 for a coordinate without parents, and otherwise one more than the largest level of its parents. */
+  function levelsOf(parents, coefficients) {
+    const level = (i) => Math.max(0, ...parents.map((j, p) => (coefficients.some((c) => c[p][i] !== 0) ? 1 + level(j[i]) : 0)));
+    return coefficients[0][0].map((_, i) => level(i));
   }
 
   /**
@@ -185,5 +222,5 @@
     return { target, curved: false, jumps, inverseMass: s, energy: (q, p) => -target.logDensity(q) + kinetic(p) };
   }
 
-  refhmc.metrics = { Constant, Fisher, Identity, Laplace, SoftAbs };
+  refhmc.metrics = { Constant, Fisher, Hierarchical, Identity, Laplace, SoftAbs };
 })((globalThis.refhmc ??= {}));

@@ -10,6 +10,12 @@
   const BUDGET = 8; // milliseconds
   const WAIT = 0.8; // seconds at the end of the trajectory
   const NUMBERS = ["eps", "n", "tolerance", "maxIterations", "alpha", "omega"];
+  const HIERARCHICAL = {
+    funnel: "M₁ = 11/18 and M₂ = exp(v), the Fisher metric. The mass of x depends on v alone, so every step is explicit. It is the step of the generalised leapfrog, without its iterations.",
+    banana:
+      "M₁ = 5.25 and M₂ = exp(2.72 − 0.65 θ₁), from a gamma regression of squared gradients on θ₁. M₂ follows the thickness of the arms along θ₂, so that steps fit the far arms as well as the bend. " +
+      "No diagonal metric follows their direction, so the steps must stay as small as the arms are thin. Fisher follows it, but needs implicit steps.",
+  };
   const $ = (id) => document.getElementById(id);
   const still = matchMedia("(prefers-reduced-motion: reduce)");
 
@@ -202,7 +208,9 @@
   function show() {
     const { metrics, integrators } = TARGETS[state.target];
     for (const option of $("metric").options) option.disabled = option.hidden = !metrics.includes(option.value);
-    for (const option of $("integrator").options) option.disabled = option.hidden = !integrators.includes(option.value);
+    for (const option of $("integrator").options) {
+      option.disabled = option.hidden = !integrators.includes(option.value) || (option.value === "block-leapfrog" && state.metric !== "hierarchical");
+    }
     for (const id of ["target", "metric", "integrator", ...NUMBERS]) $(id).value = String(state[id]);
     const shown = {
       solver: isImplicit(state.integrator),
@@ -217,7 +225,9 @@
           ? "The momentum of n has a Laplace distribution, |p₂| instead of ½p₂²."
           : state.target === "gaussian" && isCurved(state.metric)
             ? "The curvature of a Gaussian is the same everywhere: this metric is constant."
-            : "";
+            : state.metric === "hierarchical"
+              ? HIERARCHICAL[state.target]
+              : "";
   }
 
   function set(changes, failure = null) {
@@ -225,6 +235,8 @@
     const { metrics, integrators, start, curved } = TARGETS[state.target];
     if (!metrics.includes(state.metric)) state.metric = metrics[0];
     if (!integrators.includes(state.integrator)) state.integrator = integrators[0];
+    if (changes.metric === "hierarchical" && !("integrator" in changes)) state.integrator = "block-leapfrog";
+    if (state.integrator === "block-leapfrog" && state.metric !== "hierarchical") state.integrator = isCurved(state.metric) ? "implicit-midpoint" : "leapfrog";
     const moved = ("target" in changes || "metric" in changes) && !("q" in changes);
     if (moved) Object.assign(state, isCurved(state.metric) && curved ? curved : start);
     show();

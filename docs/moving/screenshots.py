@@ -19,7 +19,8 @@ from tests.helpers import browser  # noqa: E402
 
 WIDE, PHONE = {"width": 1120, "height": 980}, {"width": 390, "height": 844}
 LIMIT = 150_000  # bytes
-# Name of the picture, the failure's button, whether it is mended, steps of the cloud, the window.
+INTO_THE_NECK = {"target": "funnel", "metric": "hierarchical", "integrator": "block-leapfrog", "eps": 0.2, "n": 40}
+# Name of the picture, the failure's button or other settings, whether it is mended, steps of the cloud, the window.
 PICTURES = (
     ("page", None, False, 12, WIDE, "light"),
     ("step_too_large", "step", False, 2, WIDE, "light"),
@@ -29,6 +30,7 @@ PICTURES = (
     ("curved_metric", "curved", False, 12, WIDE, "light"),
     ("jump_ignored", "jump", False, 12, WIDE, "light"),
     ("jump_paid_for", "jump", True, 12, WIDE, "light"),
+    ("block_leapfrog", INTO_THE_NECK, False, 14, WIDE, "light"),
     ("dark", "tao", False, 14, WIDE, "dark"),
     ("phone", None, False, 12, PHONE, "light"),
 )
@@ -40,7 +42,9 @@ def main() -> None:
     with browser.launched(browser.found()) as chromium:
         for name, failure, mended, steps, window, scheme in PICTURES:
             with browser.opened(chromium, viewport=window, color_scheme=scheme, reduced_motion="reduce") as page:
-                if failure is not None:
+                if isinstance(failure, dict):
+                    page.evaluate("settings => refhmc.page.set(settings)", failure)
+                elif failure is not None:
                     page.click(f"#failure-{failure}")
                 if mended:
                     page.click("#mend")

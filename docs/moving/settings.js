@@ -5,10 +5,13 @@
  *
  * `window`: [least, most] of q1 and q2. `arrow`: length of the momentum's arrow in the plane, for each unit of p, on constant and
  * on curved metrics. `cloud`: standard deviations of the cloud in q and in p.
+ *
+ * `hierarchical`: log M_i = a_i + c_i q_1, c_1 = 0. As in a gamma regression, a and c minimise E[g_i^2 / M_i + log M_i], g the
+ * gradient. On the funnel this is its Fisher metric. On the banana M_1 = E[g_1^2]; the test of the page computes a_2 and c_2 again.
  */
 (function (refhmc) {
   const { Banana, Funnel, Gaussian, Staircase } = refhmc.targets;
-  const { Constant, Fisher, Identity, Laplace, SoftAbs } = refhmc.metrics;
+  const { Constant, Fisher, Hierarchical, Identity, Laplace, SoftAbs } = refhmc.metrics;
   const integrators = refhmc.integrators;
 
   const COVARIANCE = [[1, 1.2], [1.2, 2.25]];
@@ -30,9 +33,10 @@
       make: () => Banana(new Array(20).fill(1), 2, 2),
       names: ["θ₁", "θ₂"],
       window: [[-4.5, 3], [-2.8, 2.8]],
-      metrics: ["identity", "diagonal", "softabs", "fisher"],
-      integrators: SMOOTH,
+      metrics: ["identity", "diagonal", "softabs", "fisher", "hierarchical"],
+      integrators: [...SMOOTH, "block-leapfrog"],
       diagonal: [1.5, 1],
+      hierarchical: { a: [Math.log(5.25), 2.72135285], c: [0, -0.64696135] },
       start: { q: [0, 1], p: [1, 0.5] },
       curved: { q: [0, 1], p: [1.5, 2.2] },
       arrow: { constant: 0.8, curved: 0.4 },
@@ -42,10 +46,12 @@
       make: () => Funnel(1),
       names: ["v", "x"],
       window: [[-5, 7], [-5, 5]],
-      metrics: ["identity", "diagonal", "softabs", "fisher"],
-      integrators: SMOOTH,
+      metrics: ["identity", "diagonal", "softabs", "fisher", "hierarchical"],
+      integrators: [...SMOOTH, "block-leapfrog"],
       diagonal: [9, 1],
+      hierarchical: { a: [Math.log(1 / 9 + 1 / 2), 0], c: [0, 1] },
       start: { q: [-1, 1], p: [1, 0.8] },
+      curved: { q: [-3, 3], p: [1.6, 0.1] },
       arrow: { constant: 1.2, curved: 1.2 },
       cloud: { q: 0.15, p: 0.1 },
     },
@@ -61,7 +67,7 @@
     },
   };
 
-  const isCurved = (metric) => metric === "softabs" || metric === "fisher";
+  const isCurved = (metric) => ["softabs", "fisher", "hierarchical"].includes(metric);
   const isImplicit = (integrator) => ["generalized-leapfrog", "implicit-midpoint", "projected-tao"].includes(integrator);
 
   /** The Hamiltonian and the integrator of the chosen settings. */
@@ -73,9 +79,11 @@
       dense: () => Constant(target, COVARIANCE),
       softabs: () => SoftAbs(target, alpha),
       fisher: () => Fisher(target),
+      hierarchical: () => Hierarchical(target, [setting.hierarchical.a], [[0, 0]], [[setting.hierarchical.c]]),
     }[metric]();
     const map = {
       leapfrog: () => integrators.Leapfrog(),
+      "block-leapfrog": () => integrators.BlockLeapfrog(),
       "generalized-leapfrog": () => integrators.GeneralizedLeapfrog(tolerance, maxIterations),
       "implicit-midpoint": () => integrators.ImplicitMidpoint(tolerance, maxIterations),
       "explicit-tao": () => integrators.ExplicitTao(omega),

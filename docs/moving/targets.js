@@ -4,6 +4,7 @@
  *
  *     logDensity(q) = L      gradient(q)_i = dL/dq_i      hessian(q)_ij      trace(q, M)_k = sum_ij M_ij d3L/dq_i dq_j dq_k
  *     fisher(q) = G          fisherTrace(q, M)_k = sum_ij M_ij dG_ij/dq_k
+ *     fisherLevels           the level of each coordinate, if G is block diagonal and each block depends on lower levels only
  *
  * The formulas are those of refhmc's models of the same names.
  */
@@ -72,6 +73,7 @@
     return {
       name: "funnel",
       dim: 1 + n,
+      fisherLevels: [0, ...new Array(n).fill(1)],
       logDensity(q) {
         const { v, half_eS } = read(q);
         return (0.5 * n - v / 18) * v - half_eS;

@@ -7,14 +7,20 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+import refhmc
 from refhmc.check import golden_vectors
+from refhmc.check.vectors.own_answers import model
+from tests.helpers import moving_figures
+from tests.helpers.hierarchical_cases import chain_metric, funnel_metric
 from tests.helpers.places import ROOT
 
 MOVING = ROOT / "docs" / "moving"
 NODE = shutil.which("node")
 SOLVER_TOLERANCE = 1e-13  # golden.js's
+FILES = [f"{name}.js" for name in ("arrays", "targets", "metrics", "integrators", "trajectory", "settings")]
 
 pytestmark = pytest.mark.skipif(NODE is None, reason="Node is not here: the page's JavaScript is not run")
 
@@ -41,6 +47,69 @@ def test_golden_vectors():
     print(f"{len(answers)} golden vectors, {sum(row.status == 'PASS' for row in report.rows)} rows")
 
 
+def in_node(script: str) -> dict:
+    files = [f"require({json.dumps(str(MOVING / file))});" for file in FILES]
+    done = run(NODE, "--eval", "".join(files) + script)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_hierarchical_metric_and_block_leapfrog_are_those_of_refhmc():
+    rng, cases, questions = np.random.default_rng(1), {}, []
+    for target, metric in [("funnel", funnel_metric(3)), ("funnel", chain_metric(4)), ("banana", chain_metric(2))]:
+        a, parents, c = metric.exponents
+        named = {
+            "metric": "hierarchical",
+            "constants": a.tolist(),
+            "parents": parents.tolist(),
+            "coefficients": c.tolist(),
+        }
+        H = refhmc.Hamiltonian(model(target), metric)
+        for _ in range(5):
+            q, p = rng.normal(size=(2, a.shape[1]))
+            path = refhmc.integrate(H, refhmc.integrators.BlockLeapfrog(), q, p, step_size=0.1, n_steps=7)
+            steps = {"integrator": "block-leapfrog", "eps": "0.1", "n": 7}
+            for op, args, right in [
+                ("metric", {}, {"metric": H.mass(q), "log_det": np.linalg.slogdet(H.mass(q))[1]}),
+                ("dH", {}, {"dq": H.grad_q(q, p), "dp": H.grad_p(q, p)}),
+                ("step", steps, {"q": path.q[-1], "p": path.p[-1], "energy_error": path.energy[-1] - path.energy[0]}),
+            ]:
+                name = f"{op}/{len(cases)}"
+                cases[name] = right
+                question = {"id": name, "op": op, "target": target, "q": list(map(str, q)), "p": list(map(str, p))}
+                questions.append(json.dumps({**question, "args": {**named, **args}}) + "\n")
+    done = run(NODE, str(MOVING / "golden.js"), given="".join(questions))
+    assert done.returncode == 0, done.stderr
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [answer["id"] for answer in answers] == list(cases)
+    for answer in answers:
+        for field, value in cases[answer["id"]].items():
+            np.testing.assert_allclose(answer["out"][field], value, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("target", ["funnel", "banana"])
+def test_hierarchical_metric_of_the_page_is_its_gamma_regression(target):
+    stored = in_node(f"console.log(JSON.stringify(refhmc.settings.TARGETS.{target}.hierarchical))")
+    constants, _, coefficients = moving_figures.hierarchical(target)
+    np.testing.assert_allclose(stored["a"], constants[0], atol=1e-8)
+    np.testing.assert_allclose(stored["c"], coefficients[0, 0], atol=1e-8)
+
+
+@pytest.mark.parametrize("target", ["funnel", "banana"])
+def test_figures_of_the_block_leapfrog_are_those_of_refhmc(target):
+    wanted = {"target": target, "metric": "hierarchical", "integrator": "block-leapfrog", "eps": 0.2, "n": 20}
+    found = in_node(f"""
+        const {{ settings, trajectory: t }} = refhmc, wanted = {json.dumps(wanted)}, setting = settings.TARGETS[wanted.target];
+        const state = {{ ...wanted, ...settings.DEFAULTS, ...(setting.curved ?? setting.start) }}, {{ q, p, eps, n }} = state;
+        const {{ H, integrator }} = settings.made(state), there = t.follow(H, integrator, q, p, eps, n), E = there.energies;
+        const volume = t.volumes(H, integrator, q, p, eps, n).at(-1), back = t.wayBack(H, integrator, there, eps).distance;
+        console.log(JSON.stringify([state, [E.at(-1) - E[0], t.largestEnergyError(there), volume, back]]));""")
+    right = moving_figures.by_refhmc(found[0])
+    np.testing.assert_allclose(found[1], right, rtol=1e-7, atol=1e-7)
+    assert abs(right.volume - 1) < 1e-6
+    assert right.way_back < 1e-12
+
+
 def checked(*words: str) -> subprocess.CompletedProcess:
     client = " ".join(["node", "docs/moving/client.js", *words])
     command = (sys.executable, "-m", "refhmc", "check", "--cmd", client, "--what", "model,metric,integrator")
@@ -54,6 +123,7 @@ def checked(*words: str) -> subprocess.CompletedProcess:
         ("banana fisher implicit-midpoint", 0),
         ("banana identity leapfrog", 0),
         ("funnel softabs generalized-leapfrog", 0),
+        ("funnel fisher block-leapfrog", 0),
         ("banana identity leapfrog --bug half-drift", 1),
         ("banana fisher leapfrog", 1),
     ],

@@ -67,6 +67,8 @@ def test_the_figures_of_a_failure_and_of_what_mends_it_are_refhmcs(chromium, fai
         ("banana", "softabs", "implicit-midpoint"),
         ("funnel", "softabs", "generalized-leapfrog"),
         ("funnel", "fisher", "projected-tao"),
+        ("funnel", "hierarchical", "block-leapfrog"),
+        ("banana", "hierarchical", "block-leapfrog"),
     ],
 )
 def test_the_figures_of_what_is_chosen_are_refhmcs(chromium, target, metric, integrator):

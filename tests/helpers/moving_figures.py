@@ -32,6 +32,32 @@ def model(name: str) -> Any:
     return refhmc.models.Funnel(1) if name == "funnel" else jumping("staircase", (1,))
 
 
+def hierarchical(name: str) -> tuple:
+    """The constants, parents and coefficients of the page's hierarchical metric.
+
+    A gamma regression of the squared derivative in q_2 on q_1 minimises E[g_2^2 / M_2 + log M_2], M_2 = exp(a + c q_1). The
+    mean over the banana is a sum over a grid, and M_1 = E[g_1^2]. On the funnel this is the Fisher metric.
+    """
+    parents = np.zeros((1, 2), int)
+    if name == "funnel":
+        return np.log([[1 / 9 + 1 / 2, 1.0]]), parents, np.array([[[0.0, 1.0]]])
+    q = np.stack(np.meshgrid(np.linspace(-16, 8, 1201), np.linspace(-6, 6, 601), indexing="ij"), axis=-1)
+    L, g = model(name).on_arrays(np).value_and_gradient(q)
+    weight = np.exp(L - L.max())
+    weight /= weight.sum()
+    x = np.stack([np.ones(len(q)), q[:, 0, 0]])
+    probability, squares = weight.sum(axis=1), np.sum(weight * g[..., 1] ** 2, axis=1)
+    coefficients = np.array([np.log(squares.sum()), 0.0])
+    for _ in range(20):  # Newton's method on a convex function
+        ratio = squares * np.exp(-coefficients @ x)
+        coefficients -= np.linalg.solve((x * ratio) @ x.T, x @ (probability - ratio))
+    return (
+        np.array([[np.log(np.sum(weight * g[..., 0] ** 2)), coefficients[0]]]),
+        parents,
+        np.array([[[0.0, coefficients[1]]]]),
+    )
+
+
 def by_refhmc(state: dict) -> Figures:
     """The figures of the page's state, by refhmc's compiled steps."""
     energy, states = made(state)
@@ -58,6 +84,7 @@ def made(state: dict) -> tuple[Callable, Callable]:
         "identity": metrics.Identity,
         "fisher": metrics.Fisher,
         "softabs": lambda: metrics.SoftAbs(state["alpha"]),
+        "hierarchical": lambda: metrics.Hierarchical(*hierarchical(state["target"])),
     }[state["metric"]]()
     H = refhmc.Hamiltonian(of, metric)
     if state["integrator"] == "leapfrog" and metric.position_dependent:  # which refhmc refuses
@@ -76,6 +103,7 @@ def made(state: dict) -> tuple[Callable, Callable]:
     }
     integrator = {
         "leapfrog": integrators.Leapfrog,
+        "block-leapfrog": integrators.BlockLeapfrog,
         "explicit-tao": lambda: integrators.ExplicitTao(state["omega"]),
         "projected-tao": lambda: integrators.ProjectedTao(state["omega"], **solver),
         "implicit-midpoint": lambda: integrators.ImplicitMidpoint(**solver),

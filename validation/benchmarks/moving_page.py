@@ -40,6 +40,7 @@ CASES = (
     ("banana", "softabs", "generalized-leapfrog", 0.05),
     ("funnel", "softabs", "implicit-midpoint", 0.05),
     ("banana", "fisher", "projected-tao", 0.1),
+    ("funnel", "hierarchical", "block-leapfrog", 0.1),
 )
 STEPS = 500  # so that the cloud does not arrive, and wait, within the measurement
 LOADED, WANTED = 1.0, 60  # seconds; frames and steps a second
