@@ -62,7 +62,7 @@ from refhmc.numerics import batched
 from refhmc.numerics.batched import Array, namespace
 from refhmc.numerics.transforms import expit
 
-FUNNEL = "the centred form is a funnel in log_tau, which is hard to sample: EightSchools() has the same posterior"
+FUNNEL = Recommended("hmc", "fisher", "the centred form is a funnel in log_tau, so that no constant metric fits it")
 
 SMALLER_STEPS = Recommended("nuts", "", "at 0.8 one draw in 2,000 diverges", (("target_accept", 0.95),))
 
@@ -635,7 +635,7 @@ def EightSchools(centered: bool = False, *, y: ArrayLike | None = None, sigma: A
         reference=reference,
         n_rows=len(y),
         part=functools.partial(share_of, data, centered, np.arange(len(y)), 1.0),
-        recommended=Recommended(why=FUNNEL) if centered else SMALLER_STEPS,
+        recommended=FUNNEL if centered else SMALLER_STEPS,
         on_arrays=functools.partial(CentredOnArrays if centered else NonCentredOnArrays, y, sigma**-2),
         dims={"theta": "school", "y": "school", "sigma": "school"},
         coords=coords,
