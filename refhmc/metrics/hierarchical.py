@@ -32,13 +32,13 @@ from refhmc.core.arguments import array_of_numbers
 from refhmc.core.protocols import Model
 from refhmc.core.types import as_work
 from refhmc.errors import MetricError, ShapeError
-from refhmc.metrics.base import SHARED, ArrayModel, HamiltonianOnArrays, Riemannian, log_density_at_metric
+from refhmc.metrics.base import HIERARCHY, ArrayModel, HamiltonianOnArrays, Riemannian, log_density_at_metric
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
-views = SHARED.views
-# After the shared rows: constants (K, d), parents (P, d), slopes (P, d), coefficients (K P, d).
-FIRST = SHARED.n_vectors
+views = HIERARCHY.views
+# After the rows of a hierarchy: constants (K, d), parents (P, d), slopes (P, d), coefficients (K P, d).
+FIRST = HIERARCHY.n_vectors
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +105,7 @@ class Hierarchical(Riemannian):
     parents: ArrayLike | None = None
     coefficients: ArrayLike | None = None
     reads = (None, None)
-    layout = SHARED
+    layout = HIERARCHY
     is_dense = False
 
     def __post_init__(self) -> None:
@@ -165,6 +165,22 @@ class Hierarchical(Riemannian):
             f"parents must not form a cycle; got one through coordinate {int(level.argmax())}. A mass may depend on "
             "earlier coordinates only."
         )
+
+    def hyperparameters(self, model: Model | None = None) -> np.ndarray:
+        """Return which coordinates are parents of others.
+
+        Parameters
+        ----------
+        model : Model, optional
+            The model. The parents of this metric do not depend on it.
+
+        Returns
+        -------
+        ndarray of bool, shape (d,)
+            True for a coordinate on which another mass depends.
+        """
+        a, parents, c = self.exponents
+        return np.isin(np.arange(a.shape[1]), parents[np.any(c != 0, axis=0)])
 
     @property
     def geometry(self) -> tuple:
