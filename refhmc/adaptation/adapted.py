@@ -16,17 +16,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from refhmc.adaptation.dual_averaging import continue_dual_averaging
-from refhmc.adaptation.from_pairs import HISTORY, change, rows_of
+from refhmc.adaptation.from_pairs import HISTORY, change, put_hierarchy, rows_of
 from refhmc.core.arviz import dataset_of, group_names
 from refhmc.errors import ShapeError
 from refhmc.metrics import METRICS
 from refhmc.metrics.base import FROM_DRAWS, NOTHING
 from refhmc.metrics.euclidean import Diagonal, Euclidean, is_plain
+from refhmc.metrics.hierarchical import PARENTS, TERMS, Hierarchical, without_parents
 from refhmc.metrics.low_rank import LowRank
 
 if TYPE_CHECKING:
     import xarray
 
+FUNNEL = "funnel detected"
+MOST_NAMED = 5  # coordinates in a line
 SAME = 1.5  # factor of a variance: a metric that differs by less hardly changes the step size (by a factor of 1.2)
 
 
@@ -53,12 +56,12 @@ class Adapted(NamedTuple):
 
 def adapted_of(block: Any) -> Adapted:
     """Return the present values of a block."""
-    kind: Any = block.plan.dynamics.metric
+    kind: Any = block.dynamics.metric
     metric: Any = kind if is_known(kind) and kind.learns == NOTHING else None
     if values_of(kind):
         metric = kind.from_rows(block.vecs, block.mats)
     done, settings = block.history[:, 0] > 0, block.settings[0]
-    steps = integrator_of(block.plan.dynamics.integrator)
+    steps = integrator_of(block.dynamics.integrator)
     learned = Adapted(float(settings.step_size), metric, block.history[done].copy(), integrator=steps)
     if not block.plan.learns_length:
         return learned
@@ -74,6 +77,11 @@ def integrator_of(integrator: Any) -> str:
     return name if base is None else f"{name} of {integrator_of(base)}"
 
 
+def is_learned_hierarchy(metric: Any) -> bool:
+    """Return whether a metric has the terms and parents of a hierarchical one that warm-up learns."""
+    return isinstance(metric, Hierarchical) and metric.exponents[2].shape[:2] == (TERMS, PARENTS)
+
+
 def is_known(metric: Any) -> bool:
     """Return whether the metric is one of refhmc's own."""
     return type(metric) in METRICS.values()
@@ -81,7 +89,7 @@ def is_known(metric: Any) -> bool:
 
 def values_of(metric: Any) -> tuple[str, ...]:
     """Return the names of a metric's values that warm-up can learn; () if it has none."""
-    return metric.learned_values if isinstance(metric, Euclidean) else ()
+    return metric.learned_values if isinstance(metric, Euclidean | Hierarchical) else ()
 
 
 def begin_from(block: Any, adapted: Adapted) -> None:
@@ -89,7 +97,9 @@ def begin_from(block: Any, adapted: Adapted) -> None:
 
     Raises ValueError for those of another metric or integrator, and for invalid numbers.
     """
-    plan, settings = block.plan, block.settings[0]
+    plan, settings, change = block.plan, block.settings[0], block.plan.hierarchical
+    if change is not None:
+        block.change_metric(is_learned_hierarchy(adapted.metric))
     length = 1.0 if adapted.length is None else adapted.length
     for name, value in {"step_size": adapted.step_size, "trajectory_length": length}.items():
         if not 0 < value < math.inf:
@@ -102,7 +112,7 @@ def begin_from(block: Any, adapted: Adapted) -> None:
     elif adapts or takes_length:
         check_metric(plan.dynamics.metric, adapted.metric, plan.conditional.model.dim)
     if adapts or takes_length:
-        check_integrator(integrator_of(plan.dynamics.integrator), adapted.integrator)
+        check_integrator(integrator_of(block.dynamics.integrator), adapted.integrator)
     block.progress[0].given = 1
     settings.max_depth = plan.max_depth  # early trees are limited only if no metric is known
     if adapts:
@@ -116,12 +126,15 @@ def begin_from(block: Any, adapted: Adapted) -> None:
 
 def take_metric(block: Any, metric: Any) -> None:
     """Set the start of the metric that the block learns. Raises ValueError for a metric of another kind."""
-    kind = block.plan.dynamics.metric
+    kind = block.dynamics.metric
     if metric is None and not values_of(kind):
         raise ValueError(
             f"warmup must have the values that {name_of(kind)} has learned; got a result without them. Name them in its "
             "attribute learned_values (docs/how_to_add.md), or omit warmup."
         )
+    if isinstance(kind, Hierarchical):
+        put_hierarchy(block, metric)
+        return
     if not isinstance(metric, type(kind)) and not (isinstance(kind, LowRank) and isinstance(metric, Diagonal)):
         raise ValueError(
             f"warmup must have the metric that the kernel learns, {name_of(kind)}; got {name_of(metric)}. "
@@ -202,15 +215,18 @@ def as_dataset(chains: list[Adapted], numbers: list[int]) -> xarray.Dataset:
 
     Directions are rows, padded with NaN to the largest number that a chain has. The attribute ``metric`` is the metric's name,
     the class of a user's own, or "none" if its values are not known. ``options`` has, as JSON, those of a metric that was not
-    learned, and is empty for a user's. ``integrator`` is its class.
+    learned, and is empty for a user's. ``integrator`` is its class, or those of all chains, separated by commas.
     """
     import xarray as xr
 
+    chains = alike(chains)
     metric = chains[0].metric
     names, options = values_of(metric), options_of(metric) if is_known(metric) else {}
     axes: dict[str, tuple[str, ...]]
     axes = {"variances": ("coordinate",), "covariance": ("coordinate", "coordinate_"), "eigenvalues": ("direction",)}
     axes |= {"directions": ("direction", "coordinate"), "history": ("window", "quantity")}
+    axes |= {"constants": ("term", "coordinate"), "parents": ("parent", "coordinate")}
+    axes |= {"coefficients": ("term", "parent", "coordinate")}
     of_chains = {name: [np.asarray(getattr(each.metric, name)) for each in chains] for name in names}
     of_chains["history"] = [each.history for each in chains]
     variables: dict[str, Any] = {"step_size": (("chain",), [each.step_size for each in chains])}
@@ -226,10 +242,24 @@ def as_dataset(chains: list[Adapted], numbers: list[int]) -> xarray.Dataset:
             axes[name] = tuple(f"{name}_dim_{k}" for k in range(whole.ndim - 1))
         variables[name] = (("chain", *axes[name]), whole)
     about = {"metric": "none" if metric is None else label_of(metric), "options": json.dumps(options)}
-    about["integrator"] = chains[0].integrator
+    integrators = [each.integrator for each in chains]
+    about["integrator"] = integrators[0] if len(set(integrators)) == 1 else ",".join(integrators)
     made = xr.Dataset(variables, {"chain": numbers, "quantity": list(HISTORY)}, about)
     # ArviZ 0.23's to_dataframe needs labels for every axis.
     return made.assign_coords({axis: np.arange(n) for axis, n in made.sizes.items() if axis not in made.coords})
+
+
+def alike(chains: list[Adapted]) -> list[Adapted]:
+    """Return the chains with hierarchical metrics for those of low rank, if some of the others have one.
+
+    Each chain decides by itself whether its metric becomes hierarchical.
+    """
+    if not any(is_learned_hierarchy(each.metric) for each in chains):
+        return chains
+    return [
+        each._replace(metric=without_parents(each.metric)) if isinstance(each.metric, LowRank) else each
+        for each in chains
+    ]
 
 
 def from_dataset(group: xarray.Dataset, own: Any = None) -> list[Adapted]:
@@ -245,13 +275,18 @@ def from_dataset(group: xarray.Dataset, own: Any = None) -> list[Adapted]:
     found = []
     for k in range(group.sizes["chain"]):
         values = {name: group[name].values[k] for name in (*names, "history")}
-        if kind is LowRank:
+        if kind in (LowRank, Hierarchical):
             there = np.isfinite(values["eigenvalues"])
             values |= {name: values[name][there] for name in ("eigenvalues", "directions")}
+        if "parents" in values:  # they were padded, as floats
+            values["parents"] = values["parents"].astype(int)
         history = values.pop("history")
         history = history[np.isfinite(history).all(axis=1)]
-        metric = None if kind is None else kind(**options, **values)
-        integrator = group.attrs.get("integrator", "")
+        metric: Any = None if kind is None else kind(**options, **values)
+        if is_learned_hierarchy(metric) and not np.any(metric.coefficients):
+            metric = LowRank(1 / metric.constant_masses(), metric.directions, metric.eigenvalues)
+        integrators = group.attrs.get("integrator", "").split(",")
+        integrator = integrators[k % len(integrators)]
         learned = Adapted(float(group["step_size"].values[k]), metric, history, integrator=integrator)
         if "trajectory_length" in group:
             length, jitter = (float(group[name].values[k]) for name in ("trajectory_length", "length_jitter"))
@@ -362,11 +397,29 @@ def why_not(about: dict[str, Any]) -> str:
     )
 
 
-def in_words(chains: list[Adapted]) -> str:
-    """Return one line on the metric that was chosen, why, and its cost; "" unless it was learned from draws and gradients."""
+def funnel_in_words(metrics: list[Hierarchical], chains: int, names: list[str]) -> str:
+    """Return one line on the hierarchical metrics of some of the ``chains``."""
+    parents: set[int] = set()
+    for metric in metrics:
+        _, of, c = metric.exponents
+        parents |= set(of[np.any(c != 0, axis=0)].tolist())
+    said = [names[i] for i in sorted(parents)]
+    on = ", ".join(said[:MOST_NAMED]) + (f" and {len(said) - MOST_NAMED} more" if len(said) > MOST_NAMED else "")
+    some = "" if len(metrics) == chains else f" in {len(metrics)} of {chains} chains"
+    return f"{FUNNEL}: hierarchical metric on {on}{some}"
+
+
+def in_words(chains: list[Adapted], names: list[str]) -> str:
+    """Return one line on the metric that was chosen, why, and its cost; "" unless it was learned from draws and gradients.
+
+    ``names`` are those of the coordinates.
+    """
     noted = [each for each in chains if len(each.history)]
     if not noted:
         return ""
+    hierarchical = [each.metric for each in noted if is_learned_hierarchy(each.metric)]
+    if hierarchical:
+        return funnel_in_words(hierarchical, len(noted), names)
     column = {name: np.array([each.column(name)[-1] for each in noted]) for name in HISTORY}
     steps = f"trajectories of {np.mean(column['n_steps']):.0f} steps"
     ranks = column["rank"]

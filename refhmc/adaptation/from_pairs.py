@@ -1,6 +1,8 @@
-"""End of a window in which draws and gradients are kept: the metric of least Fisher divergence replaces the last one.
+"""End of a window in which draws and gradients are kept: the metric learned from them replaces the last one.
 
-This happens between two transitions, outside the compiled loop (:mod:`refhmc.adaptation.fisher_divergence`). Directions are
+This happens between two transitions, outside the compiled loop. If a hierarchy is found (:mod:`refhmc.adaptation.hierarchy`),
+it becomes the metric, with its explicit integrator. Otherwise it is the metric of low rank that has the least Fisher
+divergence (:mod:`refhmc.adaptation.fisher_divergence`). Directions are
 searched for if they can pay: if trajectories of NUTS are longer than those of a normal with equal scales (:func:`short`),
 or if the lengths of the kernel's trajectories do not show what a better metric would save.
 
@@ -14,9 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.adaptation.fisher_divergence import LARGEST, Learned, centred, least_divergence
+from refhmc.adaptation.fisher_divergence import LARGEST, Learned, centred, least_divergence, scales
+from refhmc.adaptation.hierarchy import learn_hierarchy
+from refhmc.adaptation.length import lengthen
 from refhmc.core.point import GRADIENT
+from refhmc.metrics.base import put_hyperparameters
 from refhmc.metrics.euclidean import FIRST_DIRECTION, LOW_RANK
+from refhmc.metrics.hierarchical import FIRST, Hierarchical
 from refhmc.metrics.low_rank import put_low_rank
 
 # Columns of the history, one row per window: iterations and step size so far, steps per trajectory in the window, directions,
@@ -55,8 +61,23 @@ def learn_if_due(block: Any) -> bool:
     progress["due"], progress["steps"] = 0, 0.0
     if progress["given"] and stop <= EARLY:
         return True
-    before, dense = rank_of(block), block.plan.dynamics.metric.is_dense
-    draws, scores = block.kept[kept], block.kept_gradients[kept]
+    draws, scores, search = block.kept[kept], block.kept_gradients[kept], block.plan.hierarchical
+    if search is not None:
+        variances = scales(centred(draws), centred(scores))
+        found = learn_hierarchy(draws, scores, variances, search.earlier, search.least)
+        if found is not None:
+            before = block.dynamics.metric.from_rows(block.vecs, block.mats)
+            put_hierarchy(block, found)
+            if len(block.length_moments):
+                scale = float(np.max(draws.std(axis=0) * found.constant_masses() ** 0.5))
+                lengthen(block.length[0], block.length_moments, block.length_sums, block.settings[0], max(scale, 1.0))
+            progress["restart"] = not isinstance(before, Hierarchical) or other_masses(before, found, draws) > ANOTHER
+            block.history[due - 1] = stop, settings["step_size"], steps, 0, 1.0, 1.0
+            settings["max_depth"] = depth_at(block.plan, stop, bool(progress["given"]))
+            return True
+    was_hierarchical = bool(progress["hierarchical"])
+    block.change_metric(False)
+    before, dense = rank_of(block), block.dynamics.metric.is_dense
     looks = dense or before > 0 or steps > short(draws.shape[1]) or block.plan.max_depth == 0
     looks = looks or (stop > LATE and draws.shape[1] <= FEW) or (stop > EARLY and are_correlated(draws))
     most = None if dense else block.vecs.shape[0] - FIRST_DIRECTION
@@ -66,8 +87,31 @@ def learn_if_due(block: Any) -> bool:
     rank = len(learned.eigenvalues)
     block.history[due - 1] = stop, settings["step_size"], steps, rank, learned.steps_diagonal, learned.steps
     settings["max_depth"] = depth_at(block.plan, stop, bool(progress["given"]))
-    progress["restart"] = change(old, inverse_mass_of(block)) > ANOTHER
+    progress["restart"] = was_hierarchical or change(old, inverse_mass_of(block)) > ANOTHER
     return True
+
+
+def put_hierarchy(block: Any, learned: Hierarchical) -> None:
+    """Change to a hierarchical metric, and write it to the rows of the metric and of the integrator."""
+    block.change_metric(True)
+    rows = learned.rows(block.vecs.shape[1])
+    block.vecs[FIRST : FIRST + len(rows)] = rows
+    block.cache[0].factorised = 0
+    put_levels(block)
+
+
+def put_levels(block: Any) -> None:
+    """Write the levels and hyperparameters of the block's hierarchical metric to the rows of integrator and metric."""
+    part = getattr(block.dynamics.integrator, "base", block.dynamics.integrator)
+    metric = block.dynamics.metric.from_rows(block.vecs, block.mats)
+    put_hyperparameters(block.vecs, metric.hyperparameters())
+    if hasattr(part, "rows_for"):
+        block.own[:] = part.rows_for(block.plan.conditional.model, metric)
+
+
+def other_masses(old: Hierarchical, new: Hierarchical, draws: np.ndarray) -> float:
+    """Return the largest factor, either way, between the masses of two metrics, as a geometric mean over draws."""
+    return float(np.exp(np.abs(np.mean(np.log(old.masses(draws) / new.masses(draws)), axis=0)).max()))
 
 
 def fields(one: np.recarray) -> np.void:
@@ -127,7 +171,7 @@ def are_correlated(draws: np.ndarray) -> bool:
 
 def inverse_mass_of(block: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return S^2 (d,), the rows v_j = S u_j (k, d) and lambda_j - 1 (k,) of a metric of low rank, or of a dense one."""
-    if block.plan.dynamics.metric.is_dense:
+    if block.dynamics.metric.is_dense:
         return rows_of(block.mats[0])
     k = rank_of(block)
     return block.vecs[0].copy(), block.vecs[FIRST_DIRECTION : FIRST_DIRECTION + k].copy(), block.vecs[SPREAD, :k].copy()
@@ -161,13 +205,13 @@ def change(old: tuple, new: tuple) -> float:
 
 def rank_of(block: Any) -> int:
     """Return the number of directions of the present metric; 0 for a dense one."""
-    return 0 if block.plan.dynamics.metric.is_dense else int(block.vecs[RANK, 0])
+    return 0 if block.dynamics.metric.is_dense else int(block.vecs[RANK, 0])
 
 
 def put(block: Any, learned: Learned) -> None:
     """Write the learned metric to the rows, or the matrices, of the block; an invalid one is not written."""
     variances, U, eigenvalues = learned.variances, learned.directions, learned.eigenvalues
-    if not block.plan.dynamics.metric.is_dense:
+    if not block.dynamics.metric.is_dense:
         put_low_rank(block.vecs, variances, U * np.sqrt(variances), eigenvalues)
         return
     L = cholesky_factor(learned)

@@ -27,9 +27,18 @@ PLAN = record_type(
 )
 # ``due``: the window, from 1 on, whose metric must be learned before the next transition, outside the loop; ``restart``: the
 # step size must be searched for again there. ``steps``: those of the trajectories since the metric was last learned.
-# ``given``: warm-up started with a metric, and does not learn another from its first draws.
+# ``given``: warm-up started with a metric, and does not learn another from its first draws. ``hierarchical``: the chain has
+# changed to a hierarchical metric.
 PROGRESS = record_type(
-    {"iteration": WHOLE, "in_window": WHOLE, "due": WHOLE, "restart": WHOLE, "steps": REAL, "given": WHOLE}
+    {
+        "iteration": WHOLE,
+        "in_window": WHOLE,
+        "due": WHOLE,
+        "restart": WHOLE,
+        "steps": REAL,
+        "given": WHOLE,
+        "hierarchical": WHOLE,
+    }
 )
 
 

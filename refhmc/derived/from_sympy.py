@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 # Options of refhmc.Model that neither follow from the expression nor are functions of its data.
 OPTIONS = (
-    *("initial", "reference", "recommended", "dims", "coords", "generated"),
+    *("initial", "reference", "recommended", "parents", "dims", "coords", "generated"),
     *("outputs", "likelihood", "on_arrays", "n_rows", "part", "noise"),
 )
 FUNCTIONS = ("log_density", "gradient", "value_and_gradient", "hessian", "third_derivative", "hessian_contraction")

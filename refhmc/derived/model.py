@@ -34,7 +34,8 @@ class DerivedModel(Model):
         self.approximate: dict[str, str] = {}
 
     def made_of(self) -> Fingerprint:
-        return fingerprint({"dim": self.dim, "names": self.names, **self.known_by})
+        parents = {} if self.parents is None else {"parents": self.parents}
+        return fingerprint({"dim": self.dim, "names": self.names, **parents, **self.known_by})
 
     def __reduce__(self) -> tuple:
         return self.again

@@ -6,10 +6,18 @@ from refhmc.integrators import BlockLeapfrog, ImplicitMidpoint, Leapfrog
 from refhmc.integrators.base import Integrator
 from refhmc.metrics import Diagonal, Hierarchical, Identity, LowRank
 from refhmc.metrics.base import Metric
+from refhmc.metrics.hierarchical import identity
 
 
 def resolve(metric: Metric | None, integrator: Integrator | None) -> tuple:
-    """Return metric and integrator, with the defaults for None. Raises TypeError or ValueError for invalid combinations."""
+    """Return metric and integrator, with the defaults for None. Raises TypeError or ValueError for invalid combinations.
+
+    A learned ``Hierarchical()`` begins as ``LowRank()``.
+    """
+    if isinstance(metric, Hierarchical) and metric.learns:
+        if integrator is not None:
+            resolve(identity(1), integrator)
+        metric = LowRank()
     if metric is None:
         metric = default_metric(getattr(integrator, "base", integrator))
     _require(
@@ -40,7 +48,8 @@ def default_integrator(metric: Metric) -> Integrator:
 def default_metric(integrator: Integrator | None) -> Metric:
     """Return the metric for "auto".
 
-    This is a metric of low rank, which starts diagonal and learns those directions that pay. It is ``Diagonal()`` for an
+    This is a metric of low rank, which starts diagonal and learns those directions that pay. (Kernels then look for a
+    hierarchy, :mod:`refhmc.adaptation.from_pairs`.) It is ``Diagonal()`` for an
     integrator that never has the whole gradient, and ``Identity()`` for one that contains the metric.
     """
     if getattr(integrator, "fixed_metric", False):

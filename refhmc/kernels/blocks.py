@@ -6,14 +6,13 @@ A kernel of one transition has a single block, ``ALL``.
 
 from __future__ import annotations
 
-import itertools
-import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from refhmc.core import sample_stats as S
+from refhmc.core.hierarchy import coordinates_of
 from refhmc.core.protocols import Model
 from refhmc.core.records import records
 
@@ -24,8 +23,6 @@ Block = str | int | Iterable[str | int]  # a name, an index, or several
 ALL = ""  # the block of all coordinates, and its name
 # A conditional's log density and energy have an unknown additive constant, which the other blocks change.
 NOT_OF_BLOCKS = ("lp", "energy")
-# Approximate lengths of moves of a coordinate that may change a variable by jumps.
-STEPS = (1.0, 3.0, 10.0, 30.0, 100.0, 1000.0)
 
 
 def blocks_of(kernel: AnyKernel) -> Mapping[Block, Kernel]:
@@ -133,56 +130,3 @@ def block_indices(model: Model, block: Block) -> np.ndarray:
     if len(set(found)) < len(found):
         raise ValueError(f"block {block!r} must have each coordinate once; got a coordinate twice.")
     return np.array(found)
-
-
-def coordinates_of(model: Model, name: str) -> list[int]:
-    """Return the coordinates called ``name`` or ``name[k]``, or else those on which a constrained variable ``name`` depends.
-
-    The latter are found by moving one coordinate at a time. Raises ValueError if the model does not have the name, or if no
-    coordinate changes the variable.
-    """
-    called = [i for i, each in enumerate(model.names) if each == name or re.sub(r"\[\d+\]$", "", each) == name]
-    if called:
-        return called
-    rng = np.random.default_rng(1)
-    places = [rng.uniform(-1, 1, model.dim)]
-    there = model.constrain(places[0])
-    if name not in there:
-        known = ", ".join(dict.fromkeys([*(re.sub(r"\[\d+\]$", "", each) for each in model.names), *there]))
-        raise ValueError(f"Model {model.name!r} has no variable {name!r}. Its variables are {known}.")
-    changes = changed_by(model, name, places[0], np.arange(model.dim), rng.uniform(0.1, 0.5, model.dim))
-    # An integer changes only if its coordinate leaves a cell, which a short move from one place may not show.
-    places.append(rng.uniform(-1, 1, model.dim))
-    if model.initial is not None:
-        places.insert(0, np.array(model.initial(rng) if callable(model.initial) else model.initial, dtype=float))
-    steps = np.zeros(model.dim, bool)
-    steps[model.discontinuous] = True
-    steps |= bool(np.all(there[name] == np.rint(there[name])))
-    for place, size in itertools.product(places, (0.3, *STEPS)):
-        of_this_size = ~changes & (steps | (size < STEPS[0]))
-        if not of_this_size.any():
-            continue
-        for sign in (1, -1):
-            which = np.flatnonzero(of_this_size)
-            try:
-                changes |= changed_by(model, name, place, which, sign * size * rng.uniform(0.7, 1.3, len(which)))
-            except Exception:  # the function may not be defined at a position this far away
-                break
-    if not changes.any():
-        raise ValueError(
-            f"No coordinate of model {model.name!r} changes its variable {name!r}. Name the coordinates instead, "
-            f"{', '.join(model.names[:3])}{', ...' if model.dim > 3 else ''}, or give their indices."
-        )
-    return [int(i) for i in np.flatnonzero(changes)]
-
-
-def changed_by(model: Model, name: str, q: np.ndarray, which: np.ndarray, moves: np.ndarray) -> np.ndarray:
-    """Return whether moving each coordinate of ``q`` (d,) changes a constrained variable; (d,), False except for ``which``."""
-    positions = np.repeat(q[None], len(which) + 1, axis=0)
-    positions[np.arange(len(which)), which] += moves
-    with np.errstate(all="ignore"):
-        values = np.asarray(model.constrain(positions)[name])
-    same = (values == values[-1]) | ((values != values) & (values[-1] != values[-1]))  # NaN outside the support
-    found = np.zeros(model.dim, bool)
-    found[which] = ~same[:-1].reshape(len(which), -1).all(axis=1)
-    return found

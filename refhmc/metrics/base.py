@@ -396,9 +396,9 @@ views = SHARED.views
 HIERARCHY = Layout("ignored", after=SHARED)
 
 
-def ignored(hyperparameters: np.ndarray) -> np.ndarray:
-    """Return the row ``ignored`` for a mask of the hyperparameters; without any, no coordinate is ignored."""
-    return np.where(hyperparameters | ~hyperparameters.any(), 0.0, 1.0)
+def put_hyperparameters(vecs: np.ndarray, hyperparameters: np.ndarray) -> None:
+    """Write the row ``ignored`` for a mask of the hyperparameters; without any, no coordinate is ignored."""
+    vecs[int(HIERARCHY.vectors["ignored"])] = hyperparameters.any() & ~hyperparameters
 
 
 def hyperparameters_of(metric: Metric, model: Model) -> np.ndarray | None:

@@ -1,70 +1,104 @@
-"""A diagonal mass matrix whose entries depend on earlier coordinates: explicit Riemannian HMC.
+"""A mass matrix whose scales depend on earlier coordinates: explicit Riemannian HMC.
 
-Each coordinate i has a few earlier coordinates as *parents*. Its mass is a sum of exponentials that are log-linear in them:
+Each coordinate i has a few earlier coordinates as *parents*. Its scale is a sum of exponentials that are log-linear in them:
 
     M_i(q) = sum_k e_ki,     e_ki = exp(a_ki + sum_p c_kpi q_j(p,i)),     j(p, i) the parents of i
 
-    phi = -L(q) + 1/2 sum_i log M_i,     tau = 1/2 sum_i p_i^2 / M_i,     v_i = p_i / M_i,     p_i = M_i^1/2 z_i
+and the mass matrix is M = D^1/2 C D^1/2 with D = diag(M_1, ..., M_d). C is constant, the identity or the inverse of
+I + U'(Lambda - I) U with k orthonormal rows u_j, so that M^-1 has the correlations of a metric of low rank. With z standard
+normal, ::
+
+    phi = -L(q) + 1/2 sum_i log M_i,     tau = 1/2 p'v,     v = D^-1/2 C^-1 D^-1/2 p,     p = D^1/2 C^1/2 z
 
 The parents define an order: the *level* of a coordinate without parents is 0, and all others have a level above those of their
 parents. With the slopes s_pi = d log M_i / dq_j(p,i) = sum_k c_kpi e_ki / M_i, each coordinate i adds to its parents
 
     d phi / dq_j(p,i) += 1/2 s_pi,           d tau / dq_j(p,i) -= 1/2 s_pi p_i v_i
 
-The flow of the terms of tau of one level is known in closed form, so that :mod:`refhmc.integrators.block_leapfrog` is explicit.
-Kailas, Vihola and Wallin (2026), arXiv 2604.09832.
+since v' dM v = 2 v' dD^1/2 C D^1/2 v = 2 sum_i v_i (1/2 d log M_i) p_i. Each u_j must be zero outside one level. Then M is
+block diagonal, and the block of a level depends on lower levels only. The flow of the terms of tau of one level is known in
+closed form, so that :mod:`refhmc.integrators.block_leapfrog` is explicit. Kailas, Vihola and Wallin (2026), arXiv 2604.09832.
 
 The precision of a coordinate given its parents is often such a sum. In the funnel, x_i | v has the precision e^v. In the
 centred eight schools, theta_i | log tau has 1/s_i^2 + exp(-2 log tau): one constant term from the likelihood and one from the
-prior.
+prior. :mod:`refhmc.adaptation.hierarchy` learns parents and numbers from draws and gradients.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from refhmc.compile.compiled import jit
+from refhmc.compile.compiled import jit, jit_inline
 from refhmc.core.arguments import array_of_numbers
 from refhmc.core.protocols import Model
 from refhmc.core.types import as_work
 from refhmc.errors import MetricError, ShapeError
-from refhmc.metrics.base import HIERARCHY, ArrayModel, HamiltonianOnArrays, Riemannian, log_density_at_metric
+from refhmc.metrics.base import (
+    FROM_PAIRS,
+    HIERARCHY,
+    NOTHING,
+    ArrayModel,
+    HamiltonianOnArrays,
+    Riemannian,
+    log_density_at_metric,
+)
+from refhmc.metrics.low_rank import LARGEST, LowRank
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
+from refhmc.numerics.linalg import dot
 
 views = HIERARCHY.views
-# After the rows of a hierarchy: constants (K, d), parents (P, d), slopes (P, d), coefficients (K P, d).
+# After the rows of a hierarchy: constants (K, d), parents (P, d), slopes (P, d), coefficients (K P, d); M^1/2; lambda - 1,
+# lambda^-1/2 - 1 and the number k of directions; then the directions.
 FIRST = HIERARCHY.n_vectors
+OTHERS = 4
+TERMS, PARENTS = 2, 3  # rows of a metric that warm-up learns
 
 
 @dataclass(frozen=True, eq=False)
 class Hierarchical(Riemannian):
-    """Diagonal mass matrix whose entries depend on earlier coordinates, for explicit Riemannian HMC.
+    """Mass matrix whose scales depend on earlier coordinates, for explicit Riemannian HMC.
 
-    With K terms and at most P parents per coordinate, the mass of coordinate i, the velocity, the momentum from standard
-    normals z and the Hamiltonian are::
+    With K terms and at most P parents per coordinate, the scales, the mass matrix, the momentum from standard normals z and the
+    Hamiltonian are::
 
         M_i(q) = sum_k exp(a_ki + sum_p c_kpi q_j(p,i)),    j(p, i) the parents of i
-        v_i = p_i / M_i,    p_i = M_i^(1/2) z_i
-        H(q, p) = -L(q) + 1/2 sum_i log M_i(q) + 1/2 sum_i p_i^2 / M_i(q)
+        M = D^(1/2) C D^(1/2),    D = diag(M_1, ..., M_d),    C = (I + U'(Lambda - I) U)^-1
+        p = D^(1/2) C^(1/2) z
+        H(q, p) = -L(q) + 1/2 sum_i log M_i(q) + 1/2 p' M(q)^-1 p
 
-    The parents must not form a cycle. The default integrator is :class:`refhmc.integrators.BlockLeapfrog`, which is explicit,
-    symplectic and reversible, and needs one gradient per step. The metric needs no derivative of the model except the
-    gradient.
+    Without `directions` the mass matrix is diagonal. The parents must not form a cycle. The default integrator is
+    :class:`refhmc.integrators.BlockLeapfrog`, which is explicit, symplectic and reversible, and needs one gradient per step.
+    The metric needs no derivative of the model except the gradient.
+
+    Without values, warm-up learns which coordinates scale which, and how, from draws and gradients. A chain starts with
+    :class:`LowRank` and the leapfrog. It changes to the learned hierarchical metric and its integrator if squared gradients
+    depend on other coordinates, and stays with the learned ``LowRank`` if they do not.
 
     Parameters
     ----------
-    constants : array_like, shape (K, d)
-        The constants a of the exponents. ``-inf`` leaves out a term.
+    constants : array_like, shape (K, d), optional
+        The constants a of the exponents. ``-inf`` leaves out a term. By default the metric is learned in warm-up.
     parents : array_like of int, shape (P, d), optional
         Indices of the parents of each coordinate. By default there are none, and the metric is constant. If a coordinate has
         fewer than P parents, the other indices have no meaning, and their coefficients are 0.
     coefficients : array_like, shape (K, P, d), optional
         The coefficients c of the exponents. Needed if `parents` is given.
+    directions : array_like, shape (k, d), optional
+        Orthonormal rows of U. Each must be zero outside the coordinates of one level.
+    eigenvalues : array_like, shape (k,), optional
+        The diagonal of Lambda, positive. Needed if `directions` is given.
+    blocks : sequence of sequences of str, optional
+        Names of variables in the order of the hierarchy, for a metric that is learned: a mass may depend only on variables of
+        earlier blocks. Variables that are not named belong to the last block. By default the blocks are those of the model's
+        `parents`, by depth, if it has them, and otherwise all orders are possible. An unknown name is a ValueError when
+        `refhmc.sample` is called.
 
     Raises
     ------
@@ -72,7 +106,8 @@ class Hierarchical(Riemannian):
         If the arrays do not fit each other, or the model when `refhmc.sample` is called.
     refhmc.errors.MetricError
         If a number is not finite (except ``-inf`` in `constants`), if a coordinate has no term, if an index is out of range,
-        if only one of `parents` and `coefficients` is given, or if the parents form a cycle.
+        if only one of `parents` and `coefficients` is given, if the parents form a cycle, if the directions are not
+        orthonormal or belong to several levels, if eigenvalues are not positive, or if `blocks` is given with values.
 
     See Also
     --------
@@ -101,14 +136,29 @@ class Hierarchical(Riemannian):
     """
 
     name = "hierarchical"
-    constants: ArrayLike
+    constants: ArrayLike | None = None
     parents: ArrayLike | None = None
     coefficients: ArrayLike | None = None
+    directions: ArrayLike | None = None
+    eigenvalues: ArrayLike | None = None
+    blocks: Sequence[Sequence[str]] | None = None
     reads = (None, None)
     layout = HIERARCHY
     is_dense = False
+    learned_values = "constants", "parents", "coefficients", "directions", "eigenvalues"
 
     def __post_init__(self) -> None:
+        if self.constants is None:
+            if any(getattr(self, name) is not None for name in self.learned_values):
+                raise MetricError("constants must be given with the other values; got None.")
+            for block in self.blocks or ():
+                if isinstance(block, str) or not all(isinstance(name, str) for name in block):
+                    raise MetricError(
+                        f"blocks must be lists of names, such as [['log_tau'], ['theta']]; got {block!r} among them."
+                    )
+            return
+        if self.blocks is not None:
+            raise MetricError("blocks is for a metric that is learned; got constants, too. Leave out one of them.")
         a = array_of_numbers("constants", self.constants, MetricError)
         if a.ndim != 2 or 0 in a.shape:
             raise ShapeError(f"constants must have shape (K, d); got {a.shape}.")
@@ -125,7 +175,12 @@ class Hierarchical(Riemannian):
             )
         if self.parents is not None:
             check_parents(self.parents, self.coefficients, *a.shape)
-        self.levels()
+        check_directions(self.low_rank(a.shape[1]), self.levels())
+
+    @property
+    def learns(self) -> int:  # type: ignore[override]
+        """How warm-up learns the metric, as a code of `refhmc.metrics.base`."""
+        return FROM_PAIRS if self.constants is None else NOTHING
 
     @property
     def exponents(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -135,6 +190,30 @@ class Hierarchical(Riemannian):
         if self.parents is None:
             return a, np.zeros((0, d), int), np.zeros((K, 0, d))
         return a, np.asarray(self.parents), np.asarray(self.coefficients, dtype=float)
+
+    def low_rank(self, dim: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the directions and their eigenvalues.
+
+        Parameters
+        ----------
+        dim : int
+            Dimension d of the model.
+
+        Returns
+        -------
+        rows : ndarray, shape (k, d)
+            The orthonormal rows u_j.
+        eigenvalues : ndarray, shape (k,)
+            The eigenvalues lambda_j.
+
+        Raises
+        ------
+        ValueError
+            If only one of the two is given.
+        refhmc.errors.ShapeError, refhmc.errors.MetricError
+            If they do not fit the dimension, or are not orthonormal and positive.
+        """
+        return LowRank(1.0, self.directions, self.eigenvalues).low_rank(dim)
 
     def levels(self, model: Model | None = None) -> np.ndarray:
         """Return the level of each coordinate in the hierarchy.
@@ -182,16 +261,82 @@ class Hierarchical(Riemannian):
         a, parents, c = self.exponents
         return np.isin(np.arange(a.shape[1]), parents[np.any(c != 0, axis=0)])
 
+    def masses(self, q: ArrayLike) -> np.ndarray:
+        """Return the diagonal of the mass matrix.
+
+        Parameters
+        ----------
+        q : array_like, shape (..., d)
+            Positions.
+
+        Returns
+        -------
+        ndarray, shape (..., d)
+            The masses M_i.
+        """
+        a, parents, c = self.exponents
+        at = np.asarray(q, dtype=float)[..., parents]  # (..., P, d)
+        return np.sum(np.exp(a + np.sum(c * at[..., None, :, :], axis=-2)), axis=-2)
+
+    def constant_masses(self) -> np.ndarray:
+        """Return the masses of coordinates without parents, (d,); 0 for the others."""
+        a, _, c = self.exponents
+        return np.where(np.any(c != 0, axis=(0, 1)), 0.0, np.sum(np.exp(a), axis=0))
+
     @property
     def geometry(self) -> tuple:
         return factorise, inverse_product, velocity_and_force, draw
 
     def stacks(self, model: Model, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]:
-        (a, parents, c), d = self.exponents, model.dim
+        a, d = self.exponents[0], model.dim
         if a.shape[1] != d:
             raise ShapeError(f"constants must have one column per coordinate of the model, {d}; got {a.shape[1]}.")
-        rows = [np.zeros((FIRST, d)), a, parents, np.zeros(parents.shape), c.reshape(-1, d)]
-        return np.concatenate(rows), np.zeros((0, d, d))
+        return np.concatenate([np.zeros((FIRST, d)), self.rows(d)]), np.zeros((0, d, d))
+
+    def rows(self, dim: int) -> np.ndarray:
+        """Return the rows of the compiled implementation that contain the values.
+
+        Parameters
+        ----------
+        dim : int
+            Dimension d of the model.
+
+        Returns
+        -------
+        ndarray, shape (k, d)
+            The rows.
+        """
+        (a, parents, c), (U, eigenvalues) = self.exponents, self.low_rank(dim)
+        others, k = np.zeros((OTHERS, dim)), len(U)
+        others[1, :k], others[2, :k], others[3] = eigenvalues - 1, eigenvalues**-0.5 - 1, k
+        return np.concatenate([a, parents, np.zeros(parents.shape), c.reshape(-1, dim), others, U])
+
+    def from_rows(self, vectors: np.ndarray, matrices: np.ndarray) -> Self:
+        """Return this metric with the values in its rows.
+
+        Parameters
+        ----------
+        vectors : ndarray, shape (k, d)
+            Rows of the metric.
+        matrices : ndarray, shape (0, d, d)
+            Nothing.
+
+        Returns
+        -------
+        Hierarchical
+            The metric with these values, which are copied.
+        """
+        K, P, _ = self.exponents[2].shape
+        a, parents, _, c, others, U = np.split(vectors[FIRST:], np.cumsum([K, P, P, K * P, OTHERS]))
+        k, d = int(others[3, 0]), vectors.shape[1]
+        return replace(
+            self,
+            constants=a.copy(),
+            parents=parents.astype(int),
+            coefficients=c.reshape(K, P, d).copy(),
+            directions=U[:k].copy(),
+            eigenvalues=1 + others[1, :k],
+        )
 
     def options(self) -> dict[str, float]:
         K, P, _ = self.exponents[2].shape
@@ -211,6 +356,27 @@ class Hierarchical(Riemannian):
             The Hamiltonian, its derivatives and the momentum draw.
         """
         return HierarchicalOnArrays(model, self)
+
+
+def identity(d: int) -> Hierarchical:
+    """Return the identity with the terms and parents of a metric that is learned, and as many directions as it may have."""
+    a, parents, most = np.stack([np.full(d, -np.inf), np.zeros(d)]), np.zeros((PARENTS, d), int), min(d, LARGEST // d)
+    return Hierarchical(a, parents, np.zeros((TERMS, PARENTS, d)), np.eye(most, d), np.ones(most))
+
+
+def without_parents(metric: LowRank) -> Hierarchical:
+    """Return a metric of low rank with the terms and parents of a metric that is learned."""
+    U, eigenvalues, variances = metric.directions, metric.eigenvalues, np.asarray(metric.variances)
+    a = np.stack([np.full(len(variances), -np.inf), -np.log(variances)])
+    return replace(identity(len(variances)), constants=a, directions=U, eigenvalues=eigenvalues)
+
+
+def check_directions(directions: tuple[np.ndarray, np.ndarray], levels: np.ndarray) -> None:
+    """Raise MetricError if a direction has coordinates of several levels."""
+    for j, u in enumerate(directions[0]):
+        of = np.unique(levels[u != 0])
+        if len(of) > 1:
+            raise MetricError(f"directions must be zero outside one level; got levels {of.tolist()} in row {j}.")
 
 
 def check_parents(parents: ArrayLike, coefficients: ArrayLike | None, K: int, d: int) -> None:
@@ -252,14 +418,28 @@ class HierarchicalOnArrays(HamiltonianOnArrays):
         weighted = x[..., None, :] * self.masses_and_slopes(q)[1]
         return xp.reshape(weighted, (*q.shape[:-1], J.shape[1])) @ batched.transpose(J)
 
+    @batched.kept
+    def low_rank(self, q: Array) -> tuple[Array, Array]:
+        """Return U' (d, k) and lambda (k,)."""
+        xp, (U, eigenvalues) = batched.namespace(q), self.metric.low_rank(q.shape[-1])
+        return xp.asarray(np.ascontiguousarray(U.T), dtype=q.dtype), xp.asarray(eigenvalues, dtype=q.dtype)
+
+    def times(self, q: Array, x: Array, power: float) -> Array:
+        """Return (I + U'(Lambda^power - I) U) x."""
+        V, eigenvalues = self.low_rank(q)
+        return x if V.shape[1] == 0 else x + ((x @ V) * (eigenvalues**power - 1)) @ batched.transpose(V)
+
     def mass(self, q: Array) -> Array:
-        return batched.diagonal_matrix(self.scales(q))
+        root = self.scales(q) ** 0.5
+        C = self.times(q, batched.diagonal_matrix(0.0 * q + 1.0), -1.0)
+        return root[..., :, None] * C * root[..., None, :]
 
     def scales(self, q: Array) -> Array:
         return self.masses_and_slopes(q)[0]
 
     def inverse_product(self, q: Array, p: Array) -> Array:
-        return p / self.scales(q)
+        root = self.scales(q) ** 0.5
+        return self.times(q, p / root, 1.0) / root
 
     def half_log_det(self, q: Array) -> Array:
         xp = batched.namespace(q)
@@ -272,7 +452,7 @@ class HierarchicalOnArrays(HamiltonianOnArrays):
         return 0.5 * self.to_parents(q, p * self.inverse_product(q, p))
 
     def draw_momentum(self, q: Array, normals: Array) -> Array:
-        return self.scales(q) ** 0.5 * normals
+        return self.scales(q) ** 0.5 * self.times(q, normals, -0.5)
 
 
 @jit
@@ -297,17 +477,33 @@ def factorise(model: tuple, work: tuple) -> bool:
         if not 0 < mass < math.inf:
             return False
         w.scales[i] = mass
+        vecs[coefficients + K * P, i] = math.sqrt(mass)
         for p in range(P):
             vecs[slopes + p, i] /= mass
     return True
 
 
+@jit_inline
+def first_direction(work: tuple) -> int:
+    """Return the row of the first direction; those before it are lambda - 1, lambda^-1/2 - 1, k, and one earlier M^1/2."""
+    options = as_work(work).options
+    return FIRST + options.n_terms + 2 * options.n_parents + options.n_terms * options.n_parents + OTHERS
+
+
 @jit
 def inverse_product(p: np.ndarray, work: tuple, out: np.ndarray) -> None:
     """Set out = M^-1 p."""
-    w = views(work)
+    vecs, first = as_work(work).vecs, first_direction(work)
+    root, spread = vecs[first - 4], vecs[first - 3]
     for i in range(p.shape[0]):
-        out[i] = p[i] / w.scales[i]
+        out[i] = p[i] / root[i]
+    for k in range(int(vecs[first - 1, 0])):  # one after another: u_j . out is not changed by the others
+        u = vecs[first + k]
+        along = spread[k] * dot(u, out)
+        for i in range(p.shape[0]):
+            out[i] += along * u[i]
+    for i in range(p.shape[0]):
+        out[i] /= root[i]
 
 
 @jit
@@ -331,6 +527,14 @@ def velocity_and_force(
 @jit
 def draw(normals: np.ndarray, work: tuple, p: np.ndarray) -> None:
     """Draw p ~ N(0, M) from standard normals."""
-    w = views(work)
+    vecs, first = as_work(work).vecs, first_direction(work)
+    root, shrink = vecs[first - 4], vecs[first - 2]
     for i in range(p.shape[0]):
-        p[i] = math.sqrt(w.scales[i]) * normals[i]
+        p[i] = normals[i]
+    for k in range(int(vecs[first - 1, 0])):
+        u = vecs[first + k]
+        along = shrink[k] * dot(u, p)
+        for i in range(p.shape[0]):
+            p[i] += along * u[i]
+    for i in range(p.shape[0]):
+        p[i] *= root[i]

@@ -35,6 +35,7 @@ from refhmc._deprecated import renamed_arguments, renamed_method
 from refhmc.compile.fingerprint import Fingerprint, fingerprint
 from refhmc.core.arguments import array_of_numbers, refuse_masked, whole_number
 from refhmc.core.data import as_data
+from refhmc.core.hierarchy import parents_of, variable_of
 from refhmc.core.named_axes import coords_of, dims_of
 from refhmc.core.split_data import stacked
 from refhmc.errors import MissingArrayImplementationError, MissingDerivativeError, ModelError, ShapeError
@@ -156,6 +157,10 @@ class Model:
     fisher_levels : sequence of int, optional
         Level of each coordinate, from 0, if `fisher` is block diagonal by level and each block depends only on coordinates of
         lower levels. The metric ``Fisher`` then works with the explicit integrator ``BlockLeapfrog``.
+    parents : mapping of str to sequence of str, optional
+        The variables on which the conditional prior of a variable depends: ``{"theta": ["mu", "log_tau"]}``. The names are
+        those of the coordinates, without indices. A variable that is not listed has no parents. ``{}`` states that no
+        variable has any, and None that they are not known. The metric ``Hierarchical`` uses them.
     conditionals : sequence, optional
         For built-in models: hand-written distributions of blocks of coordinates given the others, for :class:`refhmc.Gibbs`.
     reference : Reference, optional
@@ -210,13 +215,15 @@ class Model:
         Known moments and exact draws.
     discontinuous : ndarray of int
         Indices of the coordinates in which the log density jumps.
+    parents : dict of str to tuple of str, or None
+        The parents of every variable, or None if they are not known.
 
     Raises
     ------
     TypeError
         If `dim`, `log_density` or `gradient` is missing.
     refhmc.errors.ShapeError
-        If `dim`, `names` or `initial` do not fit each other.
+        If `dim`, `names`, `initial` or `parents` do not fit each other, or if `parents` form a cycle.
     refhmc.errors.ModelError
         If an argument is of the wrong kind. A wrong result of a function is reported at its first call.
 
@@ -269,6 +276,7 @@ class Model:
         log_density_change: Callable | None = None,
         fisher_bands: Callable | None = None,
         fisher_levels: Sequence[int] | np.ndarray | None = None,
+        parents: Mapping[str, str | Sequence[str]] | None = None,
         conditionals: Sequence = (),
         reference: Reference | None = None,
         initial: ArrayLike | Callable[[np.random.Generator], ArrayLike] | None = None,
@@ -332,6 +340,7 @@ class Model:
             fisher_bands=fisher_bands,
         )
         self.fisher_levels = None if fisher_levels is None else levels_of(fisher_levels, self.dim)
+        self.parents = None if parents is None else parents_of(parents, map(variable_of, self.names))
         self.conditionals = tuple(conditionals)
         self.joint: Model | None = None  # for a conditional: the joint model
         # For a conditional at a position: the joint model, the indices of the block, the full position.
@@ -370,6 +379,7 @@ class Model:
             "scratch_rows": self.scratch_rows,
             "discontinuous": self.discontinuous.tolist(),
             "fisher_levels": self.fisher_levels,
+            "parents": self.parents,
             "conditionals": self.conditionals,
             "reference": self.reference,
             "recommended": self.recommended,
@@ -452,7 +462,7 @@ class Model:
             roots["data"] = self.data
         roots |= {key: function for key, function in self.functions._asdict().items() if function is not None}
         roots |= {"constrain": self._constrain, "conditionals": self.conditionals, "the class of the model": type(self)}
-        optional = {"on_arrays": self._on_arrays, "fisher_levels": self.fisher_levels}
+        optional = {"on_arrays": self._on_arrays, "fisher_levels": self.fisher_levels, "parents": self.parents}
         roots |= {key: value for key, value in optional.items() if value is not None}
         return fingerprint(roots)
 
@@ -967,6 +977,7 @@ class SplitModel(Model):
             data=stacked([pointer[0] for pointer in pointers], [kinds.index((p[1], p[4])) for p in pointers]),
             names=whole.names,
             constrain=whole.constrain,
+            parents=whole.parents,
             reference=whole.reference,
             initial=whole.initial,
             name=f"{whole.name} in {len(self.parts)} parts",

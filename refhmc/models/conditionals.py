@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refhmc.compile.compiled import jit, jit_anew
+from refhmc.core.hierarchy import parents_within
 from refhmc.kernels.blocks import block_indices
 from refhmc.models.base import Model
 from refhmc.models.binding.adapters import CANNOT_COMPILE
@@ -208,7 +209,13 @@ def general_conditional(model: Model, indices: np.ndarray) -> Conditional:
     if not jumps:
         functions = {key: f for key, f in functions.items() if key != "log_density_change"}
     block = Model(
-        m, **functions, data=data, names=names, discontinuous=jumps, name=f"{model.name}, {m} of {d} coordinates"
+        m,
+        **functions,
+        data=data,
+        names=names,
+        discontinuous=jumps,
+        parents=parents_within(model, names),
+        name=f"{model.name}, {m} of {d} coordinates",
     )
     block.joint = model
     return Conditional(indices, block, condition_generally)

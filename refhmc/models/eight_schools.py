@@ -627,6 +627,7 @@ def EightSchools(centered: bool = False, *, y: ArrayLike | None = None, sigma: A
         len(y) + 2,
         **(CENTRED if centered else NON_CENTRED),
         fisher_levels=centred_levels(len(y)) if centered else None,
+        parents={"theta": ["mu", "log_tau"]} if centered else {},
         data=data,
         names=names_of(len(y), centered),
         constrain=centred_constrain if centered else constrain,

@@ -234,6 +234,7 @@ def Funnel(n: int = 10) -> Model:
         fisher_derivative=fisher_derivative,
         fisher_contraction=fisher_contraction,
         fisher_levels=levels(n),
+        parents={"x": "v"} if n > 0 else {},
         names=["v"] + [f"x[{i}]" for i in range(n)],
         hessian_diagonal=hessian_diagonal,
         diagonal_contraction=diagonal_contraction,

@@ -713,6 +713,7 @@ def StochasticVolatility(y: ArrayLike | None = None, T: int = 1000) -> Model:
         data=y_squared[None, :],
         names=names,
         constrain=constrain,
+        parents={"x": ["log_sigma", "atanh_phi"]},
         recommended=Recommended(why=PATH) if T > 50 else None,
         conditionals=(
             Conditional(np.arange(T), x_model, condition_x),

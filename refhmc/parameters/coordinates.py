@@ -5,13 +5,14 @@ from __future__ import annotations
 import collections
 import functools
 import keyword
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from refhmc.core.arguments import refuse_complex, refuse_masked
+from refhmc.core.hierarchy import Parents, parents_of
 from refhmc.core.named_axes import SAMPLES
 from refhmc.errors import InitError, ModelError, ShapeError
 from refhmc.numerics.constraining import values_at
@@ -21,7 +22,9 @@ from refhmc.parameters.supports import Support
 class Coordinates:
     """Supports by name, and the coordinates that follow from them; :class:`refhmc.Parameters` describes the attributes."""
 
-    def __init__(self, /, **supports: Support) -> None:
+    def __init__(self, /, *, parents: Mapping[str, str | Sequence[str]] | None = None, **supports: Support) -> None:
+        if isinstance(parents, Support):
+            raise ModelError("The name of a parameter must not be 'parents', which states the hierarchy. Rename it.")
         if not supports:
             raise ModelError(
                 "Parameters must have at least one parameter; got none. Write Parameters(mu=Real()), for example."
@@ -36,6 +39,7 @@ class Coordinates:
                 known = ", ".join(cls.__name__ for cls in _known())
                 raise ModelError(f"{name} must be a support ({known} of refhmc.parameters); got {support!r}.")
         self.supports = dict(supports)
+        self.parents = None if parents is None else parents_of(parents, supports)
         self.dims = {name: support.dims for name, support in supports.items() if support.dims}
         for name, dims in self.dims.items():
             for axis in dims:
@@ -59,10 +63,12 @@ class Coordinates:
         self.segments = np.array(rows, dtype=float)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={support}' for name, support in self.supports.items())})"
+        given = [f"{name}={support}" for name, support in self.supports.items()]
+        given += [] if self.parents is None else [f"parents={self.parents}"]
+        return f"{type(self).__name__}({', '.join(given)})"
 
-    def __reduce__(self) -> tuple[Callable, tuple[type, dict[str, Support]]]:
-        return _rebuild, (type(self), self.supports)
+    def __reduce__(self) -> tuple[Callable, tuple[type, dict[str, Support], Parents | None]]:
+        return _rebuild, (type(self), self.supports, self.parents)
 
     def _coordinate_names(self) -> list[str]:
         owners: dict[str, str] = {}
@@ -77,6 +83,14 @@ class Coordinates:
             number = support.coordinate_count
             names += [base] if support.value_shape == () else [f"{base}[{i}]" for i in range(number)]
         return names
+
+    @property
+    def parents_of_coordinates(self) -> Parents | None:
+        """The parents by names of coordinates, without parameters that have no coordinates."""
+        if self.parents is None:
+            return None
+        called = {name: s.coordinate_name(name) for name, s in self.supports.items() if s.coordinate_count > 0}
+        return {called[name]: tuple(called[each] for each in self.parents[name] if each in called) for name in called}
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -156,8 +170,8 @@ def _values_class(names: tuple[str, ...], title: str) -> type[tuple]:
     return collections.namedtuple(title, names, module=__name__)
 
 
-def _rebuild(cls: type[Coordinates], supports: dict[str, Support]) -> Coordinates:
-    return cls(**supports)
+def _rebuild(cls: type[Coordinates], supports: dict[str, Support], parents: Parents | None) -> Coordinates:
+    return cls(parents=parents, **supports)
 
 
 def _known() -> list[type[Support]]:

@@ -35,7 +35,7 @@ from refhmc.numerics.constraining import (
 from refhmc.parameters.coordinates import Coordinates
 
 # Options of refhmc.Model that are rejected: those that follow from the parameters, and those of models of coordinates.
-FOLLOW = ("dim", "names", "constrain")
+FOLLOW = ("dim", "names", "constrain", "parents")
 NOT_USED = (
     *("fisher_derivative", "hessian_diagonal", "diagonal_contraction", "fisher_bands", "fisher_levels", "scratch_rows"),
     *("log_density_change", "conditionals", "on_arrays", "n_rows", "part"),
@@ -97,7 +97,11 @@ class ParametersModel(Model):
                 raise ModelError(
                     f"dims must not contain the parameter {name!r}. Give its dims with its support: {name}=...(..., dims=...)."
                 )
-        given |= {"names": parameters.names, "constrain": parameters.constrain}
+        given |= {
+            "names": parameters.names,
+            "constrain": parameters.constrain,
+            "parents": parameters.parents_of_coordinates,
+        }
         super().__init__(parameters.dim, **texts, data=data, **given)
         self.unconstrain = parameters.unconstrain
 

@@ -102,6 +102,7 @@ class ODEModel(Model):
             data=data,
             names=parameters.names,
             constrain=parameters.constrain,
+            parents=parameters.parents_of_coordinates,
             in_python=in_python if of.in_python else "",
             noise=1000 * of.solution.tolerance * data.y.size,
             absent={"third_derivative": NO_THIRD, "hessian_contraction": NO_THIRD},

@@ -23,9 +23,13 @@ class Parameters(Coordinates):
 
     Parameters
     ----------
+    parents : mapping of str to sequence of str, optional
+        The parameters on which the conditional prior of a parameter depends: ``{"theta": ["mu", "tau"]}``. A parameter that
+        is not listed has no parents. ``{}`` states that no parameter has any, and None that they are not known. The metric
+        ``Hierarchical`` uses them.
     **supports : Support
-        The support of each parameter, by name. A name must be a valid field of a named tuple, and must not be "chain" or
-        "draw".
+        The support of each parameter, by name. A name must be a valid field of a named tuple, and must not be "chain",
+        "draw" or "parents".
 
     Attributes
     ----------
@@ -43,11 +47,15 @@ class Parameters(Coordinates):
         The named tuple of values.
     dims : dict of str to tuple of str
         Names of the axes of the parameters that have them.
+    parents : dict of str to tuple of str, or None
+        The parents of every parameter, or None if they are not known.
 
     Raises
     ------
     refhmc.errors.ModelError
         If a support is not a :class:`refhmc.parameters.Support`, or if names are invalid or collide.
+    refhmc.errors.ShapeError
+        If `parents` contain an unknown name or form a cycle.
 
     See Also
     --------

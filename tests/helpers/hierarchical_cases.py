@@ -40,7 +40,10 @@ def chain_metric(d: int) -> Hierarchical:
 
 
 def random_metric(rng: np.random.Generator, d: int, K: int, P: int) -> Hierarchical:
-    """A metric whose parents are coordinates before i in a random order; coordinate and term 0 always exist."""
+    """A metric whose parents are coordinates before i in a random order, with up to two directions within one level.
+
+    Coordinate and term 0 always exist.
+    """
     order = rng.permutation(d)
     rank = np.argsort(order)
     a, c, parents = rng.normal(size=(K, d)), rng.normal(size=(K, P, d)), np.zeros((P, d), int)
@@ -51,16 +54,24 @@ def random_metric(rng: np.random.Generator, d: int, K: int, P: int) -> Hierarchi
             parents[:, i] = rng.choice(earlier, P)
         else:
             c[:, :, i] = 0.0
-    return Hierarchical(a, parents, c)
+    level = Hierarchical(a, parents, c).levels()
+    of = np.flatnonzero(level == rng.choice(level))
+    U = np.zeros((min(len(of), int(rng.integers(3))), d))
+    U[:, of] = np.linalg.qr(rng.normal(size=(len(of), len(of))))[0][: len(U)]
+    return Hierarchical(a, parents, c, U, np.exp(rng.normal(size=len(U))))
 
 
 class Definition:
-    """H of a Gaussian or funnel model on a metric with masses sum_k exp(a + sum_p c q_parent), in many digits."""
+    """H of a Gaussian or funnel model on a metric with masses sum_k exp(a + sum_p c q_parent), in many digits.
+
+    M^-1 = D^-1/2 (I + U'(Lambda - I) U) D^-1/2, with the masses on the diagonal of D.
+    """
 
     def __init__(self, metric: Hierarchical, log_density) -> None:
         self.a, self.parents, self.c = metric.exponents
         self.log_density, self.d = log_density, self.a.shape[1]
         self.levels = self.levels_by_paths()
+        self.U, self.eigenvalues = metric.low_rank(self.d)
 
     def levels_by_paths(self) -> list[int]:
         """Length of the longest path of parents, by recursion."""
@@ -93,8 +104,12 @@ class Definition:
 
     def kinetic(self, q, p, level=None):
         chosen = range(self.d) if level is None else [i for i in range(self.d) if self.levels[i] == level]
-        M = self.masses(q)
-        return mpmath.fsum(p[i] ** 2 / M[i] for i in chosen) / 2
+        y = {i: p[i] / mpmath.sqrt(M) for i, M in enumerate(self.masses(q)) if i in chosen}
+        squares = [each**2 for each in y.values()]
+        for u, value in zip(self.U, self.eigenvalues, strict=True):
+            along = mpmath.fsum(mpmath.mpf(float(u[i])) * y[i] for i in y)
+            squares.append((mpmath.mpf(float(value)) - 1) * along**2)
+        return mpmath.fsum(squares) / 2
 
     def slope(self, f, x):
         """The gradient of f by differences."""

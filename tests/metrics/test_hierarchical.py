@@ -36,7 +36,7 @@ def test_energy_velocity_and_forces_are_those_of_the_definition(seed, d, K, P, s
     H, on_arrays = refhmc.Hamiltonian(normal(d), metric), refhmc.array_api.hamiltonian(normal(d), metric)
     with mpmath.workdps(DIGITS):
         x, y = [mpmath.mpf(float(each)) for each in q], [mpmath.mpf(float(each)) for each in p]
-        M = np.array([float(m) for m in exact.masses(x)])
+        M = np.diag([float(m) for m in exact.masses(x)])
         energy = float(exact.phi(x) + exact.kinetic(x, y))
         velocity = np.array([float(v) for v in exact.slope(lambda z: exact.kinetic(x, z), y)])
         phi = np.array([float(f) for f in exact.slope(exact.phi, x)])
@@ -48,13 +48,30 @@ def test_energy_velocity_and_forces_are_those_of_the_definition(seed, d, K, P, s
         "atol": 1e-14 * size_of_exponents * (1 + np.abs(p * velocity).sum()),
     }
     np.testing.assert_array_equal(metric.levels(), exact.levels)
-    np.testing.assert_allclose(np.diag(H.mass(q)), M, rtol=1e-14 * size_of_exponents)
+    inverse = np.eye(d) + metric.low_rank(d)[0].T * (metric.low_rank(d)[1] - 1) @ metric.low_rank(d)[0]
+    whole = M**0.5 @ np.linalg.inv(inverse) @ M**0.5
+    np.testing.assert_allclose(H.mass(q), whole, rtol=0, atol=1e-13 * size_of_exponents * M.max() * 100)
+    np.testing.assert_allclose(on_arrays.mass(q), whole, rtol=0, atol=1e-13 * size_of_exponents * M.max() * 100)
     np.testing.assert_allclose(H.energy(q, p), energy, **tolerance)
     for v, force in ((H.grad_p(q, p), -H.grad_q(q, p)), on_arrays.velocity_and_force(q, p)):
         np.testing.assert_allclose(v, velocity, **tolerance)
         np.testing.assert_allclose(force, -phi - tau, **tolerance)
     np.testing.assert_allclose(on_arrays.potential_force(q), -phi, **tolerance)
     np.testing.assert_allclose(on_arrays.kinetic_force(q, p), -tau, **tolerance)
+
+
+@settings(max_examples=25, deadline=None)
+@given(**CASES)
+def test_momenta_have_the_mass_as_covariance(seed, d, K, P):
+    """A p = L z with L L' = M: the columns of L are the momenta of unit vectors."""
+    rng = np.random.default_rng(seed)
+    metric, q = random_metric(rng, d, K, P), rng.normal(size=d)
+    H, on_arrays = refhmc.Hamiltonian(normal(d), metric), refhmc.array_api.hamiltonian(normal(d), metric)
+    L = np.array([H._draw(q, row) for row in np.eye(d)])
+    np.testing.assert_allclose(L.T @ L, H.mass(q), rtol=0, atol=1e-11 * np.abs(H.mass(q)).max())
+    np.testing.assert_allclose(
+        on_arrays.draw_momentum(np.tile(q, (d, 1)), np.eye(d)), L, rtol=0, atol=1e-12 * np.abs(L).max()
+    )
 
 
 def test_momenta_have_the_mass_as_variance():
@@ -93,10 +110,35 @@ def test_a_mass_that_overflows_is_a_divergence_and_not_an_error():
     assert not np.isfinite(path.energy[-1])
 
 
-@pytest.mark.parametrize("metric", [schools_metric(), Hierarchical(np.zeros((1, 3)))])
+METRICS = [
+    schools_metric(),
+    Hierarchical(np.zeros((1, 3))),
+    Hierarchical(np.zeros((1, 3)), directions=[[0.6, 0.8, 0.0]], eigenvalues=[3.0]),
+]
+
+
+@pytest.mark.parametrize("metric", METRICS)
 def test_a_description_gives_the_metric_back(metric):
     again = kernel_from_json(kernel_as_json(refhmc.HMC(metric=metric))).metric
     for one, other in zip(metric.exponents, again.exponents, strict=True):
+        assert np.array_equal(one, other)
+    for one, other in zip(metric.low_rank(3), again.low_rank(3), strict=True) if metric.directions is not None else ():
+        assert np.array_equal(one, other)
+
+
+def test_a_description_has_the_blocks():
+    for blocks in (None, [["v"], ["x", "y"]]):
+        kernel = refhmc.NUTS(metric=Hierarchical(blocks=blocks))
+        assert kernel_from_json(kernel_as_json(kernel)).metric.blocks == blocks
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_rows_give_the_metric_back(metric):
+    vecs, mats = metric.stacks(normal(np.shape(metric.constants)[1]), False)
+    again = metric.from_rows(vecs, mats)
+    for one, other in zip(metric.exponents, again.exponents, strict=True):
+        assert np.array_equal(one, other)
+    for one, other in zip(metric.low_rank(vecs.shape[1]), again.low_rank(vecs.shape[1]), strict=True):
         assert np.array_equal(one, other)
 
 
@@ -115,6 +157,13 @@ def test_a_description_gives_the_metric_back(metric):
         (([[0.0, 0.0]], [[0, 0]], [[[0.0, np.inf]]]), MetricError, "coefficients"),
         (([[0.0, 0.0]], [[0, 0]], [[[1.0, 1.0]]]), MetricError, "cycle"),
         (([[0.0, 0.0]], [[1, 0]], [[[1.0, 1.0]]]), MetricError, "cycle"),
+        ((None, [[0, 0]], [[[0.0, 1.0]]]), MetricError, "constants"),
+        (([[0.0, 0.0]], [[0, 0]], [[[0.0, 1.0]]], [[0.6, 0.8]], [2.0]), MetricError, "one level"),
+        (([[0.0, 0.0]], None, None, [[0.6, 0.6]], [2.0]), MetricError, "orthonormal"),
+        (([[0.0, 0.0]], None, None, [[0.6, 0.8]], [0.0]), MetricError, "eigenvalues"),
+        (([[0.0, 0.0]], None, None, [[0.6, 0.8]], None), ValueError, "all be given"),
+        (([[0.0, 0.0]], None, None, None, None, [["a"]]), MetricError, "blocks"),
+        ((None, None, None, None, None, ["theta"]), MetricError, "lists of names"),
     ],
 )
 def test_invalid_arguments_are_rejected(arguments, error, words):

@@ -15,14 +15,15 @@ from __future__ import annotations
 import functools
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numba import types as nb
 
 from refhmc.adaptation.dual_averaging import DUAL, target_acceptance
-from refhmc.adaptation.from_pairs import HISTORY, begin_learning, learn_if_due
+from refhmc.adaptation.from_pairs import HISTORY, begin_learning, learn_if_due, put_levels
+from refhmc.adaptation.hierarchy import FEWEST, LEAST, LEAST_OF_AUTO
 from refhmc.adaptation.length import (
     DEFAULT_JITTER,
     LEARNER,
@@ -39,19 +40,22 @@ from refhmc.compile.compiled import Entry, compile_pointer, entry, jit, jit_part
 from refhmc.compile.parallel import helpers_for
 from refhmc.core import sample_stats as S
 from refhmc.core import types
+from refhmc.core.hierarchy import blocks_of, coordinates_of
 from refhmc.core.point import GRADIENT, LOG_DENSITY, Q, as_point, copy_row
 from refhmc.core.records import CACHE, CONTROL, COUNTERS, SETTINGS, STATUS, one, records
 from refhmc.core.types import N_POINTS, as_model, as_points, as_work, as_workspace
 from refhmc.dynamics.assemble import Dynamics, make_discontinuous_dynamics, make_dynamics, make_minibatch_dynamics
 from refhmc.dynamics.fuse import functions_to_fuse, fused_transition, transition_with
-from refhmc.errors import CheckpointError
+from refhmc.errors import CheckpointError, MetricError
 from refhmc.integrators.defaults import default_metric
 from refhmc.integrators.leapfrog import leapfrog_diagonal
 from refhmc.kernels.blocks import indices_of, kernels_of
-from refhmc.kernels.nuts import INTERVAL_ROWS
+from refhmc.kernels.hmc import HMC
+from refhmc.kernels.nuts import INTERVAL_ROWS, NUTS
 from refhmc.kernels.options import AnyKernel, Kernel
-from refhmc.metrics import Diagonal
+from refhmc.metrics import Diagonal, Hierarchical
 from refhmc.metrics.base import AS_STAN, FROM_DRAWS, FROM_PAIRS, NOTHING, Metric
+from refhmc.metrics.hierarchical import identity
 from refhmc.metrics.low_rank import LARGEST
 from refhmc.models.conditionals import Conditional, conditional_of
 from refhmc.sampling.storage.checkpoint import read_arrays
@@ -254,7 +258,8 @@ def loop_for(n_blocks: int) -> Entry:
 class BlockPlan(NamedTuple):
     """Fixed part of a block: conditional, pointers, schedule and options.
 
-    With ``learns_length`` or ``learns_jitter``, warm-up or an earlier result sets the trajectory length or its jitter.
+    With ``learns_length`` or ``learns_jitter``, warm-up or an earlier result sets the trajectory length or its jitter. With
+    ``hierarchical``, the same block on a hierarchical metric, warm-up may change to that, and back.
     """
 
     name: str
@@ -271,6 +276,7 @@ class BlockPlan(NamedTuple):
     learns_length: bool
     learns_jitter: bool
     minibatches: bool
+    hierarchical: HierarchicalPlan | None = None
 
     def compile(self, model_name: str) -> None:
         """Compile, or load from the cache, everything that the block's turn calls."""
@@ -292,6 +298,19 @@ class BlockPlan(NamedTuple):
         if not self.alone:
             self.conditional.condition(q, pointers[0])
         return pointers
+
+
+class HierarchicalPlan(NamedTuple):
+    """Dynamics, transition and target acceptance on a hierarchical metric, and how the hierarchy is searched for.
+
+    ``earlier`` (d, d) says whether coordinate j may be a parent of i, or is None, and ``least`` is the least correlation.
+    """
+
+    dynamics: Dynamics
+    transition: Callable
+    target: float
+    earlier: np.ndarray | None
+    least: float
 
 
 class Plan(NamedTuple):
@@ -353,6 +372,7 @@ def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: 
     if len(lengths) and learns_jitter:
         settings["length_jitter"] = DEFAULT_JITTER
     transition, title = hmc_recording if len(lengths) else kernel.transition, type(kernel).__name__
+    hierarchical = hierarchical_plan(model, kernel, transition) if model is joint else None
     if fuse:
         functions = functions_to_fuse(model, dynamics)
         transition = fused_transition(transition, dynamics.pointers, functions, model.dim)
@@ -378,7 +398,38 @@ def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: 
         learns_length,
         learns_jitter,
         minibatches,
+        hierarchical,
     )
+
+
+def hierarchical_plan(model: Model, kernel: Any, transition: Callable) -> HierarchicalPlan | None:
+    """Return the alternative for a kernel whose metric is "auto" or ``Hierarchical()``; None for other kernels.
+
+    There is none for dimensions in which too few draws would be kept. Raises ValueError for unknown names of ``blocks``.
+    """
+    metric, integrator = kernel.metric, kernel.integrator
+    learns = isinstance(metric, Hierarchical) and metric.learns != NOTHING
+    is_auto = metric is None and integrator is None and isinstance(kernel, HMC | NUTS)
+    if not (learns or is_auto) or model.dim * FEWEST > LARGEST:
+        return None
+    dynamics, blocks = make_dynamics(model, identity(model.dim), integrator), metric.blocks if learns else None
+    earlier = earlier_coordinates(model, blocks_of(model) if blocks is None else blocks)
+    target = target_acceptance(kernel, dynamics.metric)
+    return HierarchicalPlan(dynamics, transition, target, earlier, LEAST if learns else LEAST_OF_AUTO)
+
+
+def earlier_coordinates(model: Model, blocks: Sequence[Sequence[str]] | None) -> np.ndarray | None:
+    """Return whether coordinate j is in an earlier block than i, (d, d); None without blocks.
+
+    Variables that no block names belong to the last one.
+    """
+    if blocks is None:
+        return None
+    place = np.full(model.dim, len(blocks) - 1)
+    for k, block in enumerate(blocks):
+        for name in block:
+            place[coordinates_of(model, name)] = k
+    return place[:, None] < place
 
 
 def metric_of_block(kernel: Kernel, alone: bool, name: str) -> Metric:
@@ -432,6 +483,7 @@ class BlockState:
         self.history = np.zeros((len(plan.windows) if n_kept else 0, len(HISTORY)))
         self.dual, self.jump_dual, self.progress = one(DUAL), one(DUAL), one(PROGRESS)
         self.settings = plan.settings.copy()
+        self.dynamics, self.transition, self.warmup = dynamics, plan.transition, plan.warmup.copy()
         sets_the_scale = dynamics.metric.learns != NOTHING or dynamics.metric.position_dependent
         learner = begin_length(d, self.settings, plan.length_windows, sets_the_scale)
         self.length, self.length_moments, self.length_sums = learner
@@ -439,6 +491,20 @@ class BlockState:
     @property
     def state(self) -> np.ndarray:
         return self.points[0]
+
+    def change_metric(self, hierarchical: bool) -> None:
+        """Change to the hierarchical metric, or back to the one of the plan."""
+        if hierarchical == bool(self.progress[0].hierarchical):
+            return
+        to = self.plan.hierarchical
+        assert to is not None
+        of = to if hierarchical else self.plan
+        of.dynamics.compile(self.plan.conditional.model.name)
+        self.dynamics, self.transition = of.dynamics, of.transition
+        self.vecs, self.mats, self.options = of.dynamics.vecs.copy(), of.dynamics.mats.copy(), of.dynamics.options
+        self.own, self.cache = of.dynamics.own(), one(CACHE)
+        self.warmup[0].target = to.target if hierarchical else self.plan.warmup[0].target
+        self.progress[0].hierarchical = hierarchical
 
     def start(self, q: np.ndarray) -> None:
         """Set the position, log density and gradient."""
@@ -459,14 +525,13 @@ class BlockState:
     @property
     def adaptation(self) -> tuple:
         arrays = self.mean, self.scatter, self.gradient_scatter, self.kept, self.kept_gradients
-        return (*arrays, self.dual[0], self.jump_dual[0], self.progress[0], self.plan.warmup[0], self.plan.windows)
+        return (*arrays, self.dual[0], self.jump_dual[0], self.progress[0], self.warmup[0], self.plan.windows)
 
     @property
     def in_loop(self) -> tuple:
         """The block as ``BLOCK``."""
-        plan = self.plan
         return (
-            *(self.settings[0], plan.transition, plan.dynamics.pointers, self.pointers),
+            *(self.settings[0], self.transition, self.dynamics.pointers, self.pointers),
             *(self.workspace, self.adaptation, self.learner),
         )
 
@@ -497,7 +562,6 @@ class Chain:
 
         After a pause the chain can continue. A stop may interrupt a draw, so that a chain can only continue from a saved state.
         """
-        blocks, n = tuple(block.in_loop for block in self.blocks), len(self.blocks)
         randomness, run = (
             (self.rng, np.zeros(0), np.zeros(1, np.int64)),
             one(CONTROL)[0] if control is None else control,
@@ -506,9 +570,10 @@ class Chain:
             done, by_name = 0, records(stats, S.STATS)
             while True:
                 at = slice(done, None)
-                done += run_draws(blocks[0], randomness, draws[at], stats[at], by_name[at], run)
+                done += run_draws(self.blocks[0].in_loop, randomness, draws[at], stats[at], by_name[at], run)
                 if not learn_if_due(self.blocks[0]):
                     return done
+        blocks, n = tuple(block.in_loop for block in self.blocks), len(self.blocks)
         conditionals = [block.plan.conditional for block in self.blocks]
         parts = tuple((c.indices, c.condition, block) for c, block in zip(conditionals, blocks, strict=True))
         by_name = records(stats.reshape(len(stats), n, S.N_STATS), S.STATS)
@@ -537,12 +602,15 @@ class Chain:
         Raises CheckpointError, with the name of the field, unless its arrays have the shapes and types of this model and
         kernel.
         """
-        own = self.arrays()
         try:
             arrays = read_arrays(io.BytesIO(saved))
             generator = json.loads(str(arrays.pop("generator")))
         except Exception as error:
             raise CheckpointError(f"The saved chain state cannot be read: {type(error).__name__}: {error}.") from error
+        if self.blocks[0].plan.hierarchical is not None:
+            progress = arrays.get("progress", np.zeros(0))
+            self.blocks[0].change_metric(progress.dtype == PROGRESS and bool(progress["hierarchical"].all()))
+        own = self.arrays()
         if arrays.keys() != own.keys():
             odd = ", ".join(sorted(arrays.keys() ^ own.keys()))
             raise CheckpointError(f"The saved chain state must have the fields of this kernel; it differs in {odd}.")
@@ -553,6 +621,11 @@ class Chain:
                 expected = f"{array.dtype.str} of shape {array.shape}"
                 raise CheckpointError(f"The saved field {name!r} of the state must be {expected}; got {found}.")
             array[...] = there
+        if self.blocks[0].progress[0].hierarchical:
+            try:
+                put_levels(self.blocks[0])
+            except (ValueError, MetricError) as error:
+                raise CheckpointError(f"The saved metric is not a hierarchical one: {error}") from error
         if self.alone and not np.array_equal(arrays["state"][Q], arrays["position"], equal_nan=True):
             raise CheckpointError("The saved position must equal that of the saved state.")
         try:

@@ -67,7 +67,7 @@ class CompiledChains(ChainPool):
         put_rectangle(result, lengths, [min(n, tune) for n in done] if keeps_warmup else None, cut)
         result.attributes.update(counted(runs, self.stopped_by, tune))
         result.attributes.update(learned_lengths(runs))
-        put_learned(result, [runs[k].adapted for k in result.attributes["chains"]])
+        put_learned(result, [runs[k].adapted for k in result.attributes["chains"]], self.spec.model.names)
         usual, init = self.spec.start_origin, self.spec.init
         result.attributes["starts"] = [usual if init == "uniform" or run.no_pathfinder else init for run in runs]
         if len(set(lengths)) == 1:
@@ -147,11 +147,11 @@ class CompiledChains(ChainPool):
             self.checkpoint.close()
 
 
-def put_learned(result: Result, learned: list[dict[str, Adapted] | None]) -> None:
+def put_learned(result: Result, learned: list[dict[str, Adapted] | None], names: list[str]) -> None:
     """Put into the result what warm-up of each chain adapted."""
     result.adapted[:] = [] if None in learned else [of.get(ALL, of) for of in learned if of is not None]
     if alone := [each for each in result.adapted if isinstance(each, Adapted)]:
-        result.attributes["adaptation"] = in_words(alone)
+        result.attributes["adaptation"] = in_words(alone, names)
 
 
 def learned_lengths(runs: list[ChainRun]) -> dict[str, list[float]]:

@@ -60,11 +60,11 @@ def symptom_of(chain: Chain, control: np.record) -> Symptom | None:
 def symptom_of_block(block: BlockState, began_again: bool) -> Symptom | None:
     """Return the most severe symptom of a block whose step size is adapted."""
     plan = block.plan
-    names, metric = plan.conditional.model.names, plan.dynamics.metric
+    names, metric = plan.conditional.model.names, block.dynamics.metric
     if not plan.warmup[0].adapt_step:
         return None
     q, g, L = block.state[Q], block.state[GRADIENT], float(block.state[LOG_DENSITY, 0])
-    if plan.dynamics.pointers[0] == JUMPING:
+    if block.dynamics.pointers[0] == JUMPING:
         return unresolved(L)
     runs = running_off(names, q, g) if began_again else None
     if not isinstance(metric, Euclidean):
@@ -78,7 +78,7 @@ def symptom_of_block(block: BlockState, began_again: bool) -> Symptom | None:
 
 def inverse_mass_and_size(block: BlockState, g: np.ndarray) -> tuple[np.ndarray, float]:
     """Return the diagonal of M^-1, (d,), and g' M^-1 g, of a metric that does not depend on the position."""
-    metric = block.plan.dynamics.metric
+    metric = block.dynamics.metric
     if metric.is_dense:
         return np.diag(block.mats[0]), float(g @ block.mats[0] @ g)
     if isinstance(metric, LowRank):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from refhmc.adaptation.adapted import Adapted, as_dataset
+from refhmc.adaptation.adapted import FUNNEL, Adapted, as_dataset
 from refhmc.core.arviz import arviz_0, as_arviz, dataset
 from refhmc.core.named_axes import PREDICTED, Coords, Dims
 from refhmc.sampling.progress import count, told_apart
@@ -88,6 +88,8 @@ class Result:
         sizes = there.shape("q") if isinstance(there, StoredGroup) else there["q"].shape
         shape = f"{count(sizes[0], 'chain')} of {count(sizes[1], 'draw')} in {count(sizes[2], 'dimension')}"
         diverged = f", {self.diverged}" if "divergences_per_chain" in about else ""
+        learned = about.get("adaptation") or ""
+        diverged += f"\n    {learned}" if learned.startswith(FUNNEL) else ""
         groups = ", ".join(f"{name} ({', '.join(group)})" for name, group in self.groups.items() if group)
         warned = "".join(f"\n    warning: {text}" for text in self.warnings)
         return f"Result of {about.get('model', 'a model')!r}: {shape}{diverged}\n    {groups}{warned}"

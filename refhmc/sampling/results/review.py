@@ -163,23 +163,24 @@ def _divergences(
 
 
 def _against_divergences(kernel: Kernel, fixed: bool) -> str:
-    """Return the advice, most effective first: an adapted step comes last, because no step size suits all of a funnel."""
+    """Return the advice, most effective first. No step size suits all of a funnel, but a metric may."""
     if getattr(kernel, "minibatches", False):
         return "Use a smaller step_size."
     if kernel.metric is not None and kernel.metric.position_dependent:
-        smaller = "use a smaller step_size" if fixed else "raise target_accept"
-        return f"Reparametrise the model (non-centred), or {smaller}."
-    euclidean = "reparametrise (non-centred)"
+        smaller = "Use a smaller step_size" if fixed else "Raise target_accept"
+        return f"{smaller}, or reparametrise the model (non-centred)."
+    varying = "reparametrise (non-centred)"
     if not getattr(kernel, "jumping", False):
-        euclidean += " or use a Riemannian metric, such as refhmc.metrics.SoftAbs()"
+        varying = (
+            "use refhmc.HMC(metric=refhmc.metrics.Hierarchical()), which learns how they vary, or a Riemannian metric such as "
+            "refhmc.metrics.SoftAbs(), or reparametrise (non-centred)"
+        )
     if fixed:
         return (
             "Use a smaller step_size, or let warm-up adapt it (step_size=None, tune > 0); if scales vary, as in a funnel, "
-            f"{euclidean}."
+            f"{varying}."
         )
-    return (
-        f"If scales vary, as in a funnel, {euclidean}; if the divergences are few and scattered, raise target_accept."
-    )
+    return f"If scales vary, as in a funnel, {varying}; if the divergences are few and scattered, raise target_accept."
 
 
 def failed_evaluations(failures: list[dict]) -> list[str]:

@@ -49,6 +49,8 @@ def part_of(described: Any, name: str) -> Any:
             raise KeyError(described["name"])
         kind = getattr(PLACES[name], described["name"])
         return kind(**{key: part_of(value, key) for key, value in described.items() if key != "name"})
+    if name == "blocks" and not all(isinstance(each[-1], dict) for each in described or [[None]]):
+        return described  # of a metric: names
     if name == "blocks":
         return {tuple(of) if isinstance(of, list) else of: part_of(each, "kernel") for of, each in described}
     if name == "decay":  # the pair (b, gamma)

@@ -24,6 +24,7 @@ from refhmc.core.sample_stats import COUNTS, FLAGS, N_STATS, OUTCOMES, STATS
 from refhmc.errors import CheckpointError
 from refhmc.metrics.base import FROM_PAIRS, NOTHING
 from refhmc.metrics.euclidean import FIRST_DIRECTION, is_plain
+from refhmc.metrics.hierarchical import FIRST, PARENTS, TERMS, Hierarchical
 from refhmc.metrics.laplace import LAYOUT
 from refhmc.metrics.low_rank import ROWS, LowRank
 from refhmc.metrics.tridiagonal import BANDED, Tridiagonal
@@ -180,7 +181,9 @@ def _check_adaptation(block: BlockState, done: int, given: bool) -> None:
         _require(dual.count >= 0, f"{name}.count", f"must not be negative; got {dual.count}")
     length, fresh = block.length[0], BlockState(block.plan).length[0]
     _require(0 <= length.count <= done, "length.count", f"must be at most {done}; got {length.count}")
-    _require(length.least == fresh.least, "length.least", f"must be {fresh.least}; got {length.least}")
+    _require(
+        fresh.least <= length.least < math.inf, "length.least", f"must be {fresh.least} or more; got {length.least}"
+    )
     _require(0 <= length.length < math.inf, "length.length", f"must be finite; got {length.length}")
     if len(block.length_moments):
         rows = slice(int(MOMENTS.vectors["rate"]), int(MOMENTS.vectors["rate"]) + 1)
@@ -239,7 +242,7 @@ def _check_counters(block: BlockState) -> None:
 
 def _check_order(block: BlockState) -> None:
     """Check the order of a split model's parts, which are indices of its data."""
-    parts = int(block.plan.dynamics.options[0].drawn_parts)
+    parts = int(block.dynamics.options[0].drawn_parts)
     order = block.state[POINT_ROWS:].ravel()[:parts]
     drawn = np.array_equal(np.sort(order), np.arange(parts))
     _require(drawn or (block.settings[0].updates == 0 and not order.any()), "state", "must hold an order of the parts")
@@ -248,14 +251,18 @@ def _check_order(block: BlockState) -> None:
 
 def _check_metric(block: BlockState) -> None:
     """Check the rows of a constant metric: the kernel's own, or possible adapted values."""
-    metric, vecs, mats = block.plan.dynamics.metric, block.vecs, block.mats
-    fresh = block.plan.dynamics
-    if block.plan.dynamics.pointers[0] == types.JUMPING:
+    metric, vecs, mats = block.dynamics.metric, block.vecs, block.mats
+    fresh = block.dynamics
+    if block.dynamics.pointers[0] == types.JUMPING:
         _check_masses_of_jumps(block)
     elif type(metric) is Tridiagonal:
         if metric.diagonal is not None:
             same = np.array_equal(vecs[: BANDED.n_vectors], fresh.vecs[: BANDED.n_vectors])
             _require(same and np.array_equal(mats, fresh.mats), "vecs", "they are not the kernel's metric")
+    elif block.progress[0].hierarchical:  # restoring checked the parents and the directions
+        assert isinstance(metric, Hierarchical)
+        used, of = metric.from_rows(vecs, mats).rows(vecs.shape[1]), slice(TERMS, TERMS + PARENTS)
+        _require(np.array_equal(used[of], vecs[FIRST:][of]), "vecs", "parents must be integers")
     elif isinstance(metric, LowRank):
         _check_inverse_mass(vecs, mats)
         _check_directions(vecs)
@@ -300,7 +307,7 @@ def _check_directions(vecs: np.ndarray) -> None:
 
 def _check_masses_of_jumps(block: BlockState) -> None:
     row = {name: block.vecs[int(at)] for name, at in LAYOUT.vectors.items()}
-    fresh = block.plan.dynamics.vecs
+    fresh = block.dynamics.vecs
     same = np.array_equal(row["jumps"], fresh[int(LAYOUT.vectors["jumps"])])
     _require(same, "vecs", "the discontinuous coordinates differ from the model's")
     J = np.flatnonzero(row["jumps"])
@@ -322,9 +329,9 @@ def _check_density(chain: Chain) -> None:
     kept = float(block.state[LOG_DENSITY, 0])
     near = abs(kept - L) <= DENSITY + RELATIVE * max(abs(kept), abs(L))
     _require(near, "state", f"its log density is {kept:.6g}, but the model returns {L:.6g} at its position")
-    integrator = block.plan.dynamics.integrator
+    integrator = block.dynamics.integrator
     follows_parts = getattr(getattr(integrator, "base", integrator), "follows_parts", False)  # gradient of one part
-    if block.plan.dynamics.pointers[0] != types.JUMPING and not follows_parts:
+    if block.dynamics.pointers[0] != types.JUMPING and not follows_parts:
         size = np.abs(gradient).max(initial=0.0)
         off = np.abs(block.state[GRADIENT] - gradient).max(initial=0.0)
         _require(off <= DENSITY + RELATIVE * size, "state", "its gradient differs from the model's at its position")

@@ -1,0 +1,288 @@
+"""A hierarchical metric learned from draws and gradients: which coordinates scale which, and how.
+
+Let x be draws of a density with scores s = dL/dq. Given earlier coordinates x_<i, the scores of a smooth density satisfy
+
+    E[s_i | x_<i] = 0,      E[s_i^2 | x_<i] = -E[d^2 L/dq_i^2 | x_<i] = M_i(x_<i)
+
+(integrate by parts twice), so that the right mass of coordinate i is the conditional variance of its score. (In the funnel,
+s_i = -e^v x_i and M_i = e^v.) Whether a coordinate j scales a coordinate i is therefore a question about the squared scores
+s_i^2, and needs no Hessian.
+
+**Screening.** r_ji is the correlation of x_j and log s_i^2. The logarithm turns a factor into a shift, and its left tail is
+cut. If s_i = M_i^1/2 z with z standard normal, and log M_i = c x_j has the standard deviation w, then
+r_ji = w / (w^2 + pi^2/2)^1/2, and s_i has the kurtosis 3 exp(w^2). Coordinates with a kurtosis below ``KURTOSIS`` are not
+looked at. A coordinate j is a *hyperparameter* if one |r_ji| exceeds max(``least``, ``CHANCE`` / sqrt(n)); independent draws
+exceed the latter in one of 10^11 pairs. All i with |r_ji| > max(``least`` / 2, ``WEAK`` / sqrt(n)) are then its children.
+``LEAST`` = 1/3 is w = 0.8: the masses one standard deviation up and down differ by a factor of 5.
+
+**Order.** Hyperparameters come first, those with the largest sum of |r| to their children minus that from their parents at the
+beginning. A coordinate has earlier hyperparameters as parents only, and at most ``PARENTS``, those of the largest |r|. The
+parents therefore form no cycle.
+
+**Coefficients.** s_i^2 has the mean M_i and, for normal z, the variance 2 M_i^2. Its quasi-likelihood is that of a gamma
+regression, -1/2 of
+
+    sum_t (s_ti^2 / M_ti + log M_ti),     M_ti = exp(a + c'u_t)   or   exp(a_0) + exp(a + c'u_t)
+
+where u are the parents in standard units; up to a constant it is also the mean Kullback-Leibler divergence of N(0, M_i) from
+the scores. The second form is the sum of a constant precision, that of a likelihood, and of one that the parents scale, that of
+a prior. It is taken if it lowers the sum by more than ``WORTH``. Both are fitted by Fisher scoring with the penalty
+1/2 ``RIDGE`` |c|^2, as much as one draw says about c. Children of the same parents, such as the groups of a hierarchical model,
+often have the same c. Their fits are therefore repeated with the penalty 1/2 |c - mean c|^2 / w, where w is the variance of c
+between them: the variance of the fitted c less that of their errors, as in a model with random effects.
+
+**Masses without parents.** Hyperparameters have the mean of s_i^2. With less mass they would follow the oscillations of their
+children (in the funnel it is 1/9 + n/2, and not the marginal precision 1/9). All others have sqrt(var s_i / var x_i), as in
+:mod:`refhmc.adaptation.fisher_divergence`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from numba import types as nb
+
+from refhmc.adaptation.fisher_divergence import STANDARD_ERRORS
+from refhmc.compile.compiled import entry, jit
+from refhmc.core import types
+from refhmc.core.point import copy_row
+from refhmc.metrics.hierarchical import PARENTS, TERMS, Hierarchical
+from refhmc.numerics.linalg import cholesky, solve_lower, solve_lower_transposed
+
+LEAST, LEAST_OF_AUTO, CHANCE, WEAK = 1 / 3, 0.45, 7.0, 3.0
+KURTOSIS = 3.5
+TAIL = 4.0  # log s^2 is cut at so much below its mean, where 1.4 % of the logarithms of chi^2 are
+WORTH, RIDGE, RIDGE_OF_CONSTANT, TINY = 4.0, 1.0, 0.1, 1e-9
+FEWEST, FEWEST_MEMBERS, LOW, WIDEST = 50, 3, 0.05, 200
+ITERATIONS, HALVINGS, ENOUGH = 30, 12, 1e-5
+
+
+def learn_hierarchy(
+    draws: np.ndarray,
+    scores: np.ndarray,
+    variances: np.ndarray,
+    earlier: np.ndarray | None = None,
+    least: float = LEAST,
+) -> Hierarchical | None:
+    """Return the metric of ``draws`` and ``scores`` (n, d); None if no coordinate scales another.
+
+    ``variances`` (d,) are those of the best constant diagonal metric. ``earlier`` (d, d) says whether coordinate j may be a
+    parent of i.
+    """
+    n, d = draws.shape
+    if n < FEWEST or d < 2:
+        return None
+    with np.errstate(all="ignore"):
+        squares = scores**2
+        size = squares.mean(axis=0)
+        mixed = np.mean(squares**2, axis=0) > KURTOSIS * size**2
+        if not mixed.any() or not np.all(np.isfinite(size)):
+            return None
+        center, scale = draws.mean(axis=0), draws.std(axis=0)
+        x = (draws - center) / scale
+        r = np.zeros((d, d))
+        r[:, mixed] = np.abs(correlations(x, squares[:, mixed]))
+    r[~np.isfinite(r) | np.eye(d, dtype=bool)] = 0.0
+    parents, matters = parents_of(r if earlier is None else r * earlier, n, least)
+    children = np.flatnonzero(matters.any(axis=0))
+    if not len(children):
+        return None
+    of, used = parents[:, children], matters[:, children]
+    most = int(used.sum(axis=0).max())
+    of, used = of[:most], used[:most]
+    u = np.ascontiguousarray((x[:, of] * used).transpose(2, 1, 0))
+    e = np.ascontiguousarray((squares[:, children] / size[children]).T)
+    groups = np.unique(np.where(used, of, -1), axis=1, return_inverse=True)[1].reshape(-1)
+    a, c = fitted(e, u, groups)
+    constants, coefficients = np.full((TERMS, d), -np.inf), np.zeros((TERMS, PARENTS, d))
+    constants[1], above = -np.log(variances), np.unique(of[used])
+    constants[1, above] = np.log(size[above])
+    c = np.where(used, c.T / scale[of], 0.0)
+    constants[:, children] = a.T + np.log(size[children])
+    constants[1, children] -= np.sum(c * center[of], axis=0)
+    coefficients[1, :most, children] = c.T
+    metric = Hierarchical(constants, parents, coefficients)
+    return with_correlations(metric, scores / metric.masses(draws) ** 0.5)
+
+
+def with_correlations(metric: Hierarchical, s: np.ndarray) -> Hierarchical:
+    """Return the metric with directions within its levels, from scores D^-1/2 s (n, d) of unit variance."""
+    (n, d), levels = s.shape, metric.levels()
+    if d > WIDEST or not np.all(np.isfinite(s)):
+        return metric
+    s = s / np.sqrt(np.mean(s**2, axis=0))
+    rows, found = [np.zeros((0, d))], [np.zeros(0)]
+    for level in range(levels.max() + 1):
+        of = np.flatnonzero(levels == level)
+        U = np.linalg.eigh(s[::2, of].T @ s[::2, of])[1].T
+        precisions = np.mean((s[1::2, of] @ U.T) ** 2, axis=0)
+        matters = np.abs(np.log(precisions)) > STANDARD_ERRORS * np.sqrt(2 / (n // 2))
+        rows.append(np.zeros((matters.sum(), d)))
+        rows[-1][:, of] = U[matters]
+        found.append(1 / precisions[matters])
+    return replace(metric, directions=np.concatenate(rows), eigenvalues=np.concatenate(found))
+
+
+def correlations(x: np.ndarray, squares: np.ndarray) -> np.ndarray:
+    """Return the correlations (d, m) of x (n, d), in standard units, and the logarithms of the squares (n, m)."""
+    y = np.log(squares)
+    there = np.isfinite(y)
+    low = np.sum(np.where(there, y, 0.0), axis=0) / there.sum(axis=0) - TAIL
+    y = np.where(there, np.maximum(y, low), low)
+    y -= y.mean(axis=0)
+    return x.T @ (y / y.std(axis=0)) / len(x)
+
+
+def parents_of(r: np.ndarray, n: int, least: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the parents j(p, i), (P, d), for n draws with the absolute correlations r (d, d), and which of them there are."""
+    d = len(r)
+    hyper = (r > max(least, CHANCE / np.sqrt(n))).any(axis=1)
+    links = np.where((r > max(least / 2, WEAK / np.sqrt(n))) & hyper[:, None], r, 0.0)
+    surplus = np.where(hyper, links.sum(axis=1) - links.sum(axis=0), -np.inf)
+    place = np.empty(d, int)
+    place[np.argsort(-surplus, kind="stable")] = np.arange(d)
+    links[place[:, None] >= place] = 0.0
+    parents, most = np.zeros((PARENTS, d), int), min(PARENTS, d)
+    parents[:most] = np.argsort(-links, axis=0, kind="stable")[:most]
+    return parents, np.concatenate([np.take_along_axis(links, parents[:most], axis=0) > 0, parents[most:] > 0])
+
+
+def fitted(e: np.ndarray, u: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return (a_0, a), (m, 2), and c (m, P) of the children with squared scores e (m, n) and parents u (m, P, n).
+
+    Children of the same ``groups`` (m,) have the same parents.
+    """
+    m, P, n = u.shape
+    room = np.zeros((2 + P, 2 + P)), np.zeros((6 + P, 2 + P))
+    first = [best_form(*each, room) for each in zip(e, u, strict=True)]
+    theta, errors = np.array([each for each, _ in first]), np.array([error for _, error in first])
+    c = theta[:, 2:].copy()
+    for group in np.unique(groups):
+        members = groups == group
+        if members.sum() >= FEWEST_MEMBERS:
+            noise = np.mean(errors[members] ** 2, axis=0)
+            between = np.maximum(np.var(c[members], axis=0, ddof=1) - noise, noise / members.sum())
+            for i in np.flatnonzero(members):
+                fit(e[i], u[i], theta[i], np.mean(c[members], axis=0), 1 / between, *room)
+    return theta[:, :2], theta[:, 2:]
+
+
+def best_form(e: np.ndarray, u: np.ndarray, room: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return (a_0, a, c) of the better form for squared scores e (n,) and parents u (P, n), and the standard errors of c."""
+    zeros = np.zeros(len(u))
+    penalty = zeros + RIDGE
+    one = np.r_[-np.inf, np.log(e.mean()), zeros]
+    loss = fit(e, u, one, zeros, penalty, *room)
+    # The variance of a squared normal is twice that of the gamma distribution for which this is the information.
+    lower = np.tril(room[0][1:, 1:])
+    errors = np.sqrt(2 * np.diag(np.linalg.inv(lower + np.tril(lower, -1).T))[1:])
+    two = one.copy()
+    two[0] = np.quantile(one[1] + one[2:] @ u, LOW)
+    return (two if fit(e, u, two, zeros, penalty, *room) < loss - WORTH else one), errors
+
+
+@entry(
+    lambda: nb.float64(
+        types.VECTOR, types.MATRIX, types.VECTOR, types.VECTOR, types.VECTOR, types.MATRIX, types.MATRIX
+    ),
+    "the fit of a hierarchy",
+)
+def fit(
+    e: np.ndarray,
+    u: np.ndarray,
+    theta: np.ndarray,
+    aim: np.ndarray,
+    penalty: np.ndarray,
+    information: np.ndarray,
+    room: np.ndarray,
+) -> float:
+    """Minimise the loss by Fisher scoring from ``theta`` = (a_0, a, c), in place; return the least loss.
+
+    With a_0 = -inf the constant term is left out. The penalty is 1/2 sum_p ``penalty``_p (c_p - ``aim``_p)^2, and a_0 is held
+    near its start. ``information`` (2 + P, 2 + P) is that of the last position that was left. ``room`` (6 + P, 2 + P) is
+    overwritten.
+    """
+    gradient, step, there, slopes, L, low = room[0], room[1], room[2], room[3], room[4:], theta[0]
+    now = loss_of(e, u, theta, low, aim, penalty)
+    for _ in range(ITERATIONS):
+        slope_of(e, u, theta, low, aim, penalty, slopes, gradient, information)
+        if not cholesky(information, L):
+            break
+        copy_row(step, gradient)
+        solve_lower(L, step)
+        solve_lower_transposed(L, step)
+        size, next_loss = 1.0, math.inf
+        for _ in range(HALVINGS):
+            for i in range(theta.shape[0]):
+                there[i] = theta[i] - size * step[i]
+            next_loss = loss_of(e, u, there, low, aim, penalty)
+            if next_loss <= now:
+                break
+            size *= 0.5
+        if not next_loss <= now:
+            break
+        gain, now = now - next_loss, next_loss
+        copy_row(theta, there)
+        if gain < ENOUGH * e.shape[0]:
+            break
+    return now
+
+
+@jit
+def log_mass(theta: np.ndarray, u: np.ndarray, t: int) -> tuple[float, float]:
+    """Return log M at draw t, and the share of M that the parents scale."""
+    scaled = theta[1]
+    for p in range(u.shape[0]):
+        scaled += theta[2 + p] * u[p, t]
+    if theta[0] == -math.inf:
+        return scaled, 1.0
+    more = max(theta[0], scaled) + math.log1p(math.exp(-abs(theta[0] - scaled)))
+    return more, math.exp(scaled - more)
+
+
+@jit
+def loss_of(e: np.ndarray, u: np.ndarray, theta: np.ndarray, low: float, aim: np.ndarray, penalty: np.ndarray) -> float:
+    """Return the penalised loss; inf if it is not finite."""
+    loss = 0.5 * RIDGE_OF_CONSTANT * (theta[0] - low) ** 2 if low > -math.inf else 0.0
+    for p in range(u.shape[0]):
+        loss += 0.5 * penalty[p] * (theta[2 + p] - aim[p]) ** 2
+    for t in range(e.shape[0]):
+        eta, _ = log_mass(theta, u, t)
+        loss += e[t] * math.exp(-eta) + eta
+    return loss if math.isfinite(loss) else math.inf
+
+
+@jit
+def slope_of(
+    e: np.ndarray,
+    u: np.ndarray,
+    theta: np.ndarray,
+    low: float,
+    aim: np.ndarray,
+    penalty: np.ndarray,
+    slopes: np.ndarray,
+    gradient: np.ndarray,
+    information: np.ndarray,
+) -> None:
+    """Compute the gradient of the loss, and its expected second derivative."""
+    k = theta.shape[0]
+    gradient[:], information[:] = 0.0, 0.0
+    for t in range(e.shape[0]):
+        eta, share = log_mass(theta, u, t)
+        slopes[0], slopes[1] = 1 - share, share
+        for p in range(k - 2):
+            slopes[2 + p] = share * u[p, t]
+        left = 1 - e[t] * math.exp(-eta)
+        for i in range(k):
+            gradient[i] += slopes[i] * left
+            for j in range(i + 1):
+                information[i, j] += slopes[i] * slopes[j]
+    for p in range(k - 2):
+        gradient[2 + p] += penalty[p] * (theta[2 + p] - aim[p])
+        information[2 + p, 2 + p] += penalty[p]
+    information[1, 1] += TINY
+    information[0, 0] += RIDGE_OF_CONSTANT
+    if low > -math.inf:
+        gradient[0] += RIDGE_OF_CONSTANT * (theta[0] - low)

@@ -1,0 +1,310 @@
+"""The hierarchical metric that warm-up learns: what it finds in exact draws, and how a chain changes to it and back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.optimize
+
+import refhmc
+from refhmc.adaptation import hierarchy
+from refhmc.adaptation.adapted import adapted_of, as_dataset, begin_from, chains_of, from_dataset
+from refhmc.adaptation.fisher_divergence import centred, scales
+from refhmc.adaptation.hierarchy import learn_hierarchy
+from refhmc.core.sample_stats import N_STATS
+from refhmc.errors import MetricError
+from refhmc.integrators import BlockLeapfrog, ImplicitMidpoint, Leapfrog
+from refhmc.metrics import Hierarchical, LowRank
+from refhmc.metrics.base import HIERARCHY
+from refhmc.sampling.chains.chain import Chain, make_plan
+
+QUIET = {"progressbar": False, "raw": True}
+
+
+def exact(model, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Exact draws and their scores."""
+    draws = model.reference.draw(np.random.default_rng(seed), n)
+    return draws, np.array([model.gradient(q) for q in draws])
+
+
+def learned(draws, scores, **options):
+    return learn_hierarchy(draws, scores, scales(centred(draws), centred(scores)), **options)
+
+
+def sums(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draws and scores of v ~ N(0, 9), x_i | v ~ N(0, 1 / (4 + e^v)), i = 1, ..., 6, in the order x, v."""
+    rng = np.random.default_rng(seed)
+    v = 3 * rng.normal(size=(n, 1))
+    M = 4 + np.exp(v)
+    x = rng.normal(size=(n, 6)) / np.sqrt(M)
+    s_v = -v / 9 + np.sum(0.5 * np.exp(v) / M - 0.5 * np.exp(v) * x**2, axis=1, keepdims=True)
+    return np.concatenate([x, v], axis=1), np.concatenate([-M * x, s_v], axis=1)
+
+
+@pytest.mark.parametrize(("n", "d"), [(200, 10), (475, 10), (475, 100), (475, 2)])
+def test_the_metric_of_the_funnel_is_learned(n, d):
+    """The masses are 1/9 + d/2 and e^v. Six standard errors: c has the error (2/n)^1/2 / 3 (v has the standard deviation 3),
+    and log M_v has at most (14/n)^1/2 for d = 2 (the variance of s_v^2 is at most 14 M_v^2).
+    """
+    metric = learned(*exact(refhmc.models.Funnel(d), n))
+    a, parents, c = metric.exponents
+    assert metric.levels().tolist() == [0] + [1] * d
+    assert np.all(parents[0, 1:] == 0)
+    np.testing.assert_allclose(c[1, 0, 1:], 1.0, atol=6 * np.sqrt(2 / n) / 3)
+    np.testing.assert_allclose(a[1, 0], np.log(1 / 9 + d / 2), atol=6 * np.sqrt(14 / n))
+    assert not np.any(c[:, 1:])
+
+
+def test_a_sum_of_a_constant_and_a_scaled_precision_is_learned():
+    """M = 4 + e^v from 2,000 draws; the loss prefers two terms by far more than its limit."""
+    metric = learned(*sums(2000, seed=1))
+    a, parents, c = metric.exponents
+    assert np.all(parents[0, :6] == 6)
+    assert np.all(np.isfinite(a[0, :6]))
+    v = np.zeros((5, 7))
+    v[:, 6] = [-4.0, -1.0, 0.0, 1.0, 4.0]
+    error = np.log(metric.masses(v)[:, :6] / (4 + np.exp(v[:, 6:])))
+    assert np.abs(error).max() < 6 * np.sqrt(2 / 2000) * 3  # the largest leverage, at the end of the range, is below 3
+
+
+@pytest.mark.parametrize("d", [2, 10, 100])
+def test_nothing_is_learned_from_a_normal(d):
+    """A false alarm needs a correlation of 7 standard errors: 10^-11 for each of d (d - 1) pairs."""
+    for seed in range(5):
+        x = np.random.default_rng(seed).normal(size=(475, d))
+        assert learned(x, -x) is None
+
+
+def test_nothing_is_learned_from_few_draws_or_constant_columns():
+    draws, scores = exact(refhmc.models.Funnel(5), 400)
+    assert learned(draws[:49], scores[:49]) is None
+    still = np.zeros_like(draws)
+    assert learn_hierarchy(still, scores, np.ones(6)) is None
+    assert learn_hierarchy(draws, still, np.ones(6)) is None
+    odd = scores.copy()
+    odd[3, 2] = np.nan
+    assert learn_hierarchy(draws, odd, np.ones(6)) is None
+    assert learn_hierarchy(draws[:, :1], scores[:, :1], np.ones(1)) is None
+
+
+@pytest.mark.parametrize("two", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_fit_is_the_minimum_that_scipy_finds(two, seed):
+    rng = np.random.default_rng(seed)
+    u = rng.normal(size=(2, 300))
+    e = (0.3 * two + np.exp(0.5 + np.array([1.0, -0.6]) @ u)) * rng.normal(size=300) ** 2
+    aim, penalty, low = np.array([0.2, 0.0]), np.array([1.0, 5.0]), np.log(0.2)
+
+    def loss(theta):
+        eta = theta[1] + theta[2:] @ u
+        held = 0.0
+        if two:
+            eta, held = np.logaddexp(theta[0], eta), 0.5 * hierarchy.RIDGE_OF_CONSTANT * (theta[0] - low) ** 2
+        return np.sum(e * np.exp(-eta) + eta) + 0.5 * penalty @ (theta[2:] - aim) ** 2 + held
+
+    theta = np.array([low if two else -np.inf, 0.0, 0.0, 0.0])
+    found = hierarchy.fit(e, u, theta, aim, penalty, np.zeros((4, 4)), np.zeros((8, 4)))
+    assert found == pytest.approx(loss(theta), rel=1e-12)
+    free = slice(0 if two else 1, None)
+
+    def of_free(x):
+        whole = theta.copy()
+        whole[free] = x
+        return loss(whole)
+
+    best = scipy.optimize.minimize(of_free, theta[free] + 0.1, method="BFGS", options={"gtol": 1e-8})
+    assert found - best.fun < 1e-3 * len(e) * hierarchy.ENOUGH / 1e-5  # the last gain was below ENOUGH n
+
+
+def test_children_of_one_parent_share_what_they_have_in_common():
+    """The spread of 100 equal coefficients is less than a third of that of separate fits."""
+    draws, scores = exact(refhmc.models.Funnel(100), 300)
+    together = learned(draws, scores).exponents[2][1, 0, 1:]
+    alone = []
+    for i in range(1, 101):
+        pair = [0, i]
+        alone.append(learned(draws[:, pair], scores[:, pair]).exponents[2][1, 0, 1])
+    assert np.std(together) < np.std(alone) / 3
+
+
+def test_correlations_are_learned_within_levels():
+    """x_1, ..., x_4 | v have the precision e^v R; the eigenvalues of R^-1 are learned to within six standard errors."""
+    n, d, rng = 1000, 4, np.random.default_rng(3)
+    R = np.full((d, d), 0.8) + 0.2 * np.eye(d)
+    v = rng.normal(size=(n, 1))
+    x = rng.multivariate_normal(np.zeros(d), np.linalg.inv(R), size=n) / np.exp(v / 2)
+    s = -np.exp(v) * (x @ R)
+    s_v = -v + d / 2 - 0.5 * np.exp(v) * np.sum(x * (x @ R), axis=1, keepdims=True)
+    metric = learned(np.concatenate([v, x], axis=1), np.concatenate([s_v, s], axis=1))
+    U, eigenvalues = metric.low_rank(d + 1)
+    assert not np.any(U[:, 0])
+    M_inverse = np.eye(d) + U[:, 1:].T * (eigenvalues - 1) @ U[:, 1:]
+    relative = scipy.linalg.eigvalsh(M_inverse, np.linalg.inv(R))
+    assert np.abs(np.log(relative)).max() < 6 * np.sqrt(2 / (n / 2)) * np.sqrt(d)
+
+
+def test_blocks_restrict_the_parents():
+    model = refhmc.models.EightSchools(centered=True)
+    for blocks, parents in (([["log_tau"], ["theta", "mu"]], {9}), ([["theta", "mu"], ["log_tau"]], set())):
+        plan = make_plan(model, refhmc.HMC(metric=Hierarchical(blocks=blocks)), 100).blocks[0].hierarchical
+        assert plan.earlier[9, 0] == (9 in parents)
+        assert plan.earlier.sum() == 9
+    partly = make_plan(model, refhmc.HMC(metric=Hierarchical(blocks=[["tau"], []])), 100).blocks[0].hierarchical
+    assert partly.earlier[9, :9].all()
+    assert partly.earlier.sum() == 9
+    with pytest.raises(ValueError, match="has no variable 'sigma'"):
+        make_plan(model, refhmc.HMC(metric=Hierarchical(blocks=[["sigma"], ["theta"]])), 100)
+
+
+def test_the_parents_of_a_model_are_the_default_blocks():
+    parents = {"x": ["v"]}
+    funnel = refhmc.models.Funnel(3)
+    model = refhmc.Model(4, funnel.log_density, funnel.gradient, names=["v", "x[0]", "x[1]", "x[2]"], parents=parents)
+    for kernel in (refhmc.HMC(), refhmc.HMC(metric=Hierarchical())):
+        assert make_plan(model, kernel, 100).blocks[0].hierarchical.earlier.sum() == 3
+    free = refhmc.HMC(metric=Hierarchical(blocks=[["x"], ["v"]]))
+    assert make_plan(model, free, 100).blocks[0].hierarchical.earlier[1:, 0].all()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "looks"),
+    [
+        (refhmc.NUTS(), True),
+        (refhmc.HMC(), True),
+        (refhmc.NUTS(metric=Hierarchical()), True),
+        (refhmc.HMC(metric=Hierarchical(), integrator=ImplicitMidpoint()), True),
+        (refhmc.NUTS(metric=LowRank()), False),
+        (refhmc.NUTS(integrator=Leapfrog()), False),
+        (refhmc.HMC(metric="diagonal"), False),
+    ],
+)
+def test_which_kernels_look_for_a_hierarchy(kernel, looks):
+    assert (make_plan(refhmc.models.Funnel(2), kernel, 100).blocks[0].hierarchical is not None) == looks
+
+
+def test_the_leapfrog_does_not_fit():
+    with pytest.raises(ValueError, match="constant for the leapfrog"):
+        refhmc.HMC(metric=Hierarchical(), integrator=Leapfrog())
+
+
+def test_a_metric_of_another_kind_has_no_blocks():
+    with pytest.raises(MetricError, match="learned"):
+        Hierarchical(np.zeros((1, 2)), blocks=[["a"]])
+
+
+def run(chain: Chain, n: int) -> np.ndarray:
+    draws = np.zeros((n, chain.model.dim))
+    chain.run(draws, np.zeros((n, N_STATS)))
+    return draws
+
+
+def chain_of(kernel, tune: int, seed: int = 1) -> Chain:
+    model = refhmc.models.Funnel(10)
+    chain = Chain(model, make_plan(model, kernel, tune), np.random.default_rng(seed))
+    chain.start(np.full(model.dim, 0.1))
+    return chain
+
+
+def put_exact_draws(chain: Chain, seed: int = 5) -> None:
+    """Replace the draws that a chain has kept by exact ones, so that the result does not depend on its course."""
+    block = chain.blocks[0]
+    block.kept[:], block.kept_gradients[:] = exact(refhmc.models.Funnel(10), len(block.kept), seed)
+
+
+@pytest.mark.parametrize("kernel", [refhmc.HMC(), refhmc.NUTS(), refhmc.HMC(metric=Hierarchical())])
+def test_a_chain_changes_to_the_hierarchical_metric_and_back(kernel):
+    chain = chain_of(kernel, 500)
+    block = chain.blocks[0]
+    last = int(block.plan.windows[-1, 1])
+    run(chain, last - 1)
+    put_exact_draws(chain)
+    run(chain, 1)
+    assert block.progress[0].hierarchical
+    assert isinstance(block.dynamics.integrator, BlockLeapfrog)
+    assert block.own[0].tolist() == [0] + [1] * 10
+    assert block.vecs[int(HIERARCHY.vectors["ignored"])].tolist() == [0] + [1] * 10
+    assert block.warmup[0].target == 0.9
+    metric = block.dynamics.metric.from_rows(block.vecs, block.mats)
+    np.testing.assert_allclose(metric.masses(np.zeros(11))[1:], 1.0, rtol=0.8)  # six standard errors of 225 draws
+    if kernel.name == "hmc":
+        # A quarter of the period of v: 3 (1/9 + 5)^1/2 pi/2 = 10.7
+        assert 6 < block.length[0].length < 18
+    run(chain, 30)
+    # A window of a normal: the metric is of low rank again.
+    again = chain_of(kernel, 500, seed=2)
+    block = again.blocks[0]
+    before = int(block.plan.windows[block.plan.windows[:, 0] == 1][-2, 2])
+    run(again, before - 1)
+    put_exact_draws(again)
+    run(again, 1)
+    assert block.progress[0].hierarchical
+    run(again, last - before - 1)
+    x = np.random.default_rng(1).normal(size=block.kept.shape)
+    block.kept[:], block.kept_gradients[:] = x, -x
+    run(again, 1)
+    assert not block.progress[0].hierarchical
+    assert isinstance(block.dynamics.integrator, Leapfrog)
+    assert isinstance(block.dynamics.metric, LowRank)
+    assert block.warmup[0].target == 0.8
+    run(again, 30)
+
+
+@pytest.mark.parametrize("kernel", [refhmc.HMC(), refhmc.NUTS(metric=Hierarchical())])
+def test_a_saved_chain_continues_bit_for_bit(kernel):
+    whole, parts = chain_of(kernel, 500), chain_of(kernel, 500)
+    expected, here = [], []
+    for chain, into in ((whole, expected), (parts, here)):
+        into.append(run(chain, 200))
+        put_exact_draws(chain)
+        into.append(run(chain, 100))
+    assert whole.blocks[0].progress[0].hierarchical
+    other = chain_of(kernel, 500).restore(parts.to_bytes())
+    assert np.array_equal(other.blocks[0].own[0], parts.blocks[0].own[0])
+    for chain, into in ((whole, expected), (other, here)):
+        into.append(run(chain, 300))
+    assert np.array_equal(np.concatenate(expected), np.concatenate(here))
+
+
+def test_what_was_learned_is_stored_and_starts_another_warm_up():
+    """One chain has a hierarchical metric, the other one of low rank."""
+    kernel, learned_by = refhmc.HMC(), []
+    for seed, is_funnel in ((1, True), (2, False)):
+        chain = chain_of(kernel, 500, seed)
+        run(chain, int(chain.blocks[0].plan.windows[-1, 1]) - 1)
+        if is_funnel:
+            put_exact_draws(chain)
+        else:
+            x = np.random.default_rng(1).normal(size=chain.blocks[0].kept.shape)
+            chain.blocks[0].kept[:], chain.blocks[0].kept_gradients[:] = x, -x
+        run(chain, 1)
+        learned_by.append(adapted_of(chain.blocks[0]))
+    assert [type(each.metric) for each in learned_by] == [Hierarchical, LowRank]
+    assert [each.integrator for each in learned_by] == ["BlockLeapfrog", "Leapfrog"]
+    group = as_dataset(learned_by, [0, 1])
+    again = from_dataset(group)
+    assert [type(each.metric) for each in again] == [Hierarchical, LowRank]
+    assert [each.integrator for each in again] == ["BlockLeapfrog", "Leapfrog"]
+    for one, other in zip(learned_by[0].metric.exponents, again[0].metric.exponents, strict=True):
+        assert np.array_equal(one, other)
+    np.testing.assert_allclose(again[1].metric.inverse_mass(11), learned_by[1].metric.inverse_mass(11), rtol=1e-14)
+    for each in again:
+        chain = chain_of(kernel, 0, 3)
+        begin_from(chain.blocks[0], each)
+        assert chain.blocks[0].progress[0].hierarchical == isinstance(each.metric, Hierarchical)
+        assert np.all(np.isfinite(run(chain, 20)))
+
+
+def test_a_run_reports_the_funnel_and_starts_the_next_one():
+    """All of this holds whether or not a chain finds the hierarchy in its own draws."""
+    model = refhmc.models.Funnel(10)
+    with pytest.warns(refhmc.errors.SamplingWarning):  # few draws
+        result = refhmc.sample(model, refhmc.HMC(), draws=50, tune=400, random_seed=1, **QUIET)
+    found = sum(isinstance(each.metric, Hierarchical) for each in result.adapted)
+    said = result.attributes["adaptation"].startswith("funnel detected: hierarchical metric on v")
+    assert said == (found > 0)
+    assert ("funnel detected" in repr(result)) == said
+    with pytest.warns(refhmc.errors.SamplingWarning):
+        more = refhmc.sample(model, refhmc.HMC(), draws=50, tune=0, warmup=result, random_seed=2, **QUIET)
+    assert [type(each.metric) for each in more.adapted] == [type(each.metric) for each in result.adapted]
+    assert [each.step_size for each in chains_of(more)] == [each.step_size for each in result.adapted]
