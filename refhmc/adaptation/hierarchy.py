@@ -27,13 +27,21 @@ regression, -1/2 of
 where u are the parents in standard units; up to a constant it is also the mean Kullback-Leibler divergence of N(0, M_i) from
 the scores. The second form is the sum of a constant precision, that of a likelihood, and of one that the parents scale, that of
 a prior. It is taken if it lowers the sum by more than ``WORTH``. Both are fitted by Fisher scoring with the penalty
-1/2 ``RIDGE`` |c|^2, as much as one draw says about c. Children of the same parents, such as the groups of a hierarchical model,
-often have the same c. Their fits are therefore repeated with the penalty 1/2 |c - mean c|^2 / w, where w is the variance of c
-between them: the variance of the fitted c less that of their errors, as in a model with random effects.
+1/2 ``RIDGE`` |c|^2, as much as one draw contributes to it. Children of the same parents, such as the groups of a hierarchical
+model, often have the same c. Their fits are therefore repeated with the penalty 1/2 |c - mean c|^2 / w, where w is the variance
+of c between them: the variance of the fitted c less that of their errors, as in a model with random effects.
 
 **Masses without parents.** Hyperparameters have the mean of s_i^2. With less mass they would follow the oscillations of their
 children (in the funnel it is 1/9 + n/2, and not the marginal precision 1/9). All others have sqrt(var s_i / var x_i), as in
 :mod:`refhmc.adaptation.fisher_divergence`.
+
+**Correlations.** Given the lower levels, D^-1/2 s has the covariance C, the correlations of the precision, if they do not change
+with the hyperparameters. (The draws are not used: their mean changes with the hyperparameters.) The eigenvectors of C in every
+second draw are the directions u_j of a level, and 1 / mean (u_j . D^-1/2 s)^2 over the other draws is lambda_j, as long as
+|log lambda_j| exceeds three standard errors, 3 (2/n)^1/2 for n held-out draws. Above d = ``WIDEST`` there are no directions.
+
+If no coordinate scales another, nothing is changed. The search then costs the sums of s_i^2 and s_i^4, and correlations only of
+coordinates with a large kurtosis.
 """
 
 from __future__ import annotations
@@ -68,7 +76,7 @@ def learn_hierarchy(
 ) -> Hierarchical | None:
     """Return the metric of ``draws`` and ``scores`` (n, d); None if no coordinate scales another.
 
-    ``variances`` (d,) are those of the best constant diagonal metric. ``earlier`` (d, d) says whether coordinate j may be a
+    ``variances`` (d,) are those of the best constant diagonal metric. ``earlier`` (d, d) is True where coordinate j may be a
     parent of i.
     """
     n, d = draws.shape

@@ -279,7 +279,13 @@ class Hierarchical(Riemannian):
         return np.sum(np.exp(a + np.sum(c * at[..., None, :, :], axis=-2)), axis=-2)
 
     def constant_masses(self) -> np.ndarray:
-        """Return the masses of coordinates without parents, (d,); 0 for the others."""
+        """Return the masses of coordinates without parents.
+
+        Returns
+        -------
+        ndarray, shape (d,)
+            The masses M_i; 0 for coordinates with parents.
+        """
         a, _, c = self.exponents
         return np.where(np.any(c != 0, axis=(0, 1)), 0.0, np.sum(np.exp(a), axis=0))
 

@@ -303,7 +303,7 @@ class BlockPlan(NamedTuple):
 class HierarchicalPlan(NamedTuple):
     """Dynamics, transition and target acceptance on a hierarchical metric, and how the hierarchy is searched for.
 
-    ``earlier`` (d, d) says whether coordinate j may be a parent of i, or is None, and ``least`` is the least correlation.
+    ``earlier`` (d, d) is True where coordinate j may be a parent of i, or None, and ``least`` is the least correlation.
     """
 
     dynamics: Dynamics

@@ -187,7 +187,7 @@ def kernel_on_arrays(kernel: Any) -> Kernel:
         return dataclasses.replace(kernel, metric=Diagonal())
     raise ValueError(
         "metric must be Diagonal(), Dense() or a metric with given values for this backend; got "
-        f"{type(metric).__name__}, which is adapted from gradients. Use backend='numba' for it."
+        f"{type(kernel.metric).__name__}, which is adapted from gradients. Use backend='numba' for it."
     )
 
 
