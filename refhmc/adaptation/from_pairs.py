@@ -20,6 +20,7 @@ from refhmc.adaptation.fisher_divergence import LARGEST, Learned, centred, least
 from refhmc.adaptation.hierarchy import learn_hierarchy
 from refhmc.adaptation.length import lengthen
 from refhmc.core.point import GRADIENT
+from refhmc.metrics.base import put_hyperparameters
 from refhmc.metrics.euclidean import FIRST_DIRECTION, LOW_RANK
 from refhmc.metrics.hierarchical import FIRST, Hierarchical
 from refhmc.metrics.low_rank import put_low_rank
@@ -100,10 +101,11 @@ def put_hierarchy(block: Any, learned: Hierarchical) -> None:
 
 
 def put_levels(block: Any) -> None:
-    """Write the levels of the block's hierarchical metric to the rows of its integrator."""
+    """Write the levels and hyperparameters of the block's hierarchical metric to the rows of integrator and metric."""
     part = getattr(block.dynamics.integrator, "base", block.dynamics.integrator)
+    metric = block.dynamics.metric.from_rows(block.vecs, block.mats)
+    put_hyperparameters(block.vecs, metric.hyperparameters())
     if hasattr(part, "rows_for"):
-        metric = block.dynamics.metric.from_rows(block.vecs, block.mats)
         block.own[:] = part.rows_for(block.plan.conditional.model, metric)
 
 

@@ -18,7 +18,7 @@ from refhmc.batch.steps import Mover, Point
 from refhmc.batch.streams import Rows
 from refhmc.batch.table import Table, where_point
 from refhmc.core import sample_stats as S
-from refhmc.kernels.nuts import LARGEST_LOG_WEIGHT, NUTS
+from refhmc.kernels.nuts import LARGEST_LOG_WEIGHT, NUTS, followed
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
@@ -47,7 +47,7 @@ class NUTSTransitions(Table):
         zero, none = xp.zeros(H0.shape, dtype=H0.dtype), xp.zeros(H0.shape, dtype=xp.int64)
         for name in ("first", "last", "chosen", "candidate", "point"):
             self.put_point(rows, point, name)
-        self.put(rows, whole=interval_of(point), H0=H0, lowest=H0, highest=H0, weight=zero + 1, sum_accept=zero)
+        self.put(rows, whole=self.interval_of(point), H0=H0, lowest=H0, highest=H0, weight=zero + 1, sum_accept=zero)
         self.put(rows, index=none, first_index=none, last_index=none, depth=none, n_leaves=none, outcome=none)
         self.put(rows, used=none + max(self.mover.draws - 1, 0))
         if self.mover.draws:
@@ -133,9 +133,14 @@ class NUTSTransitions(Table):
             self.candidate_index[chosen] = self.leaf[chosen] + 1
         return valid
 
+    def interval_of(self, point: Point) -> Array:
+        """Return the interval of one state."""
+        p, v = followed(self.mover.H, point.z[1]), point.velocity
+        return batched.namespace(p).stack([p, p, v, p, v], axis=1)
+
     def wait(self, rows: Rows, point: Point) -> None:
         """Let each new state wait as an interval by itself."""
-        self.waiting[self.everyone[rows], self.n_waiting[rows]] = interval_of(point)
+        self.waiting[self.everyone[rows], self.n_waiting[rows]] = self.interval_of(point)
         self.put(rows, n_waiting=self.n_waiting[rows] + 1)
 
     def join_waiting(self, rows: Array) -> None:
@@ -219,12 +224,6 @@ class NUTSTransitions(Table):
             "outcome": xp.where(done & ~moved, S.REJECTED, outcome),
             **self.record_statistics(rows),
         }
-
-
-def interval_of(point: Point) -> Array:
-    """Return the interval of one state."""
-    p, v = point.z[1], point.velocity
-    return batched.namespace(p).stack([p, p, v, p, v], axis=1)
 
 
 def joined(a: Array, b: Array) -> Array:

@@ -67,6 +67,7 @@ OPTIONS = record_type(
         "drawn_parts": WHOLE,  # parts of a split model with a new random order per trajectory; 0: none
         "n_terms": WHOLE,  # of a hierarchical metric: terms of each mass, and parents of each coordinate
         "n_parents": WHOLE,
+        "hyperparameters": WHOLE,  # NUTS follows the coordinates that are not marked in the metric's row ``ignored``
         "spares_energy": WHOLE,  # the energy after a step costs evaluations that the step does not need
     }
 )

@@ -20,7 +20,7 @@ from refhmc.integrators.base import CHECK, Integrator
 from refhmc.integrators.defaults import resolve
 from refhmc.integrators.discontinuous import Discontinuous
 from refhmc.metrics import Diagonal, Identity, laplace
-from refhmc.metrics.base import FROM_GRADIENTS, FROM_PAIRS, Metric
+from refhmc.metrics.base import FROM_GRADIENTS, FROM_PAIRS, Metric, put_hyperparameters
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
@@ -97,6 +97,9 @@ def make_dynamics(model: Model, metric: Metric | None, integrator: Integrator | 
         model, getattr(part, "constant_metric", False)
     )  # large, hence after the checks of the model
     options = options_of(metric, integrator)
+    if hasattr(metric, "hyperparameters"):
+        options.hyperparameters = 1
+        put_hyperparameters(vecs, metric.hyperparameters(model))
     rows = np.zeros((part.layout.n_vectors, model.dim))
     if hasattr(part, "rows_for"):
         rows = part.rows_for(model, metric)
@@ -156,6 +159,9 @@ def make_discontinuous_dynamics(model: Model, metric: Identity | Diagonal | None
     rows.jumps[J], rows.order[: len(J)] = 1.0, J
     rows.inverse_mass[J] = rows.scale[J]
     options = options_of(metric, integrator)
+    if hasattr(metric, "hyperparameters"):
+        options.hyperparameters = 1
+        put_hyperparameters(vecs, metric.hyperparameters(model))
     options.n_discontinuous = len(J)
     options.reads_density = model.functions.log_density_change is None
     pointers = (types.JUMPING, laplace.refresh, integrator.pointer(metric), (0, *laplace.geometry))

@@ -18,6 +18,12 @@ that of Stan's pull request 2800. An energy spread of more than 1,000 over the t
 also ends it (see ``sample_stats``). Like the U-turn criterion, this rule depends on the interval but not on its starting point,
 so that the transition leaves exp(-H) exactly invariant.
 
+If the masses of some coordinates depend on others, the *hyperparameters*, then rho . v is a sum over the hyperparameters only
+(``Hierarchical``, and ``Fisher`` on a model that declares its levels). The other coordinates oscillate with period about 2 pi.
+The hyperparameters have larger masses and are slower, and a sum over all coordinates stops at half a period of the fast ones.
+The proof of invariance needs only that the criterion is a function of the interval, the same in both directions of time. Each
+sum over a fixed set of coordinates is such a function.
+
 There are two implementations. On arrays, :func:`transition` builds the subtree by recursion, as in the papers. The compiled
 one builds it leaf by leaf: after leaf k the completed intervals are the binary digits of k + 1.
 """
@@ -41,12 +47,13 @@ from refhmc.core.types import as_points, as_work, as_workspace
 from refhmc.integrators.step import integrator_step
 from refhmc.kernels.hmc import begin, not_begun
 from refhmc.kernels.options import check_options, solver_statistics, with_advice
-from refhmc.metrics.base import HamiltonianOnArrays
+from refhmc.metrics.base import HIERARCHY, HamiltonianOnArrays, hyperparameters_of
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
 # exp(H0 - H) of a state must not overflow; at stationarity a drop of 700 has probability e^-700.
 LARGEST_LOG_WEIGHT = 700.0
+hierarchy = HIERARCHY.views
 
 
 @with_advice
@@ -64,6 +71,9 @@ class NUTS:
     the second, or the second half with the last state of the first. Within a half a state is drawn with probability
     proportional to exp(-H). The candidate of the new half replaces the present one with probability min(1, W_new / W_old),
     where W are sums of these weights. The transition leaves exp(-H) exactly invariant.
+
+    If the masses of some coordinates depend on others, the hyperparameters, then ``rho . v`` is a sum over the hyperparameters
+    only. This holds for ``Hierarchical``, and for ``Fisher`` if the model declares `fisher_levels`.
 
     Parameters
     ----------
@@ -161,9 +171,13 @@ class NUTS:
 
 
 class State(NamedTuple):
-    """A state of the trajectory: z = (q, p), with the copies if the step moves two; v = dH/dp; H; and its time in steps."""
+    """A state of the trajectory: z = (q, p), with the copies if the step moves two; v = dH/dp; H; and its time in steps.
+
+    ``p`` is the momentum that the criterion follows.
+    """
 
     z: tuple
+    p: Array
     v: Array
     energy: float
     time: int
@@ -197,8 +211,20 @@ def turns(a: Interval, b: Interval) -> bool:
         return bool(batched.dot(rho, first.v) > 0) and bool(batched.dot(rho, last.v) > 0)
 
     whole = onward(a.rho + b.rho, a.first, b.last)
-    with_first, with_last = onward(a.rho + b.first.z[1], a.first, b.first), onward(a.last.z[1] + b.rho, a.last, b.last)
+    with_first, with_last = onward(a.rho + b.first.p, a.first, b.first), onward(a.last.p + b.rho, a.last, b.last)
     return not (whole and with_first and with_last)
+
+
+def followed(H: HamiltonianOnArrays, p: Array) -> Array:
+    """Return the momenta p, on a hierarchical metric with zeros for all but the hyperparameters."""
+    mask = hyperparameters_of(H.metric, H.model)
+    return p if mask is None else p * batched.namespace(p).asarray(mask, dtype=p.dtype)
+
+
+def state_at(H: HamiltonianOnArrays, z: tuple, time: int) -> State:
+    """Return the state of z = (q, p), with the copies if there are any."""
+    q, p = z[:2]
+    return State(z, followed(H, p), H.inverse_product(q, p), float(H.energy(q, p)), time)
 
 
 def spread(energies: list) -> float:
@@ -218,8 +244,7 @@ def build_tree(
 ) -> Interval:
     """Return the interval of the 2^depth states beyond ``edge``, and add them to ``new``. Raises Ended."""
     if depth == 0:
-        z = step(H, *edge.z, eps)
-        state = State(z, H.inverse_product(*z[:2]), float(H.energy(*z[:2])), edge.time + (1 if eps > 0 else -1))
+        state = state_at(H, step(H, *edge.z, eps), edge.time + (1 if eps > 0 else -1))
         new.energies.append(state.energy)
         if not math.isfinite(state.energy):
             raise Ended("no energy")
@@ -229,7 +254,7 @@ def build_tree(
         new.weight += weight
         if new.drawn is None or tape.pop() < (weight / new.weight if new.weight > 0 else 0.0):
             new.drawn = state
-        return Interval(state, state, z[1])
+        return Interval(state, state, state.p)
     near = build_tree(H, step, edge, eps, depth - 1, H0, new, tape)
     far = build_tree(H, step, near.last if eps > 0 else near.first, eps, depth - 1, H0, new, tape)
     a, b = (near, far) if eps > 0 else (far, near)
@@ -312,9 +337,9 @@ def transition(
         Position after the transition, its statistics, and why the trajectory ended.
     """
     tape = [float(u) for u in uniforms][::-1]
-    recorded, H0 = len(tape), float(H.energy(q, p))
-    chosen = State((q, p) * copies, H.inverse_product(q, p), H0, 0)
-    whole, weight, depth, ended = Interval(chosen, chosen, p), 1.0, 0, "full"
+    recorded, chosen = len(tape), state_at(H, (q, p) * copies, 0)
+    H0 = chosen.energy
+    whole, weight, depth, ended = Interval(chosen, chosen, chosen.p), 1.0, 0, "full"
     energies: list[float] = []
     while depth < max_treedepth and ended == "full":
         forward, new = tape.pop() < 0.5, NewStates([])
@@ -419,27 +444,45 @@ def is_turning(first: np.ndarray, second: np.ndarray, v_last: np.ndarray) -> boo
     return not (whole_a > 0 and whole_b > 0 and first_a > 0 and first_b > 0 and last_a > 0 and last_b > 0)
 
 
+@jit_inline
+def followed_momentum(z: np.ndarray, scratch: np.ndarray, work: tuple) -> np.ndarray:
+    """Return the momentum of the point ``z``, on a hierarchical metric with zeros for all but the hyperparameters."""
+    p = as_point(z).p
+    if as_work(work).options.hyperparameters != 0:
+        mask_momentum(p, work, scratch)
+        p = scratch
+    return p
+
+
+@jit
+def mask_momentum(p: np.ndarray, work: tuple, out: np.ndarray) -> None:
+    """Set out <- p, with zeros for the coordinates that are marked as ignored."""
+    ignored = hierarchy(work).ignored
+    for i in range(p.shape[0]):
+        out[i] = p[i] if ignored[i] == 0 else 0.0
+
+
 @jit_sum
-def states_are_turning(first: np.ndarray, z: np.ndarray) -> bool:
-    """Return :func:`is_turning` for the first state of ``first`` and the state ``z``, for which its three parts are equal."""
-    a, point = as_interval(first), as_point(z)
+def states_are_turning(first: np.ndarray, p: np.ndarray, velocity: np.ndarray) -> bool:
+    """Return :func:`is_turning` for the first state of ``first`` and another state, for which its three parts are equal."""
+    a = as_interval(first)
     whole_a = whole_b = 0.0
-    for i in range(z.shape[1]):
-        whole = a.p_first[i] + point.p[i]
+    for i in range(p.shape[0]):
+        whole = a.p_first[i] + p[i]
         whole_a += whole * a.v_first[i]
-        whole_b += whole * point.velocity[i]
+        whole_b += whole * velocity[i]
     return not (whole_a > 0 and whole_b > 0)
 
 
 @jit_inline
-def make_leaf(rows: np.ndarray, z: np.ndarray) -> None:
-    """Write the interval of the single state ``z``."""
-    interval, point = as_interval(rows), as_point(z)
-    copy_row(interval.rho, point.p)
-    copy_row(interval.p_first, point.p)
-    copy_row(interval.v_first, point.velocity)
-    copy_row(interval.p_last, point.p)
-    copy_row(interval.v_last, point.velocity)
+def make_leaf(rows: np.ndarray, p: np.ndarray, velocity: np.ndarray) -> None:
+    """Write the interval of a single state."""
+    interval = as_interval(rows)
+    copy_row(interval.rho, p)
+    copy_row(interval.p_first, p)
+    copy_row(interval.v_first, velocity)
+    copy_row(interval.p_last, p)
+    copy_row(interval.v_last, velocity)
 
 
 @jit_inline
@@ -460,40 +503,39 @@ def reverse(rows: np.ndarray) -> None:
 
 
 @jit
-def add_leaf(tree: np.ndarray, leaf: int, z: np.ndarray) -> bool:
-    """Add leaf ``z`` and join intervals of the same size, 1, 2, 4, ...; return False if a union of two turns.
+def add_leaf(tree: np.ndarray, leaf: int, p: np.ndarray, velocity: np.ndarray) -> bool:
+    """Add a leaf and join intervals of the same size, 1, 2, 4, ...; return False if a union of two turns.
 
     The completed intervals that wait for another of their size are in ``tree[0], tree[1], ...``. Their number is the number
     of ones in the binary digits of ``leaf``, and each join is a carry in leaf + 1. Only the first rows of a single state
     are filled.
     """
-    point = as_point(z)
     top, digits = 0, leaf
     while digits:
         top += digits & 1
         digits >>= 1
     if leaf & 1 == 0:
         interval = as_interval(tree[top])
-        copy_row(interval.p_first, point.p)
-        copy_row(interval.v_first, point.velocity)
+        copy_row(interval.p_first, p)
+        copy_row(interval.v_first, velocity)
         return True
     top -= 1
-    if states_are_turning(tree[top], z):
+    if states_are_turning(tree[top], p, velocity):
         return False
     interval = as_interval(tree[top])
-    copy_row(interval.rho, point.p)
+    copy_row(interval.rho, p)
     add_row(interval.rho, interval.p_first)
     digits = leaf >> 1
     while digits & 1:
         top -= 1
-        if is_turning(tree[top], tree[top + 1], point.velocity):
+        if is_turning(tree[top], tree[top + 1], velocity):
             return False
         add_row(as_interval(tree[top]).rho, as_interval(tree[top + 1]).rho)
         digits >>= 1
     invariant(top >= 0)
     interval = as_interval(tree[top])
-    copy_row(interval.p_last, point.p)
-    copy_row(interval.v_last, point.velocity)
+    copy_row(interval.p_last, p)
+    copy_row(interval.v_last, velocity)
     return True
 
 
@@ -521,7 +563,7 @@ def build_subtree(
 
     The first of the intervals in the workspace becomes that of the subtree, and ``candidate`` its candidate.
     """
-    _, intervals, _, own, work = as_workspace(workspace)
+    _, intervals, scratch, own, work = as_workspace(workspace)
     extension, weight, energy, draw = Extension.VALID, 0.0, H0, 0
     leaves = Leaves(0, 0.0, math.inf, -math.inf, 0.0)
     for leaf in range(1 << depth):
@@ -543,11 +585,11 @@ def build_subtree(
         if leaf == 0 or bernoulli(randomness, leaf_weight / weight if weight > 0 else 0.0):
             copy_state(candidate, z)
             energy, draw = H, leaf + 1
-        if not add_leaf(intervals, leaf, z):
+        if not add_leaf(intervals, leaf, followed_momentum(z, scratch, work), as_point(z).velocity):
             extension = Extension.TURNING
             break
     if depth == 0:
-        make_leaf(intervals[0], z)
+        make_leaf(intervals[0], followed_momentum(z, scratch, work), as_point(z).velocity)
     invariant(extension != Extension.VALID or (leaves.n == 1 << depth and 1 <= draw <= leaves.n))
     invariant(leaves.sum_accept <= leaves.n and weight >= 0)
     return Subtree(extension, weight, energy, draw, leaves)
@@ -608,7 +650,7 @@ def nuts(
     control: np.record,
 ) -> int:
     """Make one transition from the state, with a fresh momentum, and return its outcome."""
-    points, intervals, _, _, work = as_workspace(workspace)
+    points, intervals, scratch, _, work = as_workspace(workspace)
     at, status = as_points(points), as_work(work).status
     H0 = begin(dynamics, model, workspace, randomness, settings)
     if not math.isfinite(H0):
@@ -618,7 +660,7 @@ def nuts(
     copy_state(at.candidate, at.state)
     candidate, spare = at.candidate, at.spare
     whole, half = intervals[settings.max_depth], intervals[0]
-    make_leaf(whole, at.state)
+    make_leaf(whole, followed_momentum(at.state, scratch, work), as_point(at.state).velocity)
 
     tree, leaves = Tree(1.0, H0, 0, 0, 0), Leaves(0, 0.0, H0, H0, 0.0)
     extension, facing_forward = Extension.VALID, True

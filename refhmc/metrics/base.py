@@ -392,6 +392,19 @@ class HamiltonianOnArrays:
 EUCLIDEAN = Layout("inverse_mass root")
 SHARED = Layout("position gradient scales", after=EUCLIDEAN)
 views = SHARED.views
+# A metric with ``hyperparameters`` also has the row ``ignored``: 1 for coordinates that NUTS's U-turn criterion leaves out.
+HIERARCHY = Layout("ignored", after=SHARED)
+
+
+def put_hyperparameters(vecs: np.ndarray, hyperparameters: np.ndarray) -> None:
+    """Write the row ``ignored`` for a mask of the hyperparameters; without any, no coordinate is ignored."""
+    vecs[int(HIERARCHY.vectors["ignored"])] = hyperparameters.any() & ~hyperparameters
+
+
+def hyperparameters_of(metric: Metric, model: Model) -> np.ndarray | None:
+    """Return the mask of the coordinates on which the masses of others depend; None if there are none."""
+    found = metric.hyperparameters(model) if hasattr(metric, "hyperparameters") else None
+    return found if found is not None and found.any() else None
 
 
 @jit_part
@@ -523,11 +536,13 @@ def condition(scales: np.ndarray) -> float:
 def refresh(model: tuple, metric: tuple, z: np.ndarray, normals: np.ndarray, draws: bool, work: tuple) -> float:
     """Make a momentum from standard normals for the point ``z``, if ``draws`` is True, and return H there.
 
-    The copies of an extended phase space start on the diagonal.
+    The point already has its log density and gradient, which are not evaluated again. The copies of an extended phase space
+    start on the diagonal.
     """
     point = as_point(z)
     if not factorise(model, metric, point.q, work):
         return math.nan
+    keep_gradient(z, work)
     as_work(work).status.condition = condition(views(work).scales)
     if draws:
         as_metric(metric).draw(normals, work, point.p)

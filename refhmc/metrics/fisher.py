@@ -19,13 +19,13 @@ from refhmc.core.protocols import Model
 from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
 from refhmc.errors import MetricError
-from refhmc.metrics.base import SHARED, ArrayModel, HamiltonianOnArrays, Riemannian, log_density_at_metric
+from refhmc.metrics.base import HIERARCHY, ArrayModel, HamiltonianOnArrays, Riemannian, log_density_at_metric
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import factorise_ldl, invert_ldl, is_indefinite, solve_ldl
 
 # ``scales`` is 1/D.
-LAYOUT = Layout("", "G L inverse M", after=SHARED)
+LAYOUT = Layout("", "G L inverse M", after=HIERARCHY)
 views = LAYOUT.views
 
 
@@ -87,6 +87,22 @@ class Fisher(Riemannian):
                 "refhmc.Model(fisher_levels=...), or use ImplicitMidpoint."
             )
         return model.fisher_levels
+
+    def hyperparameters(self, model: Model) -> np.ndarray:
+        """Return which coordinates are below the top level of the hierarchy.
+
+        Parameters
+        ----------
+        model : Model
+            The model.
+
+        Returns
+        -------
+        ndarray of bool, shape (d,)
+            False everywhere if the model does not declare `fisher_levels`.
+        """
+        levels = np.zeros(model.dim, int) if model.fisher_levels is None else model.fisher_levels
+        return levels < levels.max()
 
     @property
     def geometry(self) -> tuple:

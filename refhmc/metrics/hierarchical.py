@@ -41,8 +41,8 @@ from refhmc.core.types import as_work
 from refhmc.errors import MetricError, ShapeError
 from refhmc.metrics.base import (
     FROM_PAIRS,
+    HIERARCHY,
     NOTHING,
-    SHARED,
     ArrayModel,
     HamiltonianOnArrays,
     Riemannian,
@@ -53,10 +53,10 @@ from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import dot
 
-views = SHARED.views
-# After the shared rows: constants (K, d), parents (P, d), slopes (P, d), coefficients (K P, d); M^1/2; lambda - 1,
+views = HIERARCHY.views
+# After the rows of a hierarchy: constants (K, d), parents (P, d), slopes (P, d), coefficients (K P, d); M^1/2; lambda - 1,
 # lambda^-1/2 - 1 and the number k of directions; then the directions.
-FIRST = SHARED.n_vectors
+FIRST = HIERARCHY.n_vectors
 OTHERS = 4
 TERMS, PARENTS = 2, 3  # rows of a metric that warm-up learns
 
@@ -143,7 +143,7 @@ class Hierarchical(Riemannian):
     eigenvalues: ArrayLike | None = None
     blocks: Sequence[Sequence[str]] | None = None
     reads = (None, None)
-    layout = SHARED
+    layout = HIERARCHY
     is_dense = False
     learned_values = "constants", "parents", "coefficients", "directions", "eigenvalues"
 
@@ -244,6 +244,22 @@ class Hierarchical(Riemannian):
             f"parents must not form a cycle; got one through coordinate {int(level.argmax())}. A mass may depend on "
             "earlier coordinates only."
         )
+
+    def hyperparameters(self, model: Model | None = None) -> np.ndarray:
+        """Return which coordinates are parents of others.
+
+        Parameters
+        ----------
+        model : Model, optional
+            The model. The parents of this metric do not depend on it.
+
+        Returns
+        -------
+        ndarray of bool, shape (d,)
+            True for a coordinate on which another mass depends.
+        """
+        a, parents, c = self.exponents
+        return np.isin(np.arange(a.shape[1]), parents[np.any(c != 0, axis=0)])
 
     def masses(self, q: ArrayLike) -> np.ndarray:
         """Return the diagonal of the mass matrix.

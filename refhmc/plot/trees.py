@@ -214,7 +214,7 @@ def tree(
 
 def state(H: HamiltonianOnArrays, z: tuple, time: int) -> nuts.State:
     with np.errstate(all="ignore"):
-        return nuts.State(z, H.inverse_product(*z), float(H.energy(*z)), time)
+        return nuts.state_at(H, z, time)
 
 
 def halves_of(n_steps: int) -> list[slice]:
@@ -243,7 +243,7 @@ def turned_interval(states: list[nuts.State], halves: list[slice], move: nuts.Mo
 def interval(states: list[nuts.State]) -> nuts.Interval:
     """Return the interval of 2^k states in the order of time, with rho summed as in the recursion."""
     if len(states) == 1:
-        return nuts.Interval(states[0], states[0], states[0].z[1])
+        return nuts.Interval(states[0], states[0], states[0].p)
     middle = len(states) // 2
     a, b = interval(states[:middle]), interval(states[middle:])
     return nuts.Interval(a.first, b.last, a.rho + b.rho)

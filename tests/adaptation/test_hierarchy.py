@@ -16,6 +16,7 @@ from refhmc.core.sample_stats import N_STATS
 from refhmc.errors import MetricError
 from refhmc.integrators import BlockLeapfrog, ImplicitMidpoint, Leapfrog
 from refhmc.metrics import Hierarchical, LowRank
+from refhmc.metrics.base import HIERARCHY
 from refhmc.sampling.chains.chain import Chain, make_plan
 
 QUIET = {"progressbar": False, "raw": True}
@@ -225,6 +226,7 @@ def test_a_chain_changes_to_the_hierarchical_metric_and_back(kernel):
     assert block.progress[0].hierarchical
     assert isinstance(block.dynamics.integrator, BlockLeapfrog)
     assert block.own[0].tolist() == [0] + [1] * 10
+    assert block.vecs[int(HIERARCHY.vectors["ignored"])].tolist() == [0] + [1] * 10
     assert block.warmup[0].target == 0.9
     metric = block.dynamics.metric.from_rows(block.vecs, block.mats)
     np.testing.assert_allclose(metric.masses(np.zeros(11))[1:], 1.0, rtol=0.8)  # six standard errors of 225 draws

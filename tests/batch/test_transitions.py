@@ -13,6 +13,7 @@ from refhmc import HMC, NUTS
 from refhmc.batch.streams import Purpose
 from refhmc.core import sample_stats as S
 from refhmc.integrators import (
+    BlockLeapfrog,
     ExplicitTao,
     GeneralizedLeapfrog,
     ImplicitMidpoint,
@@ -25,6 +26,7 @@ from refhmc.metrics import Dense, Diagonal, Fisher, Identity, SoftAbs
 from refhmc.models.model_on_arrays import ModelOnArrays
 from refhmc.numerics import batched
 from tests.helpers.batches import chains_at, made, normals_of_numpy, numbers_of_numpy
+from tests.helpers.hierarchical_cases import funnel_metric
 from tests.helpers.sweeps import representatives, swept
 
 ENTROPY, N, T = 7, 40, 6
@@ -95,6 +97,7 @@ CASES = {
     ),
     "nuts, too large": (FUNNEL, NUTS(step_size=1.9, metric=Identity(), integrator=LEAPFROG)),
     "nuts, shallow": (FUNNEL, NUTS(step_size=0.01, max_treedepth=3, metric=Identity(), integrator=LEAPFROG)),
+    "nuts, block leapfrog": (FUNNEL, NUTS(step_size=0.4, metric=funnel_metric(3), integrator=BlockLeapfrog())),
     "nuts, midpoint": (BANANA, NUTS(step_size=0.3, metric=Fisher(), integrator=ImplicitMidpoint(**FREE))),
 }
 
@@ -124,7 +127,7 @@ def test_the_default_projection_accepts_as_the_compiled_one():
 
 
 SOME = ["hmc, both jitters", "hmc, randomised split", "nuts, too large"]
-MORE = ["nuts"]
+MORE = ["nuts", "nuts, block leapfrog"]
 
 
 @pytest.mark.parametrize("name", representatives(CASES, SOME + MORE))

@@ -19,6 +19,7 @@ from refhmc.core.point import POINT_ROWS, VELOCITY, P, Q
 from refhmc.core.records import SETTINGS, one
 from refhmc.core.types import N_POINTS, Points
 from refhmc.kernels import nuts as module
+from tests.helpers import hierarchical_cases
 from tests.helpers.core_records import control_row, stats_row, work_of
 from tests.helpers.sweeps import swept
 
@@ -333,6 +334,16 @@ def test_compiled_nuts_is_invariant_at_depth_two(map_):
     assert int(re.search(r"(\d+) runs", invariance.basis)[1]) <= 600
     assert report.row("depth").number == 3
     assert report.row("reaches both directions").status == "PASS"
+
+
+@pytest.mark.parametrize("metric", [hierarchical_cases.funnel_metric(2), refhmc.metrics.Fisher()])
+def test_nuts_that_follows_the_hyperparameters_is_invariant(metric):
+    kernel = refhmc.NUTS(step_size=0.7, max_treedepth=2, metric=metric, integrator=refhmc.integrators.BlockLeapfrog())
+    report = rc.orbit(kernel, target=refhmc.models.Funnel(2), most_runs=1000)
+    assert report.ok, str(report)
+    assert report.row("invariance").status == "PASS"
+    assert report.row("invariance").number <= 1e-9
+    assert report.row("depth").number == 3
 
 
 def test_the_map_of_a_metric_that_depends_on_the_position_is_its_default():

@@ -12,10 +12,19 @@ import numpy as np
 import pytest
 
 import refhmc
-from refhmc.integrators import ExplicitTao, GeneralizedLeapfrog, ImplicitMidpoint, Leapfrog, ProjectedTao, Yoshida
+from refhmc.integrators import (
+    BlockLeapfrog,
+    ExplicitTao,
+    GeneralizedLeapfrog,
+    ImplicitMidpoint,
+    Leapfrog,
+    ProjectedTao,
+    Yoshida,
+)
 from refhmc.metrics import Dense, Diagonal, Fisher, Identity, SoftAbs
 from refhmc.numerics import batched
 from tests.helpers.array_texts import condition
+from tests.helpers.hierarchical_cases import chain_metric, funnel_metric
 from tests.helpers.riemannian_cases import model_of
 from tests.helpers.sweeps import representatives
 
@@ -31,11 +40,14 @@ CASES = {
     "midpoint on SoftAbs": ("funnel-3", SoftAbs(alpha=1.0), ImplicitMidpoint(variant="midpoint", **TIGHT), 0.2),
     "generalized on Fisher": ("funnel-3", Fisher(), GeneralizedLeapfrog(**TIGHT), 0.2),
     "generalized, too large": ("funnel-3", SoftAbs(alpha=1.0), GeneralizedLeapfrog(**TIGHT), 1.4),
+    "block leapfrog": ("funnel-3", funnel_metric(3), BlockLeapfrog(), 0.4),
+    "block leapfrog on Fisher": ("funnel-3", Fisher(), BlockLeapfrog(), 0.4),
+    "block leapfrog, three levels": ("gaussian-3", chain_metric(3), BlockLeapfrog(), 0.5),
     "explicit Tao": ("funnel-3", Fisher(), ExplicitTao(omega=2.0), 0.1),
     "projected Tao": ("logistic", Fisher(), ProjectedTao(omega=0.5, **TIGHT), 0.1),
 }
 # Each way to end, and an implicit method.
-QUICK = ["leapfrog", "leapfrog, far too large", "leapfrog, small", "midpoint on Fisher"]
+QUICK = ["leapfrog", "leapfrog, far too large", "leapfrog, small", "midpoint on Fisher", "block leapfrog, three levels"]
 CHAINS = 8
 
 

@@ -11,6 +11,7 @@ with 600 digits, so that jumps of a thousand in H are as sharp as small ones, an
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -30,10 +31,12 @@ from refhmc.core import sample_stats as S
 from refhmc.core.point import POINT_ROWS, VELOCITY, P, Q
 from refhmc.core.records import SETTINGS, one
 from refhmc.core.types import N_POINTS
+from refhmc.integrators import BlockLeapfrog
 from refhmc.kernels import nuts as module
-from refhmc.metrics import Diagonal
+from refhmc.metrics import Diagonal, Fisher, Hierarchical
 from refhmc.sampling.chains.chain import BlockState, make_plan
 from tests.helpers.core_records import control_row, plain_dynamics, plain_model, stats_row, work_of
+from tests.helpers.hierarchical_cases import chain_metric, funnel_metric, schools_metric
 from tests.helpers.laws import LAWS, assert_law_is_kept, normal_gradient, normal_with_a_wall, normals
 from tests.helpers.leapfrog_cases import ANY_CASE, LEAPFROG, METRICS, case, model
 from tests.helpers.many_starts import from_each
@@ -342,11 +345,11 @@ def only_the_second(target, source):
     target[:] = source
 
 
-def stale_add_leaf(tree, leaf, z):
+def stale_add_leaf(tree, leaf, p, velocity):
     """Intervals of more than two states keep the last state of their first half."""
     last = [module.IntervalRows._fields.index(name) for name in ("p_last", "v_last")]
     before = tree[:, last].copy()
-    valid = add_leaf(tree, leaf, z)
+    valid = add_leaf(tree, leaf, p, velocity)
     if leaf & 3 == 3:
         tree[:, last] = before
     return valid
@@ -430,7 +433,7 @@ RIGHT = {
     },
     "never a U-turn": lambda text: {
         "is_turning": lambda a, b, v_last: False,
-        "states_are_turning": lambda a, z: False,
+        "states_are_turning": lambda a, p, velocity: False,
     },
 }
 
@@ -466,18 +469,23 @@ def joins(a: Part, b: Part, extra: bool = True) -> bool:
 
 
 class RecursiveNUTS:
-    """NUTS as the textbooks have it, by recursion, on states computed beforehand: state i at row ``n + i``."""
+    """NUTS as the textbooks have it, by recursion, on states computed beforehand: state i at row ``n + i``.
 
-    def __init__(self, H, q, p, step_size: float, max_depth: int, uniforms, extra: bool = True):
+    The U-turn criterion uses the coordinates in ``followed`` only.
+    """
+
+    def __init__(
+        self, H, q, p, step_size: float, max_depth: int, uniforms, extra=True, method=LEAPFROG, followed=slice(None)
+    ):
         n = reach(max_depth)
-        ahead = refhmc.integrate(H, LEAPFROG, q, p, step_size=step_size, n_steps=n)
-        behind = refhmc.integrate(H, LEAPFROG, q, p, step_size=-step_size, n_steps=n)
-        self.n, self.max_depth, self.extra = n, max_depth, extra
+        ahead = refhmc.integrate(H, method, q, p, step_size=step_size, n_steps=n)
+        behind = refhmc.integrate(H, method, q, p, step_size=-step_size, n_steps=n)
+        self.n, self.max_depth, self.extra, self.followed = n, max_depth, extra, followed
         self.q = np.concatenate([behind.q[:0:-1], ahead.q])
         self.p = np.concatenate([behind.p[:0:-1], ahead.p])
         self.energy = np.concatenate([behind.energy[:0:-1], ahead.energy])
         with np.errstate(all="ignore"):
-            self.v = np.array([H.grad_p(q, x) for x in self.p])
+            self.v = np.array([H.grad_p(*z) for z in zip(self.q, self.p, strict=True)])
         self.uniforms, self.used = uniforms, 0
         self.errors, self.outcome = [], None
 
@@ -486,7 +494,7 @@ class RecursiveNUTS:
         return self.uniforms[self.used - 1]
 
     def part(self, i: int) -> Part:
-        p, v = self.p[self.n + i], self.v[self.n + i]
+        p, v = self.p[self.n + i][self.followed], self.v[self.n + i][self.followed]
         return Part(p, p, v, p, v)
 
     def leaf(self, i: int) -> Part | None:
@@ -593,6 +601,37 @@ def test_the_twin_meets_every_ending():
         run = RecursiveNUTS(H, q, p, step_size, 5, np.random.default_rng(seed).random(99)).run()
         seen.add((run.outcome, len(run.errors) == reach(run.depth)))
     assert {("turned", True), ("turned", False), ("diverged", False), ("diverged", True), (None, True)} <= seen
+
+
+HIERARCHIES = {
+    "funnel": (refhmc.models.Funnel(3), funnel_metric(3), [0]),
+    "schools": (refhmc.models.EightSchools(centered=True), schools_metric(), [9]),
+    "three levels": (refhmc.models.Gaussian(np.zeros(4), np.eye(4)), chain_metric(4), [0, 1, 2]),
+    "no parents": (refhmc.models.Funnel(3), Hierarchical(np.zeros((1, 4))), []),
+    "funnel, Fisher": (refhmc.models.Funnel(3), Fisher(), [0]),
+}
+
+
+@pytest.mark.parametrize("name", HIERARCHIES)
+def test_on_a_hierarchical_metric_the_criterion_uses_the_hyperparameters_only(name):
+    m, metric, parents = HIERARCHIES[name]
+    assert np.flatnonzero(metric.hyperparameters(m)).tolist() == parents
+    H, kernel = refhmc.Hamiltonian(m, metric), refhmc.NUTS(step_size=0.3, max_treedepth=6, metric=metric)
+    kernel = dataclasses.replace(kernel, integrator=BlockLeapfrog())
+    otherwise = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        q, uniforms = 0.5 * rng.normal(size=m.dim), rng.random(140)
+        p = H.draw_momentum(q, rng)
+        got = refhmc.transition(m, kernel, q, momentum=p, uniforms=uniforms)
+        arguments = H, q, p, 0.3, 6, uniforms, True, BlockLeapfrog()
+        want = RecursiveNUTS(*arguments, parents or slice(None)).run()
+        np.testing.assert_allclose(got.q, want.q[want.n + want.draw], rtol=1e-11, atol=1e-11)
+        assert got.stats["tree_depth"] == want.depth
+        assert got.stats["n_steps"] == len(want.errors)
+        assert got.uniforms_used == want.used
+        otherwise += len(RecursiveNUTS(*arguments).run().errors) != len(want.errors)
+    assert (otherwise > 0) == bool(parents)
 
 
 @cases(20)
