@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from refhmc.core.hierarchy import Parents, parents_of_variables
+from refhmc.core.hierarchy import Parents, parents_of_variables, variable_of
 from refhmc.derived.model import DerivedModel
 from refhmc.derived.pytensor_graphs import Graphs, density_of, gradient_of, is_random, with_constants
 from refhmc.errors import ModelError, ModelWarning, _see
@@ -117,7 +117,7 @@ def posterior_of(given: pm.Model, coords: Mapping[str, Sequence], differences: b
         Deferred(graphs.hessian),
         hessian_contraction=Deferred(graphs.contraction_by_differences if differences else graphs.hessian_contraction),
         names=graphs.names,
-        parents=parents_in(given),
+        parents=parents_in(given, graphs.names),
         constrain=constrain,
         value_and_gradient=value_and_gradient,
         initial=functools.partial(near, graphs.initial),
@@ -133,7 +133,7 @@ def posterior_of(given: pm.Model, coords: Mapping[str, Sequence], differences: b
     return made
 
 
-def parents_in(model: pm.Model) -> Parents | None:
+def parents_in(model: pm.Model, coordinates: Sequence[str]) -> Parents | None:
     """Return the free variables on which the distribution of each free variable depends, by their names in q.
 
     PyTensor's graph is followed from the parameters of a distribution upward to the next free or observed variables.
@@ -141,7 +141,9 @@ def parents_in(model: pm.Model) -> Parents | None:
     from pytensor.graph.traversal import walk
     from pytensor.tensor.shape import Shape, Shape_i
 
-    names = {rv: model.rvs_to_values[rv].name for rv in model.free_RVs}
+    variables = {*map(variable_of, coordinates)}  # an empty variable has no coordinates
+    values = {rv: model.rvs_to_values[rv].name for rv in model.free_RVs}
+    names = {rv: name for rv, name in values.items() if variable_of(name) in variables}
     ends = {*model.basic_RVs}
 
     def inputs(variable: Variable) -> list[Variable]:
