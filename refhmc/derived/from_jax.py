@@ -255,7 +255,7 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> DerivedModel:
 
 
 def parents_in(model: Callable, args: tuple, kwargs: dict, latent: Sequence[str]) -> Parents | None:
-    """Return the latent sites on which the distribution of each latent site depends, or None if NumPyro cannot tell."""
+    """Return the latent sites on which each latent site depends, or None if NumPyro cannot trace the model."""
     from numpyro.infer.inspect import get_dependencies
 
     try:
