@@ -56,6 +56,21 @@ def parents_of(given: object, variables: Iterable[str]) -> Parents:
     return found
 
 
+def parents_of_variables(given: Mapping[str, Iterable[str]]) -> Parents | None:
+    """Return the parents of variables from those of names that may have indices, or None if the variables form a cycle.
+
+    Names such as ``x[0]`` and ``x[1]`` are one variable, which is not its own parent.
+    """
+    found: dict[str, list[str]] = {}
+    for name, parents in given.items():
+        variable = variable_of(name)
+        found.setdefault(variable, []).extend(each for each in map(variable_of, parents) if each != variable)
+    try:
+        return parents_of(found, found)
+    except ShapeError:
+        return None
+
+
 def blocks_of(model: Model) -> list[list[str]] | None:
     """Return the variables by depth, each block in the order of the model, or None if the parents are not known."""
     if model.parents is None:

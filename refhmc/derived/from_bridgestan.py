@@ -50,7 +50,7 @@ def from_bridgestan(stan: StanModel, *, name: str | None = None, **options: Any)
     name : str, optional
         Name of the model. Defaults to Stan's.
     **options : object
-        Options of :class:`refhmc.Model`, such as `initial`, `dims`, `coords` and `generated`.
+        Options of :class:`refhmc.Model`, such as `initial`, `parents`, `dims`, `coords` and `generated`.
 
     Returns
     -------

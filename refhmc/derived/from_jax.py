@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from refhmc.core.arguments import whole_number
+from refhmc.core.hierarchy import Parents, parents_of_variables
 from refhmc.derived.model import DerivedModel
 from refhmc.errors import ModelError, ModelWarning, ShapeError, _see
 from refhmc.models.base import Model
@@ -60,7 +61,7 @@ def from_jax(
     name : str, default "JAX model"
         Name of the model.
     **options : object
-        Further options of :class:`refhmc.Model`, such as `initial`, `dims`, `coords` and `generated`.
+        Further options of :class:`refhmc.Model`, such as `initial`, `parents`, `dims`, `coords` and `generated`.
 
     Returns
     -------
@@ -177,6 +178,9 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> DerivedModel:
     depend on latent sites or are drawn (imputed rows, subsamples) is left out of these groups, with a ModelWarning. Chains
     start uniformly on (-2, 2), as in NumPyro.
 
+    The model's ``parents`` are the latent sites on which the distribution of each latent site depends, by NumPyro's
+    ``get_dependencies``. They are None if that function cannot trace the model.
+
     Parameters
     ----------
     model : callable
@@ -239,6 +243,7 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> DerivedModel:
         len(names),
         names=names,
         constrain=constrain,
+        parents=parents_in(model, args, kwargs, [n for n in sorted(start) if np.size(start[n]) > 0]),
         name=getattr(model, "__name__", "NumPyro model"),
         dims={
             stored(n): axes for n, site in trace.items() if (n in latent or n in observed) and (axes := plates_of(site))
@@ -247,6 +252,19 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> DerivedModel:
     )
     made.again = (functools.partial(from_numpyro, **kwargs), (model, *args))
     return made
+
+
+def parents_in(model: Callable, args: tuple, kwargs: dict, latent: Sequence[str]) -> Parents | None:
+    """Return the latent sites on which each latent site depends, or None if NumPyro cannot trace the model."""
+    from numpyro.infer.inspect import get_dependencies
+
+    try:
+        found: dict[str, dict] = get_dependencies(model, args, kwargs)["prior_dependencies"]
+    except Exception:  # NumPyro does not trace every model
+        return None
+    if not found.keys() >= set(latent):
+        return None
+    return parents_of_variables({stored(n): [stored(each) for each in latent if each in found[n]] for n in latent})
 
 
 def plates_of(site: Mapping[str, Any]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from refhmc.core.hierarchy import Parents, parents_of_variables, variable_of
 from refhmc.derived.model import DerivedModel
 from refhmc.derived.pytensor_graphs import Graphs, density_of, gradient_of, is_random, with_constants
 from refhmc.errors import ModelError, ModelWarning, _see
@@ -39,6 +40,9 @@ def from_pymc(model: pm.Model | None = None, *, differences: bool = False) -> De
     lengths keep their values at the time of this call, also in other processes. Chains start within 1 of PyMC's initial
     point in each coordinate, uniformly, as in PyMC. A group of draws is left out, with a ModelWarning, if PyMC cannot draw
     one of its variables: the prior of a ``Flat``, predictions of a ``CustomDist`` without ``random``.
+
+    The model's ``parents`` are the free variables on which the distribution of each free variable depends, directly or
+    through deterministics. Potentials do not count.
 
     Parameters
     ----------
@@ -113,6 +117,7 @@ def posterior_of(given: pm.Model, coords: Mapping[str, Sequence], differences: b
         Deferred(graphs.hessian),
         hessian_contraction=Deferred(graphs.contraction_by_differences if differences else graphs.hessian_contraction),
         names=graphs.names,
+        parents=parents_in(given, graphs.names),
         constrain=constrain,
         value_and_gradient=value_and_gradient,
         initial=functools.partial(near, graphs.initial),
@@ -126,6 +131,30 @@ def posterior_of(given: pm.Model, coords: Mapping[str, Sequence], differences: b
     if differences:
         made.approximate = {"hessian_contraction": OF_DIFFERENCES}
     return made
+
+
+def parents_in(model: pm.Model, coordinates: Sequence[str]) -> Parents | None:
+    """Return the free variables on which the distribution of each free variable depends, by their names in q.
+
+    PyTensor's graph is followed from the parameters of a distribution upward to the next free or observed variables.
+    """
+    from pytensor.graph.traversal import walk
+    from pytensor.tensor.shape import Shape, Shape_i
+
+    variables = {*map(variable_of, coordinates)}  # an empty variable has no coordinates
+    values = {rv: model.rvs_to_values[rv].name for rv in model.free_RVs}
+    names = {rv: name for rv, name in values.items() if variable_of(name) in variables}
+    ends = {*model.basic_RVs}
+
+    def inputs(variable: Variable) -> list[Variable]:
+        of_shape = variable.owner is not None and isinstance(variable.owner.op, Shape | Shape_i)
+        return [] if variable in ends or variable.owner is None or of_shape else variable.owner.inputs
+
+    found = {}
+    for rv, name in names.items():
+        reached = set(walk(rv.owner.inputs, inputs))
+        found[name] = [names[each] for each in names if each in reached]
+    return parents_of_variables(found)
 
 
 def dims_of(model: pm.Model, data: Mapping[str, Mapping]) -> dict[str, tuple]:

@@ -72,7 +72,7 @@ def from_sympy(
     name : str, default "SymPy model"
         Name of the model.
     **options : object
-        Further options of :class:`refhmc.Model`, such as `initial`, `dims`, `coords` and `generated`.
+        Further options of :class:`refhmc.Model`, such as `initial`, `parents`, `dims`, `coords` and `generated`.
 
     Returns
     -------

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import refhmc
-from refhmc.core.hierarchy import blocks_of, coordinates_of, parents_of, variable_of
+from refhmc.core.hierarchy import blocks_of, coordinates_of, parents_of, parents_of_variables, variable_of
 from refhmc.errors import ModelError, ShapeError
 from refhmc.parameters import CholeskyCorrelation, Positive, Real, Simplex
 
@@ -80,6 +80,12 @@ def test_blocks_of_a_model():
     assert blocks_of(model({"theta": "mu", "mu": "log_tau"})) == [["log_tau"], ["mu"], ["theta"]]
     assert blocks_of(model({})) == [["theta", "mu", "log_tau"]]
     assert blocks_of(model()) is None
+
+
+def test_parents_of_entries_become_those_of_variables():
+    given = {"tau": [], "x[0]": ["tau"], "x[1]": ["x[0]", "mu"], "W[0][1]": ["x[1]"], "mu": []}
+    assert parents_of_variables(given) == {"tau": (), "x": ("tau", "mu"), "W": ("x",), "mu": ()}
+    assert parents_of_variables({"a[0]": [], "b": ["a[0]"], "a[1]": ["b"]}) is None
 
 
 @pytest.mark.parametrize(
