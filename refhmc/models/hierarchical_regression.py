@@ -599,7 +599,8 @@ def VaryingIntercepts(
     group : array_like of int of shape (n,), optional
         Group of each observation, from 0 to J - 1, to be given together with `y`. Defaults to the county.
     X : array_like of shape (n, p), optional
-        Inputs, to be given together with `y`. Defaults to the log uranium reading of the county and to the floor, 0 or 1.
+        Inputs, to be given together with `y`. Defaults to the log uranium reading of the county, and 0 if the measurement was
+        in the basement, else 1.
 
     Returns
     -------

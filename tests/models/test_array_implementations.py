@@ -110,6 +110,7 @@ HARD = {
 }
 # Models whose sums over the data, or over the coordinates, are matrix products over the positions.
 PRODUCTS = {"gaussian-1", "gaussian-7", "logistic-3", "logistic-30", "breast-cancer"} | {
+    *("radon", "intercepts-centered", "horseshoe", "horseshoe-centered"),
     *("softmax", "mlp-tanh", "mlp-relu", "mlp-selu", "cnn-one", "cnn-two", "cnn-no-pooling"),
 }
 # e^(-2u - x) in one is finite if e^-2u overflows by itself.
