@@ -634,8 +634,12 @@ def VaryingIntercepts(
     reference, coords, dims = None, None, {"alpha": "group"}
     if not given_together(y=y, group=group, X=X):
         radon = load_json("radon_mn")
-        y, group = radon["log_radon"], radon["county"]
-        X = np.transpose([np.array(radon["log_uppm"])[group], radon["floor_measure"]])
+        county = np.array(radon["county"])
+        y, group, X = (
+            radon["log_radon"],
+            county,
+            np.transpose([np.array(radon["log_uppm"])[county], radon["floor_measure"]]),
+        )
         coords, dims = {"coefficient": ["log_uppm", "floor"]}, {"alpha": "county"}
         mean, variance = np.array(radon["mean"]), np.array(radon["variance"])
         reference = Reference("numerical integration over both scales", mean, variance)
