@@ -89,8 +89,8 @@ from refhmc.models.reference import Reference
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array, namespace
 
-FUNNEL = "the centred form is a funnel in the scales: the form with centered=False has the same posterior"
-LOCAL = "the local scales have heavy tails"
+FUNNEL = "the centred form is a funnel in the scales, which HMC with Fisher and BlockLeapfrog follows"
+LOCAL = "the scales have heavy tails, which the centred form with HMC, Fisher and BlockLeapfrog follows"
 DATA_SEED = 20261127
 
 # ------------------------------------------------------------------------------------------ implementation on arrays
@@ -717,8 +717,8 @@ def Horseshoe(
     Parameters
     ----------
     centered : bool, default False
-        Whether the coordinates are beta itself. The posterior of the variables is the same but much harder to sample.
-        Otherwise they are z with beta_j = tau lambda_j z_j.
+        Whether the coordinates are beta itself. Otherwise they are z with beta_j = tau lambda_j z_j. The posterior of the
+        variables is the same. `NUTS` diverges in both forms.
     X : array_like of shape (n, d), optional
         Inputs, used without change. Defaults to simulated data, ``refhmc.models.hierarchical_regression.simulate()``: 200
         observations and 100 standard normal inputs, 8 of which have a coefficient other than zero.
