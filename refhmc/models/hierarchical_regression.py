@@ -163,8 +163,9 @@ class RegressionOnArrays(ArrayImplementation):
         xp, J, (f, w, theta, r, S, P, c, _) = namespace(q), self.J, self.read(q)
         _, G, _, log_s, D, expand, B = in_dtype_of(q, *self.constants)
         V, h, zero = self.jacobian(w, theta), q[..., self.K :] - log_s, 0 * theta
+        fS = self.n + 0 * f if expected else f * S
         if expected:
-            r, S = zero, self.n / f
+            r = zero
         if self.centred:
             cross, square = (0 * c, 2 + 0 * c) if expected else (2 * P * c, 2 * P * c * c)
             zz = batched.transpose(B) @ (P[..., None] * B)
@@ -174,7 +175,7 @@ class RegressionOnArrays(ArrayImplementation):
             prior = blocks(batched.diagonal_matrix(zero), zk, kk)
         A = prior - f[..., None] * (batched.transpose(V) @ (G @ V))
         along_u = -2 * f * batched.times(batched.transpose(V), r)
-        whole = batched.transpose(expand) @ blocks(A, along_u[..., None], -2 * (f * S)[..., None]) @ expand
+        whole = batched.transpose(expand) @ blocks(A, along_u[..., None], -2 * fS[..., None]) @ expand
         bend = xp.full_like(h, -0.5 if self.cauchy else -2.0) if expected else self.psi(h)[2]
         return where_finite(q, whole + batched.diagonal_matrix(xp.concat([zero - D, bend], axis=-1)), 2)
 
@@ -361,9 +362,8 @@ def second(q: np.ndarray, data: np.ndarray, expected: bool, out: np.ndarray) -> 
     w, theta, r, S = regression(q, data)
     if expected:
         r[:] = 0.0
-        S = data[2 * K + 1, 0] / f
     out[:] = 0.0
-    out[U, U] = -2 * f * S
+    out[U, U] = -2 * data[2 * K + 1, 0] if expected else -2 * f * S
     for i in range(K):
         out[i, U] = out[U, i] = -2 * f * w[i] * r[i]
         for j in range(K):
