@@ -21,6 +21,8 @@ WITH_TEXT = (
     "Funnel",
     "LogisticRegression",
     "EightSchools",
+    "VaryingIntercepts",
+    "Horseshoe",
     "StochasticVolatility",
     "SoftmaxRegression",
     "MLP",

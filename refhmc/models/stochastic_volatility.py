@@ -28,7 +28,17 @@ With D = B - phi C, R = Q + nu s^2 and e = e^{-2g}, ::
                 ggg: 4 e R   gga: 4 e s D   gaa: 2 e (2 phi s D + s^2 C)
                 aaa: 45 phi s + e (6 phi s^2 C - 2 s (1 - 3 phi^2) D)
 
-(w stands for a diagonal matrix where a matrix is needed). Both conditionals for Gibbs sampling are hand-written, too:
+(w stands for a diagonal matrix where a matrix is needed).
+
+The Fisher metric is the mean of minus this Hessian: over y given q, where w_t has the mean 1, over x given (g, a), and over the
+prior of (g, a) in the entries of these two. With E phi = 37/43 and E s = 4 * 20 * 1.5 / (21.5 * 22.5), ::
+
+    xx: I/2 + e K    xu: 1    uu: 2T    gg: 2T + 2 nu    ga: 2 E phi    aa: 2 - 2 E s + (T + 20.5) E s    others: 0
+
+It is hierarchical: the block of (g, a) is constant and has level 0, and the block of (x, u) depends on (g, a) only and has
+level 1. Without the mean over the prior, the entries aa and ga would depend on a itself, so that a could have no level.
+
+Both conditionals for Gibbs sampling are hand-written, too:
 
 **x given (u, g, a)** has the constant metric e K + I/2 (prior precision, and the information of one y_t about its x_t). It is
 tridiagonal, and :class:`refhmc.metrics.Tridiagonal` uses it.
@@ -76,6 +86,7 @@ PRIOR_UP, PRIOR_DOWN = (
 )  # coefficients of log(1 + phi) and log(1 - phi), including the root of 1 - phi^2 from x_1
 TRUTH = {"beta": 0.65, "sigma": 0.15, "phi": 0.98}
 DATA_SEED = 20211
+MEAN_PHI, MEAN_S = 37 / 43, 4 * 20 * 1.5 / (21.5 * 22.5)  # over the prior
 
 # ---------------------------------------------------------------------------------------------------- text on arrays
 
@@ -92,6 +103,7 @@ class StochasticVolatilityOnArrays(ArrayImplementation):
 
     def __init__(self, y_squared: np.ndarray, xp: ModuleType = np) -> None:
         self.T, self.dim, self.y_squared = len(y_squared), len(y_squared) + 3, xp.asarray(y_squared)
+        self.fisher_levels = levels(self.T)
 
     def read(self, q: Array) -> tuple:
         """Return y^2 and x, (..., T), and u, g, a, (..., 1)."""
@@ -185,6 +197,26 @@ class StochasticVolatilityOnArrays(ArrayImplementation):
         along_g = along_g + M_gg * 4 * e * R + M_ga * gga + M_aa * gaa
         along_a = along_a + M_gg * gga + M_ga * gaa + M_aa * aaa
         return where_finite(q, xp.concat([along_x, along_u, along_g, along_a], axis=-1), 1)
+
+    def fisher(self, q: Array) -> Array:
+        xp, T, (_, x, _, g, a) = namespace(q), self.T, self.read(q)
+        phi, e, one = xp.tanh(a), xp.exp(-2 * g), xp.ones_like(x)
+        beside = xp.eye(T, k=1, dtype=q.dtype) + xp.eye(T, k=-1, dtype=q.dtype)
+        A = batched.diagonal_matrix(0.5 + e * (1 + phi * phi * self.inner(x))) - (e * phi)[..., None] * beside
+        like = 0 * g[..., 0]
+        gg, ga, aa = (like + each for each in mean_information(T))
+        corner = matrix([[2.0 * T + like, 0.0, 0.0], [0.0, gg, ga], [0.0, ga, aa]])
+        return where_finite(q, blocks(A, xp.stack([one, 0 * one, 0 * one], axis=-1), corner), 2)
+
+    def fisher_contraction(self, q: Array, M: Array) -> Array:
+        xp, T, (_, x, _, g, a) = namespace(q), self.T, self.read(q)
+        (phi, s, _, _), e, inner = self.map_of_phi(a), xp.exp(-2 * g), self.inner(x)
+        M_tt = xp.linalg.diagonal(M)[..., :T]
+        beside = xp.linalg.diagonal(M + batched.transpose(M), offset=1)[..., : T - 1]
+        all_beside = xp.sum(beside, axis=-1, keepdims=True)
+        along_g = -2 * e * (xp.sum((1 + phi * phi * inner) * M_tt, axis=-1, keepdims=True) - phi * all_beside)
+        along_a = e * s * (xp.sum(2 * phi * inner * M_tt, axis=-1, keepdims=True) - all_beside)
+        return where_finite(q, xp.concat([0 * q[..., : T + 1], along_g, along_a], axis=-1), 1)
 
 
 # ----------------------------------------------------------------------------------------------------- compiled twins
@@ -568,7 +600,45 @@ def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.
         out[a] -= e * s * ((0.0 if end else 2 * phi) * M[t, t] - beside)
 
 
+@jit
+def mean_information(T: int) -> tuple[float, float, float]:
+    """Return gg, ga and aa of the Fisher metric."""
+    return 2 * (T + NU), 2 * MEAN_PHI, 2 - 2 * MEAN_S + (T - 2 + PRIOR_UP + PRIOR_DOWN) * MEAN_S
+
+
+@jit
+def fisher(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
+    T = q.shape[0] - 3
+    phi, e = np.tanh(q[T + 2]), np.exp(-2 * q[T + 1])
+    out[:] = 0.0
+    for t in range(T):
+        out[t, t] = 0.5 + e * (1.0 if t == 0 or t == T - 1 else 1 + phi * phi)
+        if t > 0:
+            out[t, t - 1] = out[t - 1, t] = -e * phi
+        out[t, T] = out[T, t] = 1.0
+    out[T, T] = 2.0 * T
+    out[T + 1, T + 1], ga, out[T + 2, T + 2] = mean_information(T)
+    out[T + 1, T + 2] = out[T + 2, T + 1] = ga
+
+
+@jit
+def fisher_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+    T = q.shape[0] - 3
+    phi, s, _ = map_of_phi(q[T + 2])
+    e = np.exp(-2 * q[T + 1])
+    out[:] = 0.0
+    for t in range(T):
+        end, beside = t == 0 or t == T - 1, M[t, t - 1] + M[t - 1, t] if t > 0 else 0.0
+        out[T + 1] -= 2 * e * ((1.0 if end else 1 + phi * phi) * M[t, t] - phi * beside)
+        out[T + 2] += e * s * ((0.0 if end else 2 * phi) * M[t, t] - beside)
+
+
 # ------------------------------------------------------------------------------------------------------------------- model
+
+
+def levels(T: int) -> np.ndarray:
+    """Return the levels of the Fisher metric: 0 for g and a, 1 for x and u."""
+    return np.repeat([1, 0], [T + 1, 2])
 
 
 def constrain(q: np.ndarray) -> dict:
@@ -639,7 +709,8 @@ def StochasticVolatility(y: ArrayLike | None = None, T: int = 1000) -> Model:
         p(beta) ~ 1/beta,   sigma^2 ~ Inv-chi^2(10, 0.05),   (phi + 1)/2 ~ Beta(20, 1.5)
 
     with variances as second arguments of N. The variables are ``beta``, ``sigma``, ``phi`` and ``x`` of shape (T,). The
-    conditionals of ``x`` and of the parameters are hand-written for :class:`refhmc.Gibbs` and have Fisher metrics.
+    conditionals of ``x`` and of the parameters are hand-written for :class:`refhmc.Gibbs` and have Fisher metrics. The Fisher
+    metric of the joint model is averaged over the prior of ``sigma`` and ``phi``, so that `BlockLeapfrog` works with it.
 
     Parameters
     ----------
@@ -710,6 +781,9 @@ def StochasticVolatility(y: ArrayLike | None = None, T: int = 1000) -> Model:
         value_and_gradient=value_and_gradient,
         hessian=hessian,
         hessian_contraction=hessian_contraction,
+        fisher=fisher,
+        fisher_contraction=fisher_contraction,
+        fisher_levels=levels(T),
         data=y_squared[None, :],
         names=names,
         constrain=constrain,

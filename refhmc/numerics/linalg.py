@@ -86,7 +86,33 @@ def solve_lower_transposed(L: np.ndarray, x: np.ndarray) -> None:
 
 
 # G = L D L' with a unit lower L, and r = 1/D: one division per row and no root, so that small systems are cheap. The
-# diagonal of L is not stored, and its upper triangle is not used.
+# diagonal of L is not stored, and its upper triangle is not used. Row i of L begins where that of G does, and zeros are
+# skipped. If most rows are short, as for effects that depend on their hyperparameters only, the cost is O(d^2).
+
+
+@jit
+def first_entry(row: np.ndarray, i: int) -> int:
+    """Return the index of the first entry of ``row[:i]`` that is not zero, or i."""
+    for j in range(i):
+        if row[j] != 0:
+            return j
+    return i
+
+
+@jit_sum
+def eliminate(G: np.ndarray, L: np.ndarray, r: np.ndarray, i: int, start: int) -> float:
+    """Compute row i of L from column ``start``, before which it is zero, and return the pivot."""
+    for j in range(start, i):
+        total = G[i, j]
+        for k in range(start, j):
+            total -= L[i, k] * L[j, k]
+        L[i, j] = total  # L D at this point
+    pivot = G[i, i]
+    for k in range(start, i):
+        scaled = L[i, k] * r[k]
+        pivot -= L[i, k] * scaled
+        L[i, k] = scaled
+    return pivot
 
 
 @jit_sum
@@ -95,18 +121,10 @@ def factorise_ldl(G: np.ndarray, L: np.ndarray, r: np.ndarray) -> bool:
 
     Return False, with the factors unfinished, if G is not positive definite or not finite.
     """
-    d = G.shape[0]
-    for i in range(d):
-        for j in range(i):
-            total = G[i, j]
-            for k in range(j):
-                total -= L[i, k] * L[j, k]
-            L[i, j] = total  # L D at this point
-        pivot = G[i, i]
-        for k in range(i):
-            scaled = L[i, k] * r[k]
-            pivot -= L[i, k] * scaled
-            L[i, k] = scaled
+    for i in range(G.shape[0]):
+        start = first_entry(G[i], i)
+        L[i, :start] = 0.0
+        pivot = eliminate(G, L, r, i, start) if start > 0 else eliminate(G, L, r, i, 0)  # LLVM specialises full rows
         if not 0 < pivot.real < math.inf:  # also a NaN
             return False
         r[i] = 1 / pivot
@@ -178,9 +196,10 @@ def invert_ldl(L: np.ndarray, r: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
     for i in range(d):
         out[i, i] = 1.0
-        for k in range(0, i - 3, 4):
+        start = first_entry(L[i], i)
+        for k in range(start - start % 4, i - 3, 4):
             subtract_four(out[i, : k + 4], L[i, k], L[i, k + 1], L[i, k + 2], L[i, k + 3], out[k : k + 4])
-        for k in range(i - i % 4, i):
+        for k in range(max(i - i % 4, start), i):
             subtract_multiple(out[i, : k + 1], L[i, k], out[k, : k + 1])
     for i in range(d):
         for j in range(i + 1):
@@ -188,9 +207,12 @@ def invert_ldl(L: np.ndarray, r: np.ndarray, out: np.ndarray) -> None:
     for k in range(d - 2, -1, -1):
         row = out[k, : k + 1]
         for i in range(k + 1, d - 3, 4):
+            if L[i, k] == 0 and L[i + 1, k] == 0 and L[i + 2, k] == 0 and L[i + 3, k] == 0:
+                continue
             subtract_four(row, L[i, k], L[i + 1, k], L[i + 2, k], L[i + 3, k], out[i : i + 4])
         for i in range(d - (d - k - 1) % 4, d):
-            subtract_multiple(row, L[i, k], out[i, : k + 1])
+            if L[i, k] != 0:
+                subtract_multiple(row, L[i, k], out[i, : k + 1])
     for i in range(d):
         for j in range(i):
             out[j, i] = out[i, j]

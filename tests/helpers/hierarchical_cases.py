@@ -13,6 +13,16 @@ from refhmc.metrics import Hierarchical
 
 DIGITS, INCREMENT = 60, mpmath.mpf(10) ** -20
 
+# Models whose Fisher metric is hierarchical.
+_X, _Y = np.random.default_rng(1).standard_normal((5, 2)), np.array([0.3, -1.0, 2.0, 0.5, 0.1])
+FISHER_MODELS = {
+    "funnel": refhmc.models.Funnel(3),
+    "schools": refhmc.models.EightSchools(centered=True),
+    "intercepts": refhmc.models.VaryingIntercepts(True, y=_Y, group=[0, 1, 1, 2, 0], X=_X),
+    "horseshoe": refhmc.models.Horseshoe(True, X=_X, y=_Y),
+    "volatility": refhmc.models.StochasticVolatility(_Y),
+}
+
 
 def funnel_metric(n: int) -> Hierarchical:
     """The Fisher metric of the funnel: 1/9 + n/2 for v, and e^v for x."""

@@ -14,17 +14,16 @@ from hypothesis import strategies as st
 import refhmc
 from refhmc.integrators import BlockLeapfrog, Leapfrog, Yoshida
 from refhmc.metrics import Dense, Diagonal, Fisher, Hierarchical, SoftAbs
-from tests.helpers.hierarchical_cases import Definition, funnel_metric, random_metric, schools_metric
+from tests.helpers.hierarchical_cases import FISHER_MODELS, Definition, funnel_metric, random_metric, schools_metric
 from tests.helpers.many_starts import from_each
 
 RNG = np.random.default_rng(11)
-SCHOOLS = refhmc.models.EightSchools(centered=True)
+SCHOOLS = FISHER_MODELS["schools"]
 PRECISION = np.array([[2.0, 0.3, 0.0], [0.3, 1.0, -0.4], [0.0, -0.4, 0.5]])
 CASES = {
     "funnel, hierarchical": (refhmc.models.Funnel(3), funnel_metric(3)),
-    "funnel, Fisher": (refhmc.models.Funnel(3), Fisher()),
     "schools, hierarchical": (SCHOOLS, schools_metric()),
-    "schools, Fisher": (SCHOOLS, Fisher()),
+    **{f"{name}, Fisher": (model, Fisher()) for name, model in FISHER_MODELS.items()},
     "normal, three levels": (
         refhmc.models.Gaussian(np.zeros(3), PRECISION),
         random_metric(np.random.default_rng(5), 3, 2, 2),

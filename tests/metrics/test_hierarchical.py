@@ -12,7 +12,14 @@ import refhmc
 from refhmc.errors import MetricError, ShapeError
 from refhmc.metrics import Fisher, Hierarchical
 from refhmc.sampling.storage.kernel_json import kernel_as_json, kernel_from_json
-from tests.helpers.hierarchical_cases import DIGITS, Definition, funnel_metric, random_metric, schools_metric
+from tests.helpers.hierarchical_cases import (
+    DIGITS,
+    FISHER_MODELS,
+    Definition,
+    funnel_metric,
+    random_metric,
+    schools_metric,
+)
 
 
 def normal(d: int):
@@ -90,7 +97,7 @@ def test_masses_are_the_diagonal_of_the_fisher_metric(model, metric):
     np.testing.assert_allclose(np.diag(refhmc.Hamiltonian(model, metric).mass(q)), np.diag(model.fisher(q)), rtol=1e-14)
 
 
-@pytest.mark.parametrize("model", [refhmc.models.Funnel(3), refhmc.models.EightSchools(centered=True)])
+@pytest.mark.parametrize("model", FISHER_MODELS.values(), ids=FISHER_MODELS)
 def test_declared_levels_of_a_fisher_metric_are_true(model):
     """No entry between levels, and no derivative by a coordinate of the same or a higher level, at random positions."""
     level, rng = Fisher().levels(model), np.random.default_rng(5)

@@ -55,6 +55,7 @@ def images(n=4, shape=(6, 7), **options):
     return refhmc.models.CNN(rng.standard_normal((n, *shape)), rng.integers(0, 3, n), **options)
 
 
+GROUPED = np.random.default_rng(6).standard_normal(5), np.random.default_rng(7).standard_normal((5, 3))
 MODELS = {
     "gaussian-1": lambda: refhmc.models.Gaussian([2.0], [[0.5]]),
     "gaussian-7": lambda: refhmc.models.Gaussian(np.arange(7.0), covariance(7)),
@@ -68,6 +69,12 @@ MODELS = {
     "eight-schools": refhmc.models.EightSchools,
     "eight-schools-centered": lambda: refhmc.models.EightSchools(centered=True),
     "one-school": lambda: refhmc.models.EightSchools(y=[1.0], sigma=[2.0]),
+    "radon": refhmc.models.VaryingIntercepts,
+    "intercepts-centered": lambda: refhmc.models.VaryingIntercepts(
+        True, y=GROUPED[0], group=[0, 1, 1, 2, 0], X=GROUPED[1]
+    ),
+    "horseshoe": lambda: refhmc.models.Horseshoe(X=GROUPED[1], y=GROUPED[0], global_scale=0.3),
+    "horseshoe-centered": lambda: refhmc.models.Horseshoe(True, X=GROUPED[1][:2], y=GROUPED[0][:2]),
     "softmax": lambda: network([4, 3], "softmax"),
     "mlp-tanh": lambda: network([2, 3, 2], "gaussian", output_precision=7.0, prior_precision=[2.0, 0.5]),
     "mlp-relu": lambda: network([1, 4, 3, 1], "gaussian", "relu"),
@@ -83,6 +90,10 @@ HARD = {
     "banana": [[-1e4, 100.0], [1e8, 1e4], [0.0, 1e-12], [-9999.0, -100.0]],
     "eight-schools": [[*[1.0] * 8, 3.0, u] for u in (-300.0, -30.0, LOG_5, 30.0, 300.0)],
     "eight-schools-centered": [[*[1.0] * 8, 3.0, u] for u in (-300.0, -30.0, LOG_5, 30.0, 300.0)],
+    "intercepts-centered": [
+        [0.1, 0.2, 0.3, 0.2, 1.0, -1.0, 2.0, s, u] for s in (-300.0, -30.0, 30.0) for u in (-5.0, 5.0)
+    ],
+    "horseshoe-centered": [[0.1, 0.2, 0.3, k, 0.0, -k, t, 0.0] for k in (-30.0, 30.0) for t in (-100.0, 3.0)],
     "volatility-50": [
         [*np.full(50, -60.0), 30.0, -2.0, 2.3],
         [*np.linspace(-1.0, 1.0, 50), 0.0, -12.0, 18.0],
@@ -99,6 +110,7 @@ HARD = {
 }
 # Models whose sums over the data, or over the coordinates, are matrix products over the positions.
 PRODUCTS = {"gaussian-1", "gaussian-7", "logistic-3", "logistic-30", "breast-cancer"} | {
+    *("radon", "intercepts-centered", "horseshoe", "horseshoe-centered"),
     *("softmax", "mlp-tanh", "mlp-relu", "mlp-selu", "cnn-one", "cnn-two", "cnn-no-pooling"),
 }
 # e^(-2u - x) in one is finite if e^-2u overflows by itself.
@@ -106,6 +118,7 @@ REACHES_FURTHER = {"volatility-2", "volatility-50"}
 # Command-line names of the models with an array implementation.
 NAMES = {"funnel", "banana", "gaussian", "normal-100", "breast-cancer", "diabetes", "heart"} | {
     *("eight-schools", "eight-schools-centered", "stochastic-volatility"),
+    *("radon", "radon-centered", "horseshoe", "horseshoe-centered"),
 }
 CASES = [(name, key) for name in MODELS for key in ("value_and_gradient", *MATRICES, *CONTRACTIONS)]
 

@@ -44,6 +44,16 @@ def small_regression():
     return X, (rng.random(12) < 0.5).astype(float)
 
 
+def grouped():
+    rng = np.random.default_rng(2)
+    return {"y": rng.standard_normal(9), "group": [0, 0, 1, 2, 2, 2, 3, 1, 0], "X": rng.standard_normal((9, 2))}
+
+
+def few_rows(n):
+    rng = np.random.default_rng(n)
+    return {"X": rng.standard_normal((n, 3)), "y": rng.standard_normal(n), "global_scale": 0.3}
+
+
 # name -> (module, constructor, arguments, positional or by name). Data are small if the functions are slow as Python; the
 # included data sets use the same functions.
 MODELS = {
@@ -60,6 +70,14 @@ MODELS = {
     "eight-schools-noncentred": ("eight_schools", "EightSchools", dict),
     "eight-schools-centred": ("eight_schools", "EightSchools", lambda: {"centered": True}),
     "linear-regression": ("linear_regression", "LinearRegression", dict),
+    "varying-intercepts": ("hierarchical_regression", "VaryingIntercepts", grouped),
+    "varying-intercepts-centred": (
+        "hierarchical_regression",
+        "VaryingIntercepts",
+        lambda: {"centered": True, **grouped()},
+    ),
+    "horseshoe": ("hierarchical_regression", "Horseshoe", lambda: few_rows(2)),
+    "horseshoe-centred": ("hierarchical_regression", "Horseshoe", lambda: {"centered": True, **few_rows(5)}),
     "ar": ("ar", "AR", dict),
     "ar-2": ("ar", "AR", lambda: {"y": SERIES, "K": 2}),
     "garch": ("garch", "GARCH", lambda: {"y": SERIES, "sigma1": 0.8}),
@@ -148,7 +166,7 @@ KINDS = {
 
 # By default, models that compile quickly.
 SEEN = ["funnel", "banana", "eight-schools-noncentred", "eight-schools-centred", "linear-regression"]
-SEEN += ["change-point", "jolly-seber"]
+SEEN += ["varying-intercepts-centred", "horseshoe", "change-point", "jolly-seber"]
 CASES = [
     *one_in(4, SEEN, KINDS),
     *(swept(name, kind) for name in MODELS if name not in SEEN for kind in KINDS),
@@ -318,8 +336,8 @@ def test_the_fisher_metric_comes_with_its_derivatives(name):
     model = model_of(name)
     fisher = [model.has(key) for key in ("fisher", "fisher_derivative", "fisher_contraction")]
     assert all(fisher) or not any(fisher)
-    # No closed form, or a Fisher metric of the conditionals only (test_stochastic_volatility.py), or a density that jumps.
-    without = {"garch", "gaussian-mixture", "stochastic-volatility"}
+    # No closed form, or a density that jumps.
+    without = {"garch", "gaussian-mixture"}
     assert any(fisher) != (name in without or len(model.discontinuous) > 0)
 
 

@@ -18,7 +18,7 @@ import refhmc
 from refhmc.models.densities import log_binomial, log_normal, log_poisson
 from tests.helpers.sweeps import every, representatives
 
-ALPHA = 1e-6 / 60  # level of each of the 60 random checks below
+ALPHA = 1e-6 / 80  # level of each of the 80 random checks below
 N = 1500  # draws per check
 
 
@@ -127,6 +127,22 @@ def schools_priors(v):
     return [(st.norm(0, 5), v["mu"]), (st.halfcauchy(0, 5), v["tau"]), (effects, v["theta"])]
 
 
+def intercepts_law(v, data, drawn):
+    return {"y": st.norm(v["alpha"][data["group"]] + data["X"] @ v["beta"], v["sigma_y"])}
+
+
+def intercepts_priors(v):
+    effects = st.norm(v["mu"][..., None], v["sigma_alpha"][..., None])
+    scales = [(st.halfnorm(), v["sigma_alpha"]), (st.halfnorm(), v["sigma_y"])]
+    return [(effects, v["alpha"]), (st.norm(0, 10), v["mu"]), (st.norm(0, 10), v["beta"]), *scales]
+
+
+def horseshoe_priors(v):
+    effects = st.norm(0, v["tau"][..., None] * v["lambda"])
+    scales = [(st.halfcauchy(0, 1), v["lambda"]), (st.halfcauchy(0, 1), v["tau"]), (st.halfcauchy(0, 1), v["sigma"])]
+    return [(effects, v["beta"]), *scales]
+
+
 def change_rates(v, data, drawn):
     years = np.arange(1851, 1851 + len(data["y"]))
     return {"y": st.poisson([v["rate"][sum(year >= v["year"])] for year in years])}
@@ -146,6 +162,26 @@ MODELS = {
         lambda v, data, drawn: {"y": st.norm(v["theta"], data["sigma"])},
         schools_priors,
         lambda v: np.log(v["tau"]),
+    ),
+    "varying intercepts": (
+        refhmc.models.VaryingIntercepts,
+        intercepts_law,
+        intercepts_priors,
+        lambda v: 86 * np.log(v["sigma_alpha"]) + np.log(v["sigma_y"]),
+    ),
+    "varying intercepts, centred": (
+        functools.partial(
+            refhmc.models.VaryingIntercepts, True, y=[0.3, 1.0, -2.0], group=[0, 1, 1], X=[[0.0], [1.0], [2.0]]
+        ),
+        intercepts_law,
+        intercepts_priors,
+        lambda v: np.log(v["sigma_alpha"] * v["sigma_y"]),
+    ),
+    "horseshoe": (
+        functools.partial(refhmc.models.Horseshoe, X=[[0.3, 1.0], [1.0, -2.0], [0.5, 0.1]], y=[1.0, 2.0, 0.3]),
+        lambda v, data, drawn: {"y": st.norm(data["X"] @ v["beta"], v["sigma"])},
+        horseshoe_priors,
+        lambda v: 2 * np.log(v["lambda"]).sum() + 3 * np.log(v["tau"]) + np.log(v["sigma"]),
     ),
     "banana": (
         functools.partial(refhmc.models.Banana, np.arange(7.0), sigma_y=3.0),

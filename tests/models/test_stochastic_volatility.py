@@ -15,6 +15,7 @@ import scipy.stats
 
 import refhmc
 from refhmc.errors import ShapeError
+from refhmc.integrators import BlockLeapfrog
 from refhmc.metrics import Fisher, Tridiagonal
 from refhmc.models.stochastic_volatility import StochasticVolatility, simulate, unconstrain
 from tests.helpers.derivatives import SERIES, assert_close, call_plain, complex_step
@@ -127,6 +128,52 @@ def test_parameter_metric_is_the_expected_hessian():
         part.data[0, :4] = T * np.exp(2 * u), T * V, (T - 1) * phi * V, (T - 2) * V
         assert_close(np.array([u, g, a]), part.fisher([u, g, a]), -part.hessian([u, g, a]), 1e-11, what="fisher")
         assert np.linalg.eigvalsh(part.fisher([u, g, a]))[0] > 0
+
+
+def test_joint_metric_is_the_expected_hessian():
+    """It is linear in w, W, R, D and C, whose expected values the values of the entries at x = 0 give.
+
+    The prior of (g, a) is averaged by draws of SciPy's quantiles at equidistant probabilities.
+    """
+    model, T = StochasticVolatility(Y), len(Y)
+    u, g, a = 0.3, -0.7, 1.1
+    G, phi, e = model.fisher(np.append(np.zeros(T), [u, g, a])), np.tanh(a), np.exp(2 * 0.7)
+    t = np.arange(T)
+    covariance = phi ** np.abs(t - t[:, None]) / (e * (1 - phi**2))
+    np.testing.assert_allclose(G[:T, :T], np.linalg.inv(covariance) + np.eye(T) / 2, rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(G[:T, T:], np.outer(np.ones(T), [1, 0, 0]))
+    parameters = refhmc.conditional(model, BLOCKS["parameters"], np.append(np.zeros(T), [u, g, a]))
+    middle = (np.arange(20_000) + 0.5) / 20_000
+    variance, slope = 10 * 0.05 / scipy.stats.chi2.ppf(middle, 10), 2 * scipy.stats.beta.ppf(middle, 20, 1.5) - 1
+    means = [parameters.fisher([u, np.log(v) / 2, np.arctanh(s)]) for v, s in zip(variance, slope, strict=True)]
+    np.testing.assert_allclose(G[T:, T:], np.mean(means, axis=0), rtol=1e-3)
+    assert np.linalg.eigvalsh(G)[0] > 0
+
+
+def test_explicit_riemannian_steps_find_the_posterior():
+    """Two times, with x and beta integrated out: given y, the density of d = x_1 - x_2 does not depend on their mean.
+
+    z-tests of means and variances of g and a against a sum over a grid, false-alarm rate 1e-7.
+    """
+    y, h = np.array([0.3, -1.0]), 0.05
+    d, g, a = np.meshgrid(np.arange(-4, 4, h), np.arange(-3, 1.5, h), np.arange(-2.5, 6, h), indexing="ij")
+    phi, sigma = np.tanh(a), np.exp(g)
+    log_p = -np.log(y[0] ** 2 * np.exp(-d / 2) + y[1] ** 2 * np.exp(d / 2))  # beta is integrated out
+    log_p += scipy.stats.norm.logpdf(d, 0, np.sqrt(2 / (1 + phi)) * sigma)  # so is the mean of x
+    log_p += scipy.stats.chi2.logpdf(0.5 / sigma**2, 10) - 2 * g  # with the Jacobian
+    log_p += scipy.stats.beta.logpdf((1 + phi) / 2, 20, 1.5) + np.log1p(-(phi**2))
+    p = np.exp(log_p - log_p.max())
+    kernel = refhmc.HMC(metric=Fisher(), integrator=BlockLeapfrog())
+    run = refhmc.sample(
+        StochasticVolatility(y), kernel, draws=3000, chains=4, random_seed=12, progressbar=False, raw=True
+    )
+    z = []
+    for exact, draws in ((g, run.draws[..., 3]), (a, run.draws[..., 4])):
+        mean = np.average(exact, weights=p)
+        for f in (lambda x: x, lambda x, mean=mean: (x - mean) ** 2):
+            x = f(draws)[..., None]
+            z.append((x.mean() - np.average(f(exact), weights=p)) / (x.std() / np.sqrt(plain_ess(x)[0])))
+    assert np.abs(z).max() < scipy.stats.norm.isf(1e-7 / 8), z
 
 
 @pytest.mark.sweep

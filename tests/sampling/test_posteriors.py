@@ -26,6 +26,7 @@ CASES = {
     "garch": (refhmc.NUTS(target_accept=0.9, metric=FROM_GRADIENTS), 3000),
     "gaussian-mixture": (refhmc.NUTS(), 3000),
     "gaussian-process": (refhmc.NUTS(target_accept=0.9), 4000),
+    "radon": (refhmc.NUTS(), 4000),
     "kidscore": (refhmc.NUTS(metric=refhmc.metrics.Dense()), 3000),
     "breast-cancer": (refhmc.NUTS(), 3000),
     "diabetes": (refhmc.NUTS(), 3000),
