@@ -173,7 +173,8 @@ class RegressionOnArrays(ArrayImplementation):
         else:
             zk, kk = batched.diagonal_matrix(f * r * w)[..., :J], batched.diagonal_matrix((f * r * theta)[..., :J])
             prior = blocks(batched.diagonal_matrix(zero), zk, kk)
-        A = prior - f[..., None] * (batched.transpose(V) @ (G @ V))
+        scaled = f[..., None] ** 0.5 * V  # before the product, whose entries may overflow
+        A = prior - batched.transpose(scaled) @ (G @ scaled)
         along_u = -2 * f * batched.times(batched.transpose(V), r)
         whole = batched.transpose(expand) @ blocks(A, along_u[..., None], -2 * fS[..., None]) @ expand
         bend = xp.full_like(h, -0.5 if self.cauchy else -2.0) if expected else self.psi(h)[2]
