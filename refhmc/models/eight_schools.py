@@ -62,7 +62,12 @@ from refhmc.numerics import batched
 from refhmc.numerics.batched import Array, namespace
 from refhmc.numerics.transforms import expit
 
-FUNNEL = Recommended("hmc", "fisher", "the centred form is a funnel in log_tau, so that no constant metric fits it")
+FUNNEL = Recommended(
+    "hmc",
+    "fisher",
+    "the centred form is a funnel in log_tau, so that no constant metric fits it",
+    (("integrator", "block-leapfrog"),),
+)
 
 SMALLER_STEPS = Recommended("nuts", "", "at 0.8 one draw in 2,000 diverges", (("target_accept", 0.95),))
 

@@ -42,7 +42,7 @@ from refhmc.numerics.linalg import dot, total
 
 WHY = "the scale of x is e^(-v/2), so that no constant metric fits it"
 FEW, OF_FEW = 5, (("alpha", 10.0),)
-FISHER = Recommended("hmc", "fisher", WHY)
+FISHER = Recommended("hmc", "fisher", WHY, (("integrator", "block-leapfrog"),))
 
 
 class FunnelOnArrays(ArrayImplementation):

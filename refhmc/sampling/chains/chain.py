@@ -422,9 +422,9 @@ def hierarchical_plan(model: Model, kernel: Any, transition: Callable) -> Hierar
 
 
 def places(model: Model, blocks: Sequence[Sequence[str]]) -> np.ndarray:
-    """Return the block of each coordinate, (d,); variables that no block names belong to the last one."""
+    """Return the first block of each coordinate, (d,); variables that no block names belong to the last one."""
     place = np.full(model.dim, len(blocks) - 1)
-    for k, block in enumerate(blocks):
+    for k, block in reversed(list(enumerate(blocks))):
         for name in block:
             place[coordinates_of(model, name)] = k
     return place
