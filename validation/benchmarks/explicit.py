@@ -5,7 +5,7 @@ Each sampler runs on each target with the same seeds, in a process of its own th
 one after another, with 1,000 iterations of warm-up and 1,000 draws (eight schools: 4,000). The columns are:
 
 - ESS of the scale parameter, and of the worst coordinate, per 1,000 gradients and per second of the whole call. Gradients and
-  seconds include those of warm-up, except in the column "after warm-up". With several scale parameters, the smallest ESS counts.
+  seconds include those of warm-up, except in the column "after warm-up". The smallest ESS of several scale parameters counts.
 - seconds: of the whole call with compiled code. start-up: from the start of the process to the end of a first short call, for
   refhmc with a cache of compiled code.
 - z: the largest |z| of mean and mean square of the scale parameters against the reference, pooled over the seeds. The critical
@@ -13,7 +13,7 @@ one after another, with 1,000 iterations of warm-up and 1,000 draws (eight schoo
 
 Median and range over the seeds. A sampler that has run 120 s on a target takes no further seed, and a run ends after 300 s.
 "default before" is the default of an earlier commit. `--only TARGET:SAMPLER` selects by words in the names, and results that
-were not selected are kept. Peers run in the interpreter of `--peers`, with refhmc from this tree; it needs refhmc's dependencies.
+were not selected are kept. Peers run in the interpreter of `--peers`, with refhmc from this tree and its dependencies.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import pathlib
 import statistics
 import subprocess
@@ -151,10 +150,14 @@ def selected(words: list[str], targets: list[str], samplers: list[str]) -> list[
     ]
 
 
-def kept() -> Cells:
-    """Return the cells of the last page."""
-    path = common.RESULTS / f"{NAME}.json"
-    return json.loads(path.read_text(encoding="utf-8"))["cells"] if path.exists() else {}
+def kept(others: list[pathlib.Path]) -> Cells:
+    """Return the cells of the last page, replaced by those of other files of results."""
+    cells: Cells = {}
+    for path in (common.RESULTS / f"{NAME}.json", common.RESULTS / f"{NAME}.partial.json", *others):
+        if path.exists() or path in others:
+            for target, row in json.loads(path.read_text(encoding="utf-8"))["cells"].items():
+                cells.setdefault(target, {}).update(row)
+    return cells
 
 
 @contextlib.contextmanager
@@ -401,6 +404,9 @@ def main() -> None:
     parser.add_argument(
         "--references", nargs="*", metavar="TARGET", help="make the long runs of targets, and measure nothing"
     )
+    parser.add_argument(
+        "--merge", nargs="+", default=[], type=pathlib.Path, metavar="JSON", help="results of other runs"
+    )
     parser.add_argument("--page", action="store_true", help="write the page from the kept results, and measure nothing")
     for internal in ("--measure", "--started", "--tree"):
         parser.add_argument(internal, nargs=2 if internal == "--measure" else None, help=argparse.SUPPRESS)
@@ -422,7 +428,7 @@ def main() -> None:
         return None
     about = common.machine(["refhmc"])
     about["versions"] |= versions_of(options.peers)
-    cells = kept()
+    cells = kept(options.merge)
     chosen = [] if options.page else selected(options.only, list(TARGETS), list(SAMPLERS))
     now = f"{about['date']} at {two_trees.git('describe', '--always', '--dirty')}"
     with tree_before(options.before, any(sampler == BEFORE for _, sampler in chosen)) as tree:

@@ -146,7 +146,7 @@ def walnutpie(target: Target):
     function = walnutpie.logp_cfunc_type(log_density.address), numbers.ctypes.data_as(ctypes.c_void_p)
 
     def run(seed: int, draws: int = target.draws, tune: int = TUNE, chains: int = CHAINS):
-        numbers[-1], found, in_warmup = 0.0, [], 0
+        numbers[-1], found = 0.0, []
         lengths = {"min_warmup_iter": tune, "max_warmup_iter": tune}
         lengths |= {"min_sampling_iter": draws, "max_sampling_iter": draws}
         for k in range(chains):
