@@ -61,11 +61,10 @@ def default(target: Target):
 
 
 def learned(target: Target, kernel: str):
-    try:
-        metric = refhmc.metrics.Hierarchical()
-    except TypeError:
-        raise Unavailable("this refhmc has no Hierarchical() that learns") from None
-    return run_of_refhmc(target, target.model(), getattr(refhmc, kernel)(metric=metric))
+    """From draws and gradients alone, without the graph of the model."""
+    model = target.model()
+    model.parents = None
+    return run_of_refhmc(target, model, getattr(refhmc, kernel)(metric=refhmc.metrics.Hierarchical()))
 
 
 def by_fisher(target: Target, kernel: str):
@@ -76,10 +75,11 @@ def by_fisher(target: Target, kernel: str):
 
 
 def by_graph(target: Target):
+    """The parents of the model's variables give the order of the blocks."""
     model = target.model()
-    if getattr(model, "parents", None) is None:
-        raise Unavailable("the model has no graph of parents")
-    return learned(target, "HMC")
+    if not model.parents:
+        raise Unavailable("the model declares no parents")
+    return run_of_refhmc(target, model, refhmc.HMC(metric=refhmc.metrics.Hierarchical()))
 
 
 def non_centred(target: Target):

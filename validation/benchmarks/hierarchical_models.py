@@ -87,14 +87,18 @@ def non_centred(value_and_gradient: Callable, location: Sequence[int], scale: Se
     return of_z
 
 
-def model_of(dim: int, value_and_gradient: Callable, data: np.ndarray, name: str) -> refhmc.Model:
-    """Return the model of a density that is computed with its gradient."""
+def model_of(
+    name: str, value_and_gradient: Callable, data: np.ndarray, sizes: dict[str, int], parents: dict[str, list[str]]
+) -> refhmc.Model:
+    """Return the model of a density that is computed with its gradient, with variables of the given sizes."""
+    names = [f"{variable}[{i}]" if n > 1 else variable for variable, n in sizes.items() for i in range(n)]
 
     @jit_allocating
     def log_density(q, data):
         return value_and_gradient(q, data, np.empty_like(q))
 
-    return refhmc.Model(dim, log_density, value_and_gradient=value_and_gradient, data=data, name=name)
+    options = {"value_and_gradient": value_and_gradient, "names": names, "parents": parents, "data": data, "name": name}
+    return refhmc.Model(len(names), log_density, **options)
 
 
 def repeated(*counted: tuple[int, int]) -> list[int]:
@@ -140,7 +144,9 @@ def hierarchical_logistic(centred: bool = True) -> refhmc.Model:
             repeated((2 * J, J), (2 * J + 1, J), (-1, 4)),
             repeated((2 * J + 2, J), (2 * J + 3, J), (-1, 4)),
         )
-    return model_of(2 * J + 4, of, logistic_data(), "hierarchical logistic regression")
+    sizes = {"a": J, "b": J, "mu_1": 1, "mu_2": 1, "log_tau_1": 1, "log_tau_2": 1}
+    parents = {"a": ["mu_1", "log_tau_1"], "b": ["mu_2", "log_tau_2"]} if centred else {}
+    return model_of("hierarchical logistic regression", of, logistic_data(), sizes, parents)
 
 
 def hierarchical_logistic_density() -> Callable:
@@ -205,7 +211,9 @@ def item_response(centred: bool = True) -> refhmc.Model:
             repeated((-1, N + J), (first, J), (-1, 4)),
             repeated((first + 1, N), (first + 2, J), (first + 3, J), (-1, 4)),
         )
-    return model_of(first + 4, of, response_data(), "item response model")
+    sizes = {"theta": N, "alpha": J, "b": J, "mu": 1, "log_s_1": 1, "log_s_2": 1, "log_s_3": 1}
+    parents = {"theta": ["log_s_1"], "alpha": ["log_s_2"], "b": ["mu", "log_s_3"]} if centred else {}
+    return model_of("item response model", of, response_data(), sizes, parents)
 
 
 def item_response_density() -> Callable:
@@ -258,4 +266,5 @@ def innovations_value_and_gradient(q, data, out):
 def volatility_of_innovations(T: int) -> refhmc.Model:
     """Return stochastic volatility with non-centred coordinates, on the data of the built-in model."""
     data = refhmc.models.StochasticVolatility(T=T).data
-    return model_of(T + 3, innovations_value_and_gradient, data, "stochastic volatility, non-centred")
+    sizes = {"eta": T, "log_beta": 1, "log_sigma": 1, "atanh_phi": 1}
+    return model_of("stochastic volatility, non-centred", innovations_value_and_gradient, data, sizes, {})
