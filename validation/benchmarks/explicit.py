@@ -415,6 +415,10 @@ def main() -> None:
     if options.measure:
         if options.tree:
             sys.path.insert(0, options.tree)
+            import refhmc
+
+            if not pathlib.Path(refhmc.__file__).is_relative_to(options.tree):
+                raise SystemExit(f"refhmc is not that of {options.tree}: {refhmc.__file__}")
         common.pin_to_one_core()
         return measure(*options.measure, seeds, float(options.started))
 
