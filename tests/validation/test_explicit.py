@@ -132,7 +132,7 @@ def test_z_scores_pool_the_runs_and_add_the_error_of_the_reference():
 def test_critical_value_bounds_the_false_alarms_of_all_rows():
     cells = {"a": {"A": cell(run()), "B": cell()}, "b": {"A": cell(run()), "B": cell(run())}}
     z = explicit.critical_value(cells, {"a": [[0.0, 0.0]], "b": [[0.0, 0.0]]})
-    assert 3 * 2 * scipy.stats.norm.sf(z) == pytest.approx(1e-6)
+    assert (2 + 2 + 3) * 2 * scipy.stats.norm.sf(z) == pytest.approx(1e-6)  # runs and pooled statistics
 
 
 def test_faults_are_biased_means_and_chains_that_disagree():
@@ -179,7 +179,11 @@ def test_default_is_compared_with_the_one_before_seed_by_seed():
 def test_divergences_and_warnings_are_counted():
     row = {"A": cell(run(divergences=4)), "default": cell(run(), run(2, warnings=1))}
     assert judge(row).divergences("funnel 10", 0.001) == ("not met", "A: 0.1 %")
-    assert judge(row).no_warning("funnel 10") == ("not met", "no warning at 1 of 2 seeds")
+    assert judge(row).every_seed("funnel 10") == ("not met", "no warning at 1 and right at 2 of 2 seeds")
+    row["default"] = cell(run(mean=0.59), run(2, mean=-0.59))
+    assert judge(row).every_seed("funnel 10") == ("not met", "no warning at 2 and right at 0 of 2 seeds")
+    row["default"] = cell(run(mean=0.3), run(2, mean=-0.3))
+    assert judge(row).every_seed("funnel 10")[0] == "met"
 
 
 def test_only_selects_by_words_and_full_names_select_themselves():

@@ -2,7 +2,7 @@
 
 References are exact for the funnel and the normal distribution, and by quadrature for the eight schools. The others are long
 runs of NUTS on the non-centred form, or on the only form. ``python -m validation.benchmarks.explicit --references`` stores them
-with their standard errors.
+with their standard errors. The reference of the horseshoe is a Gibbs sampler, since NUTS diverges there in both forms.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.integrate
+import scipy.linalg
 
 import refhmc
 from refhmc import models
@@ -45,6 +46,7 @@ class Target(NamedTuple):
     non_centred: Callable[[], refhmc.Model] | None = None
     draws: int = 1000
     exact: Callable[[], list[Estimate]] | None = None
+    simulate: Callable[[], np.ndarray] | None = None  # draws (chain, draw, k) by another method, for a reference
 
 
 def statistics_of(draws: np.ndarray, scales: tuple[int, ...]) -> list[Estimate]:
@@ -67,18 +69,14 @@ def reference_of(name: str) -> list[Estimate] | None:
 def store_reference(name: str) -> None:
     """Make the long run of a target and store its statistics."""
     target = TARGETS[name]
-    result = refhmc.sample(
-        (target.non_centred or target.model)(),
-        refhmc.NUTS(target_accept=0.95, metric=refhmc.metrics.LowRank()),
-        draws=LONG_DRAWS,
-        init="pathfinder",
-        random_seed=2026,
-        raw=True,
-        generate=False,
-        progressbar=False,
-    )
+    if target.simulate is not None:
+        draws = target.simulate()
+    else:
+        kernel = refhmc.NUTS(target_accept=0.95, metric=refhmc.metrics.LowRank())
+        options = {"init": "pathfinder", "random_seed": 2026, "raw": True, "generate": False, "progressbar": False}
+        draws = refhmc.sample((target.non_centred or target.model)(), kernel, draws=LONG_DRAWS, **options).draws
     stored = json.loads(STORED.read_text(encoding="utf-8")) if STORED.exists() else {}
-    stored[name] = statistics_of(result.draws, target.scales)
+    stored[name] = statistics_of(draws, target.scales)
     STORED.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
 
 
@@ -173,6 +171,38 @@ def horseshoe_density() -> Callable:
     return log_density
 
 
+def horseshoe_by_gibbs(sweeps: int = 50_000, chains: int = 4) -> np.ndarray:
+    """Return draws of (log tau, log sigma) of the horseshoe by Gibbs sampling (Makalic and Schmidt 2016).
+
+    A scale s ~ C+(0, 1) is s^2 ~ IG(1/2, 1/a) with a ~ IG(1/2, 1). All conditional distributions are then standard::
+
+        beta ~ N(A^-1 X'y / sigma^2, A^-1),   A = X'X / sigma^2 + diag(1 / (tau^2 lambda^2))
+        lambda_j^2 ~ IG(1, 1/a_j + beta_j^2 / (2 tau^2)),      tau^2 ~ IG((d + 1)/2, 1/b + sum beta_j^2 / (2 lambda_j^2))
+        sigma^2 ~ IG((n + 1)/2, 1/c + |y - X beta|^2 / 2),     a_j ~ IG(1, 1 + 1/lambda_j^2), and b and c in the same way
+    """
+    given = models.Horseshoe(centered=True).generated
+    y, X = given.observed_data["y"], given.constant_data["X"]
+    (n, d), XX, Xy = X.shape, X.T @ X, X.T @ y
+    found = np.empty((chains, sweeps, 2))
+    for chain in range(chains):
+        rng = np.random.default_rng([2026, chain])
+
+        def inverse_gamma(shape, scale, rng=rng):
+            return scale / rng.gamma(shape, size=np.shape(scale))
+
+        local, tau, sigma = np.ones(d), np.exp(rng.normal(-2.0, 2.0)), 1.0  # squares of the scales
+        for k in range(-1000, sweeps):
+            C = np.linalg.cholesky(XX / sigma + np.diag(1 / (tau * local)))
+            half = scipy.linalg.solve_triangular(C, Xy / sigma, lower=True) + rng.normal(size=d)
+            beta = scipy.linalg.solve_triangular(C, half, lower=True, trans=1)
+            local = inverse_gamma(1.0, 1 / inverse_gamma(1.0, 1 + 1 / local) + beta**2 / (2 * tau))
+            tau = inverse_gamma((d + 1) / 2, 1 / inverse_gamma(1.0, 1 + 1 / tau) + np.sum(beta**2 / local) / 2)
+            sigma = inverse_gamma((n + 1) / 2, 1 / inverse_gamma(1.0, 1 + 1 / sigma) + np.sum((y - X @ beta) ** 2) / 2)
+            if k >= 0:
+                found[chain, k] = 0.5 * np.log([tau, sigma])
+    return found
+
+
 def without_funnel(name: str, scales: tuple[int, ...], exact: Callable | None = None) -> Target:
     """Return one of the posteriors of :mod:`validation.benchmarks.posteriors`."""
     posterior = posteriors.POSTERIORS[name]
@@ -201,7 +231,13 @@ TARGETS: dict[str, Target] = {
     "radon": Target(
         lambda: models.VaryingIntercepts(centered=True), radon_density, (-2,), lambda: models.VaryingIntercepts()
     ),
-    "horseshoe": Target(lambda: models.Horseshoe(centered=True), horseshoe_density, (-2,), lambda: models.Horseshoe()),
+    "horseshoe": Target(
+        lambda: models.Horseshoe(centered=True),
+        horseshoe_density,
+        (-2,),
+        lambda: models.Horseshoe(),
+        simulate=horseshoe_by_gibbs,
+    ),
     "hierarchical logistic": Target(
         hierarchical.hierarchical_logistic,
         hierarchical.hierarchical_logistic_density,
