@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -199,6 +201,15 @@ def test_only_selects_by_words_and_full_names_select_themselves():
     ]
 
 
+def test_results_of_several_runs_are_merged_cell_by_cell(tmp_path, monkeypatch):
+    first, second = {"a": {"A": cell(run())}}, {"a": {"A": cell(run(2)), "B": cell()}, "b": {"A": cell()}}
+    for name, cells in (("PAGE_DATA", first), ("PARTIAL", second)):
+        monkeypatch.setattr(explicit, name, tmp_path / name)
+        (tmp_path / name).write_text(json.dumps({"cells": cells}))
+    assert explicit.kept() == second
+    assert explicit.merged(second, first)["a"] == {"A": first["a"]["A"], "B": second["a"]["B"]}
+
+
 def test_page_has_a_row_for_each_sampler_and_each_condition():
     cells = {"funnel 10": {"default": cell(run(), run(2)), "nutpie": cell(why="not installed: nutpie")}}
     text = explicit.page(cells, {"funnel 10": [[0.0, 0.0]]}, ["funnel 10"], ["arK"])
@@ -206,5 +217,5 @@ def test_page_has_a_row_for_each_sampler_and_each_condition():
         [each.strip() for each in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")
     ]
     assert ["default", "40 (40..40)", "80 (80..80)"] in [line[:3] for line in lines]
-    assert ["nutpie", "not installed: nutpie"] in [line[:2] for line in lines]
+    assert ["nutpie", "none: not installed: nutpie"] in [[line[0], line[-1]] for line in lines]
     assert ["arK: default, 0.97 of before", "not measured", ""] in lines

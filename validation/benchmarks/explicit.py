@@ -45,6 +45,7 @@ STARTING = 600.0
 FALSE_ALARM = 1e-6
 MOST_R_HAT = 1.01
 NAME = "explicit"
+PAGE_DATA, PARTIAL = (common.RESULTS / f"{NAME}.{end}" for end in ("json", "partial.json"))
 PEERS = ("nutpie", "walnutpie", "NumPyro")
 PACKAGES = ["nutpie", "walnutpie", "numpyro", "jax", "numba", "numpy"]
 
@@ -150,14 +151,22 @@ def selected(words: list[str], targets: list[str], samplers: list[str]) -> list[
     ]
 
 
-def kept(others: list[pathlib.Path]) -> Cells:
-    """Return the cells of the last page, replaced by those of other files of results."""
+def merged(*parts: Cells) -> Cells:
+    """Return the cells of all parts; later ones replace earlier ones."""
     cells: Cells = {}
-    for path in (common.RESULTS / f"{NAME}.json", common.RESULTS / f"{NAME}.partial.json", *others):
-        if path.exists() or path in others:
-            for target, row in json.loads(path.read_text(encoding="utf-8"))["cells"].items():
-                cells.setdefault(target, {}).update(row)
+    for part in parts:
+        for target, row in part.items():
+            cells.setdefault(target, {}).update(row)
     return cells
+
+
+def read_cells(path: pathlib.Path) -> Cells:
+    return json.loads(path.read_text(encoding="utf-8"))["cells"]
+
+
+def kept() -> Cells:
+    """Return the cells of the last page, and those of a run that did not end."""
+    return merged(*(read_cells(path) for path in (PAGE_DATA, PARTIAL) if path.exists()))
 
 
 @contextlib.contextmanager
@@ -234,7 +243,7 @@ HEADER = [
 def row_of(sampler: str, cell: dict[str, Any], reference: list[list[float]] | None) -> list[str]:
     runs = cell["runs"]
     if not runs:
-        return [sampler, cell["why"], *[""] * (len(HEADER) - 2)]
+        return [sampler, *[""] * (len(HEADER) - 2), f"none: {cell['why'][:80]}"]
     scores = z_scores(cell, reference)
     known = all(run["divergences"] is not None for run in runs)
     divergent = (
@@ -439,7 +448,7 @@ def main() -> None:
         return None
     about = common.machine(["refhmc"])
     about["versions"] |= versions_of(options.peers)
-    cells = kept(options.merge)
+    measured: Cells = {}
     chosen = [] if options.page else selected(options.only, list(TARGETS), list(SAMPLERS))
     now = f"{about['date']} at {two_trees.git('describe', '--always', '--dirty')}"
     with tree_before(options.before, any(sampler == BEFORE for _, sampler in chosen)) as tree:
@@ -448,15 +457,16 @@ def main() -> None:
             if not of.peer:
                 cell_of(target, sampler, [], sys.executable, beside)  # fills the cache of compiled code
             cell = cell_of(target, sampler, seeds, options.peers if of.peer else sys.executable, beside)
-            cells.setdefault(target, {})[sampler] = cell | {"measured": now}
+            measured.setdefault(target, {})[sampler] = cell | {"measured": now}
+            PARTIAL.write_text(json.dumps({"cells": merged(kept(), measured)}), encoding="utf-8")
             figure = spread(map(per_1000, cell["runs"])) if cell["runs"] else ""
             print(f"{target}, {sampler}: {figure} {cell['why']} ({cell['took']:.0f} s)", file=sys.stderr, flush=True)
-            (common.RESULTS / f"{NAME}.partial.json").write_text(json.dumps({"cells": cells}), encoding="utf-8")
+    cells = merged(kept(), *map(read_cells, options.merge), measured)
     references = {name: reference_of(name) for name in TARGETS}
     funnels = [name for name, target in TARGETS.items() if target.non_centred is not None]
     text = page(cells, references, funnels, [name for name in TARGETS if name not in funnels])
     common.report(NAME, "Explicit geometry and its peers", text, {"references": references, "cells": cells}, about)
-    (common.RESULTS / f"{NAME}.partial.json").unlink(missing_ok=True)
+    PARTIAL.unlink(missing_ok=True)
     return None
 
 
