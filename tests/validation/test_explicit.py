@@ -134,7 +134,7 @@ def test_z_scores_pool_the_runs_and_add_the_error_of_the_reference():
 def test_critical_value_bounds_the_false_alarms_of_all_rows():
     cells = {"a": {"A": cell(run()), "B": cell()}, "b": {"A": cell(run()), "B": cell(run())}}
     z = explicit.critical_value(cells, {"a": [[0.0, 0.0]], "b": [[0.0, 0.0]]})
-    assert (2 + 2 + 3) * 2 * scipy.stats.norm.sf(z) == pytest.approx(1e-6)  # runs and pooled statistics
+    assert (3 + 3) * 2 * scipy.stats.norm.sf(z) == pytest.approx(1e-6)  # runs and pooled statistics
 
 
 def test_faults_are_biased_means_and_chains_that_disagree():
