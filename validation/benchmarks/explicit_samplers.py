@@ -54,7 +54,8 @@ def run_of_refhmc(
             warnings=len(result.warnings),
         )
 
-    run(0, draws=1, tune=first_tune, chains=1)  # a whole warm-up compiles the metric that it changes to
+    # A whole warm-up compiles the metric that it changes to.
+    run(0, draws=1, tune=first_tune, chains=1)
     return run
 
 
