@@ -36,6 +36,8 @@ class Run(NamedTuple):
     gradients: int  # warm-up and draws
     draw_gradients: int  # after warm-up
     seconds: float | None = None  # of sampling, where the library tells; otherwise that of the whole call
+    divergences: int | None = None  # after warm-up, and the warnings of the call, if the library reports them
+    warnings: int | None = None
 
 
 def prepare_refhmc(problem: str, learn_from: str = "draws"):
@@ -85,7 +87,7 @@ def prepare_numpyro(problem: str):
     return jax_runs(numpyro_chain(problems.log_density_jax(problem), problems.DIMENSIONS[problem]))
 
 
-def numpyro_chain(log_density, dim: int, dense: bool = False):
+def numpyro_chain(log_density, dim: int, dense: bool = False, n_draws: int = DRAWS):
     """NumPyro's NUTS, warm-up and draws of a chain as one program (its ``run()`` compiles again each time)."""
     import jax
     from numpyro.infer.hmc import hmc
@@ -106,7 +108,7 @@ def numpyro_chain(log_density, dim: int, dense: bool = False):
             return state, (state.z, state.num_steps)
 
         state, warm_steps = jax.lax.scan(warm, state, None, TUNE)
-        _, (draws, steps) = jax.lax.scan(draw, state, None, DRAWS)
+        _, (draws, steps) = jax.lax.scan(draw, state, None, n_draws)
         return draws, warm_steps.sum(), steps.sum()
 
     return chain
