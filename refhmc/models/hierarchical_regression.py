@@ -657,6 +657,7 @@ def VaryingIntercepts(
         [*indexed(effect, J), "mu", *indexed("beta", p), "log_sigma_alpha", "log_sigma_y"],
         "varying intercepts",
         centered,
+        parents={"alpha": ("mu", "log_sigma_alpha")} if centered else {},
         constrain=functools.partial(intercepts_constrain, J=J, centred=centered),
         reference=reference,
         recommended=Recommended(why=FUNNEL) if centered else None,
@@ -766,6 +767,7 @@ def Horseshoe(
         [*indexed("beta" if centered else "beta_raw", d), *indexed("log_lambda", d), "log_tau", "log_sigma"],
         "horseshoe",
         centered,
+        parents={"beta": ("log_lambda", "log_tau")} if centered else {},
         constrain=functools.partial(horseshoe_constrain, d=d, centred=centered),
         recommended=Recommended(why=FUNNEL if centered else LOCAL),
         dims={
