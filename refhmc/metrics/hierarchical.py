@@ -331,10 +331,18 @@ class Hierarchical(Riemannian):
         -------
         Hierarchical
             The metric with these values, which are copied.
+
+        Raises
+        ------
+        refhmc.errors.MetricError
+            If the values are invalid.
         """
         K, P, _ = self.exponents[2].shape
         a, parents, _, c, others, U = np.split(vectors[FIRST:], np.cumsum([K, P, P, K * P, OTHERS]))
-        k, d = int(others[3, 0]), vectors.shape[1]
+        d, rank = vectors.shape[1], others[3, 0]
+        if not 0 <= rank <= len(U):
+            raise MetricError(f"The number of directions must be at most {len(U)}; got {rank}.")
+        k = int(rank)
         return replace(
             self,
             constants=a.copy(),

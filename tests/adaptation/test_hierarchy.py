@@ -12,12 +12,16 @@ from refhmc.adaptation import hierarchy
 from refhmc.adaptation.adapted import adapted_of, as_dataset, begin_from, chains_of, from_dataset
 from refhmc.adaptation.fisher_divergence import centred, scales
 from refhmc.adaptation.hierarchy import learn_hierarchy
+from refhmc.core.records import CONTROL, one
 from refhmc.core.sample_stats import N_STATS
 from refhmc.errors import MetricError
 from refhmc.integrators import BlockLeapfrog, ImplicitMidpoint, Leapfrog
 from refhmc.metrics import Hierarchical, LowRank
 from refhmc.metrics.base import HIERARCHY
+from refhmc.metrics.hierarchical import FIRST, PARENTS, TERMS
 from refhmc.sampling.chains.chain import Chain, make_plan
+from refhmc.sampling.chains.task import ChainTask, Saved, chain_generator
+from refhmc.sampling.storage.saved_state import check_saved
 
 QUIET = {"progressbar": False, "raw": True}
 
@@ -288,8 +292,8 @@ def test_what_was_learned_is_stored_and_starts_another_warm_up():
     again = from_dataset(group)
     assert [type(each.metric) for each in again] == [Hierarchical, LowRank]
     assert [each.integrator for each in again] == ["BlockLeapfrog", "Leapfrog"]
-    for one, other in zip(learned_by[0].metric.exponents, again[0].metric.exponents, strict=True):
-        assert np.array_equal(one, other)
+    for first, other in zip(learned_by[0].metric.exponents, again[0].metric.exponents, strict=True):
+        assert np.array_equal(first, other)
     np.testing.assert_allclose(again[1].metric.inverse_mass(11), learned_by[1].metric.inverse_mass(11), rtol=1e-14)
     for each in again:
         chain = chain_of(kernel, 0, 3)
@@ -311,3 +315,63 @@ def test_a_run_reports_the_funnel_and_starts_the_next_one():
         more = refhmc.sample(model, refhmc.HMC(), draws=50, tune=0, warmup=result, random_seed=2, **QUIET)
     assert [type(each.metric) for each in more.adapted] == [type(each.metric) for each in result.adapted]
     assert [each.step_size for each in chains_of(more)] == [each.step_size for each in result.adapted]
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "value", "words"),
+    [
+        (FIRST + TERMS, 3, 99.0, "indices"),  # a parent
+        (FIRST + 1, 3, np.nan, "finite"),  # a constant
+        (FIRST + TERMS + 2 * PARENTS + PARENTS, 0, np.inf, "finite"),  # a coefficient
+        (FIRST + TERMS + 2 * PARENTS + TERMS * PARENTS + 3, 0, 99.0, "directions"),  # the number of directions
+    ],
+)
+def test_an_invalid_saved_metric_is_rejected(row, column, value, words):
+    chain = chain_of(refhmc.HMC(), 500)
+    run(chain, 200)
+    put_exact_draws(chain)
+    run(chain, 100)
+    assert chain.blocks[0].progress[0].hierarchical
+    chain.blocks[0].vecs[row, column] = value
+    with pytest.raises(refhmc.errors.CheckpointError, match=words):
+        chain_of(refhmc.HMC(), 500).restore(chain.to_bytes())
+
+
+def checked(chain: Chain, kernel, done: int) -> None:
+    """Check the saved state as a run does that resumes."""
+    task = ChainTask(chain.model, kernel, 0, 1, np.full(chain.model.dim, 0.1), 500, 500)
+    chain.rng = chain_generator(1, 0)
+    saved = Saved(chain.to_bytes(), done, np.full(chain.model.dim, np.nan), one(CONTROL)[0])
+    saved.control.draws_done = done
+    check_saved(saved, None, task, make_plan(task.model, kernel, 500), same_code=True)
+
+
+@pytest.mark.parametrize("kernel", [refhmc.HMC(), refhmc.NUTS()])
+def test_states_after_the_change_are_accepted_unless_they_are_altered(kernel):
+    chain = chain_of(kernel, 500)
+    run(chain, 200)
+    put_exact_draws(chain)
+    for done in range(200, 310):
+        if done % 10 == 0 or 240 < done < 250:
+            checked(chain, kernel, done)
+        run(chain, 1)
+    block = chain.blocks[0]
+    assert block.progress[0].hierarchical
+    kept = block.vecs.copy()
+    shrink = FIRST + TERMS + 2 * PARENTS + TERMS * PARENTS + 2
+    for row, value in ((FIRST + TERMS, 0.5), (shrink, 0.3)):
+        block.vecs[row, 0] += value
+        with pytest.raises(refhmc.errors.CheckpointError, match="not a hierarchical metric"):
+            checked(chain, kernel, 310)
+        block.vecs[:] = kept
+    checked(chain, kernel, 310)
+
+
+def test_a_saved_state_of_a_kernel_without_the_metric_is_rejected():
+    chain = chain_of(refhmc.NUTS(metric=LowRank()), 500)
+    run(chain, 100)
+    checked(chain, refhmc.NUTS(metric=LowRank()), 100)
+    for value in (1, 7):
+        chain.blocks[0].progress[0].hierarchical = value
+        with pytest.raises(refhmc.errors.CheckpointError, match=r"progress\.hierarchical"):
+            checked(chain, refhmc.NUTS(metric=LowRank()), 100)

@@ -619,7 +619,7 @@ class Chain:
                 expected = f"{array.dtype.str} of shape {array.shape}"
                 raise CheckpointError(f"The saved field {name!r} of the state must be {expected}; got {found}.")
             array[...] = there
-        if self.blocks[0].progress[0].hierarchical:
+        if self.blocks[0].plan.hierarchical is not None and self.blocks[0].progress[0].hierarchical:
             try:
                 put_levels(self.blocks[0])
             except (ValueError, MetricError) as error:
