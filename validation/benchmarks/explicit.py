@@ -39,7 +39,7 @@ from validation.benchmarks import common
 from validation.benchmarks.peers import number, spread
 from validation.benchmarks.samplers import RESULT_MARK
 
-COMMIT_BEFORE = "be0c87a4"  # the last one without a learned hierarchical metric
+COMMIT_BEFORE = "34b412ff"  # the last one without a learned hierarchical metric
 ENOUGH = 120.0  # seconds of sampling after which no further seed is taken
 STARTING = 600.0
 FALSE_ALARM = 1e-6
