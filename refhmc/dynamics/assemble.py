@@ -159,9 +159,6 @@ def make_discontinuous_dynamics(model: Model, metric: Identity | Diagonal | None
     rows.jumps[J], rows.order[: len(J)] = 1.0, J
     rows.inverse_mass[J] = rows.scale[J]
     options = options_of(metric, integrator)
-    if hasattr(metric, "hyperparameters"):
-        options.hyperparameters = 1
-        put_hyperparameters(vecs, metric.hyperparameters(model))
     options.n_discontinuous = len(J)
     options.reads_density = model.functions.log_density_change is None
     pointers = (types.JUMPING, laplace.refresh, integrator.pointer(metric), (0, *laplace.geometry))

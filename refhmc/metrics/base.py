@@ -398,7 +398,7 @@ HIERARCHY = Layout("ignored", after=SHARED)
 
 def put_hyperparameters(vecs: np.ndarray, hyperparameters: np.ndarray) -> None:
     """Write the row ``ignored`` for a mask of the hyperparameters; without any, no coordinate is ignored."""
-    vecs[int(HIERARCHY.vectors["ignored"])] = hyperparameters.any() & ~hyperparameters
+    vecs[int(HIERARCHY.vectors["ignored"]), : len(hyperparameters)] = hyperparameters.any() & ~hyperparameters
 
 
 def hyperparameters_of(metric: Metric, model: Model) -> np.ndarray | None:

@@ -292,7 +292,8 @@ def test_few_iterations_keep_a_step_size_that_is_given(learned):
 @pytest.fixture(scope="module")
 def riemannian():
     """HMC on SoftAbs, which learns a length."""
-    return refhmc.sample(refhmc.models.Funnel(), tune=150, draws=20, chains=2, random_seed=1, **QUIET)
+    kernel = refhmc.HMC(metric=SoftAbs())
+    return refhmc.sample(refhmc.models.Funnel(), kernel, tune=150, draws=20, chains=2, random_seed=1, **QUIET)
 
 
 def test_what_depends_on_the_position_is_taken_over_from_any_kind_of_result(riemannian, tmp_path):
@@ -304,7 +305,7 @@ def test_what_depends_on_the_position_is_taken_over_from_any_kind_of_result(riem
     options = {"tune": 0, "draws": 20, "chains": 3, "random_seed": 2, **QUIET}
 
     def taken(warmup):
-        again = refhmc.sample(model, warmup=warmup, **options)
+        again = refhmc.sample(model, refhmc.HMC(metric=SoftAbs()), warmup=warmup, **options)
         return again, [(each.step_size, each.metric, each.length, each.jitter) for each in again.adapted]
 
     raw, of_chains = taken(riemannian)
@@ -324,9 +325,9 @@ def test_what_depends_on_the_position_is_taken_over_from_any_kind_of_result(riem
 def test_learning_a_length_goes_on_from_the_one_that_is_given(riemannian):
     model, first = refhmc.models.Funnel(), riemannian.adapted[0]
     options = {"draws": 5, "chains": 1, "random_seed": 2, "save_warmup": True, **QUIET}
-    short = refhmc.sample(model, warmup=riemannian, tune=20, **options)
+    short = refhmc.sample(model, refhmc.HMC(metric=SoftAbs()), warmup=riemannian, tune=20, **options)
     assert (short.adapted[0].length, short.adapted[0].jitter) == (first.length, first.jitter)
-    long = refhmc.sample(model, warmup=riemannian, tune=60, **options)
+    long = refhmc.sample(model, refhmc.HMC(metric=SoftAbs()), warmup=riemannian, tune=60, **options)
     lengths = long.groups["warmup_sample_stats"]["int_time"][0, :5]
     assert np.all(np.abs(lengths / first.length - 1) < 0.6)  # the jitter, and a step
     assert long.adapted[0].length != first.length
