@@ -64,7 +64,7 @@ def learn_if_due(block: Any) -> bool:
     draws, scores, search = block.kept[kept], block.kept_gradients[kept], block.plan.hierarchical
     if search is not None:
         variances = scales(centred(draws), centred(scores))
-        found = learn_hierarchy(draws, scores, variances, search.earlier, search.least)
+        found = learn_hierarchy(draws, scores, variances, search.earlier, search.least, search.variables)
         if found is not None:
             before = block.dynamics.metric.from_rows(block.vecs, block.mats)
             put_hierarchy(block, found)

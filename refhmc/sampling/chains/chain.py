@@ -40,7 +40,7 @@ from refhmc.compile.compiled import Entry, compile_pointer, entry, jit, jit_part
 from refhmc.compile.parallel import helpers_for
 from refhmc.core import sample_stats as S
 from refhmc.core import types
-from refhmc.core.hierarchy import blocks_of, coordinates_of
+from refhmc.core.hierarchy import blocks_of, coordinates_of, variable_of
 from refhmc.core.point import GRADIENT, LOG_DENSITY, Q, as_point, copy_row
 from refhmc.core.records import CACHE, CONTROL, COUNTERS, SETTINGS, STATUS, one, records
 from refhmc.core.types import N_POINTS, as_model, as_points, as_work, as_workspace
@@ -304,6 +304,7 @@ class HierarchicalPlan(NamedTuple):
     """Dynamics, transition and target acceptance on a hierarchical metric, and how the hierarchy is searched for.
 
     ``earlier`` (d, d) is True where coordinate j may be a parent of i, or None, and ``least`` is the least correlation.
+    ``variables`` (d,) are numbers of the variables of the coordinates.
     """
 
     dynamics: Dynamics
@@ -311,6 +312,7 @@ class HierarchicalPlan(NamedTuple):
     target: float
     earlier: np.ndarray | None
     least: float
+    variables: np.ndarray
 
 
 class Plan(NamedTuple):
@@ -418,7 +420,8 @@ def hierarchical_plan(model: Model, kernel: Any, transition: Callable) -> Hierar
     place = None if by is None else places(model, by)
     earlier = None if place is None else compare.outer(place, place)
     target = target_acceptance(kernel, dynamics.metric)
-    return HierarchicalPlan(dynamics, transition, target, earlier, LEAST if learns else LEAST_OF_AUTO)
+    variables = np.unique([variable_of(name) for name in model.names], return_inverse=True)[1]
+    return HierarchicalPlan(dynamics, transition, target, earlier, LEAST if learns else LEAST_OF_AUTO, variables)
 
 
 def places(model: Model, blocks: Sequence[Sequence[str]]) -> np.ndarray:
