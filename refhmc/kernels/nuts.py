@@ -83,14 +83,15 @@ class NUTS:
         Maximum number of doublings, from 1 to 30. A draw takes at most ``2**max_treedepth - 1`` steps.
     metric : object or str, optional
         A metric of `refhmc.metrics`, or its name in lower case. The default, ``"auto"``, is :class:`refhmc.metrics.LowRank`,
-        which starts diagonal and adds directions in warm-up if they reduce the cost. In a block of Gibbs, and with the backends
-        ``"arrays"`` and ``"cupy"``, ``"auto"`` is an adapted ``Diagonal()``.
+        which starts diagonal and adds directions in warm-up if they reduce the cost. If `integrator` is not given and warm-up
+        detects a funnel, the metric becomes :class:`refhmc.metrics.Hierarchical`, with explicit Riemannian steps. In a block of
+        Gibbs, and with the backends ``"arrays"`` and ``"cupy"``, ``"auto"`` is an adapted ``Diagonal()``.
     integrator : object or str, optional
         An integrator of `refhmc.integrators`, or its name in lower case. Defaults to ``Leapfrog()``, or to
         ``ImplicitMidpoint()`` if the metric depends on the position, or to ``BlockLeapfrog()`` for ``Hierarchical``.
     target_accept : float, optional
-        Target acceptance rate, in (0, 1). Defaults to 0.8. If the metric depends on the position and the integrator is
-        implicit or approximate, the default is 0.98.
+        Target acceptance rate, in (0, 1). Defaults to 0.8. If the metric depends on the position, the default is 0.9, and 0.98
+        if the integrator is implicit or approximate.
 
     Raises
     ------
