@@ -164,7 +164,9 @@ def test_directions_above_level_0_are_limited():
 
 
 def test_the_coordinates_of_a_variable_are_found_together():
-    """60 masses e^(0.8 u), in fixed draws: the mean of log s^2 has the correlation 0.94 with u, a single one 0.34, the limit is 0.7."""
+    """60 masses e^(0.8 u), in fixed draws: the mean of log s^2 has the correlation 0.94 with u, a single one 0.34. The limit is
+    0.7.
+    """
     n, m, rng = 100, 60, np.random.default_rng(5)
     u = rng.normal(size=(n, 1))
     x = rng.normal(size=(n, m)) * np.exp(-0.4 * u)
