@@ -50,6 +50,18 @@ def small_logistic():
     return refhmc.models.LogisticRegression(X, (rng.random(12) < 0.5).astype(float))
 
 
+def small_intercepts(centered: bool):
+    rng = np.random.default_rng(2)
+    X, group = rng.standard_normal((8, 1)), np.arange(8) % 2
+    return refhmc.models.VaryingIntercepts(centered, y=rng.standard_normal(8), group=group, X=X)
+
+
+def small_horseshoe(centered: bool):
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((8, 2))
+    return refhmc.models.Horseshoe(centered, X=X, y=X[:, 0] + rng.standard_normal(8))
+
+
 MODELS = {
     "funnel-3": lambda: refhmc.models.Funnel(3),
     "gaussian-3": lambda: refhmc.models.Gaussian(
@@ -58,6 +70,11 @@ MODELS = {
     "logistic": small_logistic,
     **refhmc.models.by_name(),
     "stochastic-volatility": lambda: refhmc.models.StochasticVolatility(T=3),  # the usual T is 1,000
+    # The usual data give 90 and 202 dimensions.
+    "radon": lambda: small_intercepts(False),
+    "radon-centered": lambda: small_intercepts(True),
+    "horseshoe": lambda: small_horseshoe(False),
+    "horseshoe-centered": lambda: small_horseshoe(True),
 }
 
 
