@@ -224,6 +224,14 @@ def test_the_leapfrog_does_not_fit():
         refhmc.HMC(metric=Hierarchical(), integrator=Leapfrog())
 
 
+def test_blocks_of_gibbs_and_arrays_cannot_learn_it():
+    kernel = refhmc.HMC(metric=Hierarchical())
+    with pytest.raises(ValueError, match="block 'x' must not be adapted from gradients.*got Hierarchical"):
+        make_plan(refhmc.models.Funnel(2), refhmc.Gibbs({"v": refhmc.HMC(), "x": kernel}), 100)
+    with pytest.raises(ValueError, match="got Hierarchical, which is adapted from gradients"):
+        refhmc.sample(refhmc.models.Funnel(2), kernel, backend="arrays", draws=2, tune=2, **QUIET)
+
+
 def test_a_metric_of_another_kind_has_no_blocks():
     with pytest.raises(MetricError, match="learned"):
         Hierarchical(np.zeros((1, 2)), blocks=[["a"]])

@@ -440,7 +440,7 @@ def metric_of_block(kernel: Kernel, alone: bool, name: str) -> Metric:
     from gradients.
     """
     metric, integrator = kernel.metric, kernel.integrator
-    if alone or getattr(metric, "position_dependent", False):
+    if alone:
         return metric
     if metric is None:
         default = default_metric(getattr(integrator, "base", integrator))
