@@ -63,7 +63,7 @@ from refhmc.adaptation.fisher_divergence import STANDARD_ERRORS
 from refhmc.compile.compiled import entry, jit
 from refhmc.core import types
 from refhmc.core.point import copy_row
-from refhmc.metrics.hierarchical import PARENTS, TERMS, Hierarchical
+from refhmc.metrics.hierarchical import PARENTS, TERMS, WIDEST, Hierarchical
 from refhmc.numerics.linalg import cholesky, solve_lower, solve_lower_transposed
 
 LEAST, LEAST_OF_AUTO, CHANCE, WEAK = 0.2, 0.45, 7.0, 3.0
@@ -71,7 +71,7 @@ KURTOSIS, SHARE = 3.5, 0.25  # and of the coordinates of a variable that must ha
 LARGEST_CHANGE = 3.0  # of an eigenvalue above level 0
 TAIL = 4.0  # log s^2 is cut at so much below its mean, where 1.4 % of the logarithms of chi^2 are
 WORTH, RIDGE, RIDGE_OF_CONSTANT, TINY = 4.0, 1.0, 0.1, 1e-9
-FEWEST, FEWEST_MEMBERS, LOW, WIDEST = 50, 3, 0.05, 200
+FEWEST, FEWEST_MEMBERS, LOW = 50, 3, 0.05
 ITERATIONS, HALVINGS, ENOUGH = 30, 12, 1e-5
 
 

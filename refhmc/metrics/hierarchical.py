@@ -48,7 +48,7 @@ from refhmc.metrics.base import (
     Riemannian,
     log_density_at_metric,
 )
-from refhmc.metrics.low_rank import LARGEST, LowRank
+from refhmc.metrics.low_rank import LowRank
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import dot
@@ -59,6 +59,7 @@ views = HIERARCHY.views
 FIRST = HIERARCHY.n_vectors
 OTHERS = 4
 TERMS, PARENTS = 2, 3  # rows of a metric that warm-up learns
+WIDEST = 200  # dimension above which it has no directions
 
 
 @dataclass(frozen=True, eq=False)
@@ -374,7 +375,11 @@ class Hierarchical(Riemannian):
 
 def identity(d: int) -> Hierarchical:
     """Return the identity with the terms and parents of a metric that is learned, and as many directions as it may have."""
-    a, parents, most = np.stack([np.full(d, -np.inf), np.zeros(d)]), np.zeros((PARENTS, d), int), min(d, LARGEST // d)
+    a, parents, most = (
+        np.stack([np.full(d, -np.inf), np.zeros(d)]),
+        np.zeros((PARENTS, d), int),
+        d if d <= WIDEST else 0,
+    )
     return Hierarchical(a, parents, np.zeros((TERMS, PARENTS, d)), np.eye(most, d), np.ones(most))
 
 

@@ -16,6 +16,7 @@ import functools
 import io
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -300,19 +301,42 @@ class BlockPlan(NamedTuple):
         return pointers
 
 
-class HierarchicalPlan(NamedTuple):
-    """Dynamics, transition and target acceptance on a hierarchical metric, and how the hierarchy is searched for.
+@dataclass(frozen=True, eq=False)
+class HierarchicalPlan:
+    """A block's dynamics on a hierarchical metric, and how the hierarchy is searched for; made when they are needed."""
 
-    ``earlier`` (d, d) is True where coordinate j may be a parent of i, or None, and ``least`` is the least correlation.
-    ``variables`` (d,) are numbers of the variables of the coordinates.
-    """
-
-    dynamics: Dynamics
+    model: Model
+    kernel: Any
     transition: Callable
-    target: float
-    earlier: np.ndarray | None
-    least: float
-    variables: np.ndarray
+
+    @functools.cached_property
+    def dynamics(self) -> Dynamics:
+        """The dynamics, with room for a learned metric."""
+        return make_dynamics(self.model, identity(self.model.dim), self.kernel.integrator)
+
+    @property
+    def target(self) -> float:
+        """The target acceptance."""
+        return target_acceptance(self.kernel, self.dynamics.metric)
+
+    @property
+    def least(self) -> float:
+        """The least correlation with which a coordinate is a hyperparameter."""
+        return LEAST_OF_AUTO if self.kernel.metric is None else LEAST
+
+    @functools.cached_property
+    def earlier(self) -> np.ndarray | None:
+        """Whether coordinate j may be a parent of i, (d, d), or None. Raises ValueError for unknown names of ``blocks``."""
+        blocks = getattr(self.kernel.metric, "blocks", None)
+        # In the eight schools, the scale of mu depends on tau, and both are without parents.
+        compare, by = (np.less_equal, blocks_of(self.model)) if blocks is None else (np.less, blocks)
+        place = None if by is None else places(self.model, by)
+        return None if place is None else compare.outer(place, place)
+
+    @functools.cached_property
+    def variables(self) -> np.ndarray:
+        """Numbers of the variables of the coordinates, (d,)."""
+        return np.unique([variable_of(name) for name in self.model.names], return_inverse=True)[1]
 
 
 class Plan(NamedTuple):
@@ -414,14 +438,9 @@ def hierarchical_plan(model: Model, kernel: Any, transition: Callable) -> Hierar
     is_auto = metric is None and integrator is None and isinstance(kernel, HMC | NUTS)
     if not (learns or is_auto) or model.dim * FEWEST > LARGEST:
         return None
-    dynamics, blocks = make_dynamics(model, identity(model.dim), integrator), metric.blocks if learns else None
-    # In the eight schools, the scale of mu depends on tau, and both are without parents.
-    compare, by = (np.less_equal, blocks_of(model)) if blocks is None else (np.less, blocks)
-    place = None if by is None else places(model, by)
-    earlier = None if place is None else compare.outer(place, place)
-    target = target_acceptance(kernel, dynamics.metric)
-    variables = np.unique([variable_of(name) for name in model.names], return_inverse=True)[1]
-    return HierarchicalPlan(dynamics, transition, target, earlier, LEAST if learns else LEAST_OF_AUTO, variables)
+    if learns:
+        places(model, metric.blocks or ())  # raises the ValueError now, and not in a window
+    return HierarchicalPlan(model, kernel, transition)
 
 
 def places(model: Model, blocks: Sequence[Sequence[str]]) -> np.ndarray:
