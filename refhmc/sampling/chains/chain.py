@@ -311,7 +311,7 @@ class HierarchicalPlan:
 
     @functools.cached_property
     def dynamics(self) -> Dynamics:
-        """The dynamics, with room for a learned metric."""
+        """The dynamics, with rows for a learned metric."""
         return make_dynamics(self.model, identity(self.model.dim), self.kernel.integrator)
 
     @property
