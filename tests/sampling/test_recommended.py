@@ -90,7 +90,7 @@ def test_the_command_reports_the_kernel_and_the_reason(capsys, tmp_path):
     assert main(["sample", "banana", "--kernel", "nuts", *few]) == 0
     assert "Kernel:" not in capsys.readouterr().out
     assert main(["sample", "eight-schools-centered", *few]) == 0
-    assert "Kernel: hmc on fisher, because the centred form is a funnel" in capsys.readouterr().out
+    assert "Kernel: hmc on fisher with integrator=block-leapfrog, because the centred form" in capsys.readouterr().out
 
 
 @pytest.mark.sweep
