@@ -20,7 +20,7 @@ from tests.helpers import browser  # noqa: E402
 WIDE, PHONE = {"width": 1120, "height": 980}, {"width": 390, "height": 844}
 LIMIT = 150_000  # bytes
 INTO_THE_NECK = {"target": "funnel", "metric": "hierarchical", "integrator": "block-leapfrog", "eps": 0.2, "n": 40}
-# Name of the picture, the failure's button or other settings, whether it is mended, steps of the cloud, the window.
+# Name of the picture, the failure's button or other settings, whether it is repaired, steps of the points, the window.
 PICTURES = (
     ("page", None, False, 12, WIDE, "light"),
     ("step_too_large", "step", False, 2, WIDE, "light"),
@@ -40,13 +40,13 @@ def main() -> None:
     folder = HERE / "screenshots"
     folder.mkdir(exist_ok=True)
     with browser.launched(browser.found()) as chromium:
-        for name, failure, mended, steps, window, scheme in PICTURES:
+        for name, failure, repaired, steps, window, scheme in PICTURES:
             with browser.opened(chromium, viewport=window, color_scheme=scheme, reduced_motion="reduce") as page:
                 if isinstance(failure, dict):
                     page.evaluate("settings => refhmc.page.set(settings)", failure)
                 elif failure is not None:
                     page.click(f"#failure-{failure}")
-                if mended:
+                if repaired:
                     page.click("#mend")
                 for _ in range(steps):
                     page.click("#one-step")

@@ -97,8 +97,8 @@ def begin_from(block: Any, adapted: Adapted) -> None:
 
     Raises ValueError for those of another metric or integrator, and for invalid numbers.
     """
-    plan, settings, change = block.plan, block.settings[0], block.plan.hierarchical
-    if change is not None:
+    plan, settings = block.plan, block.settings[0]
+    if plan.hierarchical is not None:
         block.change_metric(is_learned_hierarchy(adapted.metric))
     length = 1.0 if adapted.length is None else adapted.length
     for name, value in {"step_size": adapted.step_size, "trajectory_length": length}.items():

@@ -76,7 +76,10 @@ def learn_if_due(block: Any) -> bool:
             settings["max_depth"] = depth_at(block.plan, stop, bool(progress["given"]))
             return True
     was_hierarchical = bool(progress["hierarchical"])
-    block.change_metric(False)
+    if was_hierarchical:
+        block.change_metric(False)
+        if len(block.length_moments):
+            lengthen(block.length[0], block.length_moments, block.length_sums, block.settings[0], 1.0)
     before, dense = rank_of(block), block.dynamics.metric.is_dense
     looks = dense or before > 0 or steps > short(draws.shape[1]) or block.plan.max_depth == 0
     looks = looks or (stop > LATE and draws.shape[1] <= FEW) or (stop > EARLY and are_correlated(draws))

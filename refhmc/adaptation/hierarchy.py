@@ -16,9 +16,9 @@ exceed the latter in one of 10^11 pairs. All i with |r_ji| > max(``least`` / 2, 
 ``LEAST`` = 0.2 is w = 0.45: the masses one standard deviation up and down differ by a factor of 2.5.
 
 The coordinates of a variable, such as theta[0], theta[1], ..., usually have the same parents, and their mean of log s_i^2 has
-far less noise than one of them. If its correlation with x_j exceeds ``CHANCE`` / sqrt(n), and its covariance w with x_j (in
-standard units) corresponds to more than ``least``, then j is a hyperparameter, and all coordinates of the variable are its
-children.
+far less noise than one of them. All of them are looked at if the share ``SHARE`` of them has a large kurtosis. If the
+correlation of that mean with x_j exceeds ``CHANCE`` / sqrt(n), and its covariance w with x_j (in standard units) corresponds to
+more than ``least``, then j is a hyperparameter, and all coordinates of the variable are its children.
 
 **Order.** Hyperparameters come first, those with the largest sum of |r| to their children minus that from their parents at the
 beginning. A coordinate has earlier hyperparameters as parents only, and at most ``PARENTS``, those of the largest |r|. The
@@ -47,8 +47,8 @@ every second draw are the directions u_j of a level, and 1 / mean (u_j . D^-1/2 
 where hyperparameters make the correlations weaker, a larger one lets steps diverge (in the centred eight schools 0.2 % of the
 transitions, and 0.005 % with this limit). Above d = ``WIDEST`` there are no directions.
 
-If no coordinate scales another, nothing is changed. The search then costs the sums of s_i^2 and s_i^4, and correlations only of
-coordinates with a large kurtosis.
+If no coordinate scales another, the metric of low rank is used. The search then costs the sums of s_i^2 and s_i^4, and the
+correlations of the coordinates that are looked at.
 """
 
 from __future__ import annotations

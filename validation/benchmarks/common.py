@@ -40,11 +40,9 @@ def environment(**more: str) -> dict[str, str]:
     return {**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(paths), **more}
 
 
-def run_python(
-    arguments: Sequence[str], timeout: float, interpreter: str = sys.executable, **more: str
-) -> subprocess.CompletedProcess:
-    """Run an interpreter in a process of its own, in the source tree; output is captured."""
-    command = [interpreter, *arguments]
+def run_python(arguments: Sequence[str], timeout: float, **more: str) -> subprocess.CompletedProcess:
+    """Run this interpreter in a process of its own, in the source tree; output is captured."""
+    command = [sys.executable, *arguments]
     return subprocess.run(
         command, cwd=ROOT, env=environment(**more), capture_output=True, text=True, timeout=timeout, check=False
     )
