@@ -70,7 +70,7 @@ def learn_if_due(block: Any) -> bool:
             put_hierarchy(block, found)
             if len(block.length_moments):
                 scale = float(np.max(draws.std(axis=0) * found.constant_masses() ** 0.5))
-                lengthen(block.length[0], block.length_moments, block.length_sums, block.settings[0], max(scale, 1.0))
+                lengthen(block.learner, stop, block.settings[0], max(scale, 1.0))
             progress["restart"] = not isinstance(before, Hierarchical) or other_masses(before, found, draws) > ANOTHER
             block.history[due - 1] = stop, settings["step_size"], steps, 0, 1.0, 1.0
             settings["max_depth"] = depth_at(block.plan, stop, bool(progress["given"]))
@@ -79,7 +79,7 @@ def learn_if_due(block: Any) -> bool:
     if was_hierarchical:
         block.change_metric(False)
         if len(block.length_moments):
-            lengthen(block.length[0], block.length_moments, block.length_sums, block.settings[0], 1.0)
+            lengthen(block.learner, stop, block.settings[0], 1.0)
     before, dense = rank_of(block), block.dynamics.metric.is_dense
     looks = dense or before > 0 or steps > short(draws.shape[1]) or block.plan.max_depth == 0
     looks = looks or (stop > LATE and draws.shape[1] <= FEW) or (stop > EARLY and are_correlated(draws))

@@ -12,7 +12,7 @@ s_i^2, and needs no Hessian.
 cut. If s_i = M_i^1/2 z with z standard normal, and log M_i = c x_j has the standard deviation w, then
 r_ji = w / (w^2 + pi^2/2)^1/2, and s_i has the kurtosis 3 exp(w^2). Coordinates with a kurtosis below ``KURTOSIS`` are not
 looked at. A coordinate j is a *hyperparameter* if one |r_ji| exceeds max(``least``, ``CHANCE`` / sqrt(n)); independent draws
-exceed the latter in one of 10^11 pairs. All i with |r_ji| > max(``least`` / 2, ``WEAK`` / sqrt(n)) are then its children.
+exceed the latter in one of 10^6 pairs. All i with |r_ji| > max(``least`` / 2, ``WEAK`` / sqrt(n)) are then its children.
 ``LEAST`` = 0.2 is w = 0.45: the masses one standard deviation up and down differ by a factor of 2.5.
 
 The coordinates of a variable, such as theta[0], theta[1], ..., usually have the same parents, and their mean of log s_i^2 has
@@ -66,7 +66,7 @@ from refhmc.core.point import copy_row
 from refhmc.metrics.hierarchical import PARENTS, TERMS, WIDEST, Hierarchical
 from refhmc.numerics.linalg import cholesky, solve_lower, solve_lower_transposed
 
-LEAST, LEAST_OF_AUTO, CHANCE, WEAK = 0.2, 0.45, 7.0, 3.0
+LEAST, LEAST_OF_AUTO, CHANCE, WEAK = 0.2, 0.45, 5.0, 3.0
 KURTOSIS, SHARE = 3.5, 0.25  # and of the coordinates of a variable that must have it for all of them to be looked at
 LARGEST_CHANGE = 3.0  # of an eigenvalue above level 0
 TAIL = 4.0  # log s^2 is cut at so much below its mean, where 1.4 % of the logarithms of chi^2 are

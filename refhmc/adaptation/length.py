@@ -32,12 +32,13 @@ best length by this criterion, with squares for distances, gives this many draws
     r = 1      0.93  0.92  0.85  0.74  0.65  0.56
     r = 10     0.07  0.09  0.29  0.41  0.46  0.47
 
-**Procedure.** From iteration 25 of warm-up (or an eighth of it, if it is shorter than 200) to its last phase, each chain
-makes trajectories of length L' (1 + j (2u - 1)), L' = max(3/2 L, L + 2 eps). A window has 25 trajectories, or half as many as
-came before it. At its end L becomes the best of the lengths between L' / 4 and L' that are four per octave. Here var f is the
-variance over the window, and c and s are those of the one before (in the first window c is its first state, and u = x). L
-therefore grows if it is too short, to at most L' per window, and the first windows need not have seen the whole distribution.
-If the longest of these trajectories has 1,024 steps, L does not change, and trajectories are cut there.
+**Procedure.** From iteration 25 of warm-up (or an eighth of it, if it is shorter than 200) to its last phase, a window has 25
+trajectories, or half as many as came before it. At least 25 of them, and a quarter, look ahead: their length is L' (1 + j (2u -
+1)) with L' = max(3/2 L, L + 2 eps), and that of all others is L (1 + j (2u - 1)). At the end of the window L becomes the best
+of the lengths between L' / 4 and L' that are four per octave. Here var f is the variance over the window, and c and s are those
+of the one before (in the first window c is its first state, and u = x). L therefore grows if it is too short, to at most L' per
+window, and the first windows need not have seen the whole distribution. If the longest trajectory has 1,024 steps, L does not
+change, and trajectories are cut there.
 
 **Recording.** Consider the lengths l_k = l_last 2^((k - K + 1)/4), k < K, four per octave over five octaves, and the
 n(l_k) = round(l_k / eps) steps that trajectories of these lengths have, at least one and at most 1,024, where eps is the step
@@ -76,6 +77,7 @@ N_LENGTHS, AN_OCTAVE = 20, 4
 DEFAULT_JITTER = 0.5
 FIRST, SMALLEST, SHORTEST_TUNE = 25, 25, 30
 LOOK_AHEAD, MORE_STEPS = 1.5, 2
+MOST_APART = 4  # trajectories from one that looks ahead to the next
 N_CANDIDATES = 2 * AN_OCTAVE + 1
 FEWEST = 5  # trajectories that have reached a length, for it to count
 LEAST_TAU = 0.05  # an estimate may be 0 or negative
@@ -191,31 +193,50 @@ def adapt_length(learner: tuple, path: np.ndarray, iteration: int, settings: Any
                 known.length = max(best_length(known, moments, sums, settings), known.least)
                 begin_window(known, moments, sums)
         if iteration == start - 1 or (iteration == stop - 1 and k < last):
-            look_ahead(known, settings)
+            begin_watching(known, settings)
+    settings.trajectory_length = next_length(known, windows, iteration + 1, settings)
     if iteration == windows[last, 1] - 1:
-        settings.watched, settings.trajectory_length = 0, known.length
+        settings.watched = 0
 
 
 @jit
-def look_ahead(known: Any, settings: Any) -> None:
-    """Make the next trajectories longer than the present length, and record along them."""
+def begin_watching(known: Any, settings: Any) -> None:
+    """Record along the next trajectories, at lengths beyond the present one."""
     settings.watched = 1
     longer = max(LOOK_AHEAD * known.length, known.length + MORE_STEPS * settings.step_size)
-    settings.trajectory_length = longer
-    settings.longest = settings.trajectory_length * (1 + settings.length_jitter)
+    settings.longest = longer * (1 + settings.length_jitter)
 
 
-def lengthen(known: Any, moments: np.ndarray, sums: np.ndarray, settings: Any, scale: float) -> None:
-    """Set the least length to ``scale`` pi/2, and begin the present window again if the length changes."""
+@jit
+def longer_length(settings: Any) -> float:
+    """Return L', the length of the trajectories that look ahead."""
+    return settings.longest / (1 + settings.length_jitter)
+
+
+@jit
+def next_length(known: Any, windows: np.ndarray, iteration: int, settings: Any) -> float:
+    """Return the length before jitter of the trajectory of an iteration: L' for those that look ahead, otherwise L."""
+    for k in range(windows.shape[0]):
+        start, stop = windows[k, 0], windows[k, 1]
+        if start <= iteration < stop and (iteration - start) % min(max((stop - start) // SMALLEST, 1), MOST_APART) == 0:
+            return longer_length(settings)
+    return known.length
+
+
+def lengthen(learner: tuple, iteration: int, settings: Any, scale: float) -> None:
+    """Set the least length to ``scale`` pi/2, and begin the present window again if the length changes.
+
+    ``iteration`` is that of the next transition.
+    """
+    known, moments, sums, windows = learner
     known.least = scale * math.pi / 2
     if known.length >= known.least:
         return
     known.length, known.count = known.least, 0
     moments[2:], sums[:] = 0.0, 0.0
     if settings.watched:
-        plain(look_ahead)(known, settings)
-    else:
-        settings.trajectory_length = known.length
+        plain(begin_watching)(known, settings)
+    settings.trajectory_length = plain(next_length)(known, windows, iteration, settings)
 
 
 @jit
@@ -271,7 +292,7 @@ def best_length(known: Any, moments: np.ndarray, sums: np.ndarray, settings: Any
     if steps_of(settings.longest, settings.step_size) == MAX_STEPS:
         return best
     for k in range(N_LENGTHS - N_CANDIDATES, N_LENGTHS):
-        length = watched_length(settings.trajectory_length, k)
+        length = watched_length(longer_length(settings), k)
         cost = cost_of(length, known.count, moments, sums, settings)
         if cost < least:
             best, least = length, cost

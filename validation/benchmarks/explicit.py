@@ -6,8 +6,8 @@ one after another, with 1,000 iterations of warm-up and 1,000 draws (eight schoo
 
 - ESS of the scale parameter, and of the worst coordinate, per 1,000 gradients and per second of the whole call. Gradients and
   seconds include those of warm-up, except in the column "after warm-up". The smallest ESS of several scale parameters counts.
-- seconds: of the whole call with compiled code. start-up: from the start of the process to the end of a first short call, for
-  refhmc with a cache of compiled code.
+- seconds: processor time of the whole call, of all threads, with compiled code. start-up: seconds from the start of the process
+  to the end of a first short call, for refhmc with a cache of compiled code.
 - z: the largest |z| of mean and mean square of the scale parameters against the reference, pooled over the seeds. The critical
   value is for a false alarm in any row of the page with probability 1e-6.
 
@@ -74,9 +74,9 @@ def measure(target_name: str, sampler_name: str, seeds: list[int], started: floa
         say(start_up=time.time() - started)
         spent = 0.0
         for seed in seeds:
-            begin = time.perf_counter()
+            begin = time.process_time()
             finish = run(seed)
-            seconds = time.perf_counter() - begin
+            seconds = time.process_time() - begin
             found = finish()
             draws = np.asarray(found.draws)
             ess = diagnostics.ess(draws)

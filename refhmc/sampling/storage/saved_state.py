@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from refhmc.adaptation.from_pairs import depth_at
-from refhmc.adaptation.length import MOMENTS
+from refhmc.adaptation.length import LOOK_AHEAD, MOMENTS, next_length
+from refhmc.compile.compiled import plain
 from refhmc.core import types
 from refhmc.core.point import GRADIENT, LOG_DENSITY, POINT_ROWS, P, Q
 from refhmc.core.records import CONTROL, SETTINGS, records
@@ -210,10 +211,10 @@ def _check_settings(block: BlockState, done: int, task: ChainTask) -> None:
     if adapted is not None and adapted.length is not None and plan.learns_jitter:
         expected["length_jitter"] = adapted.jitter or own.length_jitter
     if plan.learns_length and (len(windows) or adapted is not None):
-        expected["trajectory_length"] = settings.trajectory_length if watched else block.length[0].length
+        expected["trajectory_length"] = plain(next_length)(block.length[0], windows, done, settings)
         positive.add("trajectory_length")
-    longest = settings.trajectory_length * (1 + settings.length_jitter) if watched else settings.longest
-    expected["longest"] = max(longest, 0.0)
+    least = LOOK_AHEAD * block.length[0].length * (1 + settings.length_jitter) if watched else 0.0
+    expected["longest"] = max(settings.longest, (1 - SAME) * least)
     if plan.minibatches:
         parts = max(int(plan.dynamics.options[0].drawn_parts), 1)
         expected["updates"] = np.clip(settings.updates, done, done * int(own.n_steps or parts))
