@@ -8,17 +8,20 @@ Let x be draws of a density with scores s = dL/dq. Given earlier coordinates x_<
 s_i = -e^v x_i and M_i = e^v.) Whether a coordinate j scales a coordinate i is therefore a question about the squared scores
 s_i^2, and needs no Hessian.
 
-**Screening.** r_ji is the correlation of x_j and log s_i^2. The logarithm turns a factor into a shift, and its left tail is
-cut. If s_i = M_i^1/2 z with z standard normal, and log M_i = c x_j has the standard deviation w, then
-r_ji = w / (w^2 + pi^2/2)^1/2, and s_i has the kurtosis 3 exp(w^2). Coordinates with a kurtosis below ``KURTOSIS`` are not
-looked at. A coordinate j is a *hyperparameter* if one |r_ji| exceeds max(``least``, ``CHANCE`` / sqrt(n)); independent draws
-exceed the latter in one of 10^6 pairs. All i with |r_ji| > max(``least`` / 2, ``WEAK`` / sqrt(n)) are then its children.
-``LEAST`` = 0.2 is w = 0.45: the masses one standard deviation up and down differ by a factor of 2.5.
+**Screening.** r_ji is the correlation of the normal scores of x_j (the normal quantiles of its ranks, so that outliers do not
+matter) and log s_i^2. The logarithm turns a factor into a shift, and its left tail is cut. If s_i = M_i^1/2 z with z standard
+normal, and log M_i = c x_j has the standard deviation w, then r_ji = w / (w^2 + pi^2/2)^1/2, and s_i has the kurtosis 3
+exp(w^2). Coordinates with a kurtosis below ``KURTOSIS`` are not looked at. A coordinate j may be a *hyperparameter* if one
+|r_ji| exceeds max(``least``, ``CHANCE`` / sqrt(n)); independent draws exceed the latter in one of 10^6 pairs. That with the
+largest sum of these |r_ji| is one, and all i with |r_ji| > max(``least`` / 2, ``WEAK`` / sqrt(n)) are its children. Their log
+s_i^2 are replaced by the residuals of a regression on it, and the search is repeated until no other is found. (In the centred
+eight schools, each theta is correlated with the squared scores of the others, but no longer if log tau is taken into
+account.) ``LEAST`` = 0.2 is w = 0.45: the masses one standard deviation up and down differ by a factor of 2.5.
 
 The coordinates of a variable, such as theta[0], theta[1], ..., usually have the same parents, and their mean of log s_i^2 has
 far less noise than one of them. All of them are looked at if the share ``SHARE`` of them has a large kurtosis. If the
-correlation of that mean with x_j exceeds ``CHANCE`` / sqrt(n), and its covariance w with x_j (in standard units) corresponds to
-more than ``least``, then j is a hyperparameter, and all coordinates of the variable are its children.
+correlation of that mean with x_j exceeds ``CHANCE`` / sqrt(n), and its covariance w with x_j corresponds to more than
+``least``, then j may be a hyperparameter, and all coordinates of the variable are its children.
 
 **Order.** Hyperparameters come first, those with the largest sum of |r| to their children minus that from their parents at the
 beginning. A coordinate has earlier hyperparameters as parents only, and at most ``PARENTS``, those of the largest |r|. The
@@ -41,11 +44,11 @@ children (in the funnel it is 1/9 + n/2, and not the marginal precision 1/9). Al
 :mod:`refhmc.adaptation.fisher_divergence`.
 
 **Correlations.** Given the lower levels, D^-1/2 s has the covariance C, the correlations of the precision, if they do not
-change with the hyperparameters. (The draws are not used: their mean changes with the hyperparameters.) The eigenvectors of C in
-every second draw are the directions u_j of a level, and 1 / mean (u_j . D^-1/2 s)^2 over the other draws is lambda_j, if
-|log lambda_j| exceeds three standard errors, 3 (2/n)^1/2 for n held-out draws. Above level 0, lambda_j is between 1/3 and 3:
+change with the hyperparameters. (The draws are not used: their mean changes with the hyperparameters.) The eigenvectors of C
+in every second draw are the directions u_j of a level, and 1 / mean (u_j . D^-1/2 s)^2 over the other draws is lambda_j, if
+|log lambda_j| exceeds three standard errors, 3 (2/n)^1/2 for n held-out draws. Above level 0, lambda_j is between 1/2 and 2:
 where hyperparameters make the correlations weaker, a larger one lets steps diverge (in the centred eight schools 0.2 % of the
-transitions, and 0.005 % with this limit). Above d = ``WIDEST`` there are no directions.
+transitions without a limit, and 0.003 % with this one). Above d = ``WIDEST`` there are no directions.
 
 If no coordinate scales another, the metric of low rank is used. The search then costs the sums of s_i^2 and s_i^4, and the
 correlations of the coordinates that are looked at.
@@ -57,6 +60,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import scipy.special
 from numba import types as nb
 
 from refhmc.adaptation.fisher_divergence import STANDARD_ERRORS
@@ -68,7 +72,7 @@ from refhmc.numerics.linalg import cholesky, solve_lower, solve_lower_transposed
 
 LEAST, LEAST_OF_AUTO, CHANCE, WEAK = 0.2, 0.45, 5.0, 3.0
 KURTOSIS, SHARE = 3.5, 0.25  # and of the coordinates of a variable that must have it for all of them to be looked at
-LARGEST_CHANGE = 3.0  # of an eigenvalue above level 0
+LARGEST_CHANGE = 2.0  # of an eigenvalue above level 0
 TAIL = 4.0  # log s^2 is cut at so much below its mean, where 1.4 % of the logarithms of chi^2 are
 WORTH, RIDGE, RIDGE_OF_CONSTANT, TINY = 4.0, 1.0, 0.1, 1e-9
 FEWEST, FEWEST_MEMBERS, LOW = 50, 3, 0.05
@@ -102,24 +106,13 @@ def learn_hierarchy(
         mixed = np.flatnonzero(np.any([is_mixed, *masks], axis=0))
         center, scale = draws.mean(axis=0), draws.std(axis=0)
         x, y = (draws - center) / scale, logarithms(squares[:, mixed])
-        found, noise = np.abs(correlations(x, y)), 1 / np.sqrt(n)
-        strong, linked = found > max(least, CHANCE * noise), found > max(least / 2, WEAK * noise)
-        for of in (each[mixed] for each in masks):
-            mean = y[:, of].mean(axis=1, keepdims=True)
-            w = np.abs(x.T @ mean) / n
-            w[np.abs(correlations(x, mean)) <= CHANCE * noise] = 0.0
-            pooled = w / np.sqrt(w**2 + np.pi**2 / 2)
-            found[:, of] = np.maximum(found[:, of], pooled)
-            strong[:, of] |= pooled > least
-            linked[:, of] |= pooled > least
-    possible = np.isfinite(found) & (np.arange(d)[:, None] != mixed)
-    if earlier is not None:
-        possible &= earlier[:, mixed]
-    strong &= possible
-    if not strong.any():
+        possible = np.isfinite(y).all(axis=0) & (np.arange(d)[:, None] != mixed)
+        if earlier is not None:
+            possible &= earlier[:, mixed]
+        r = np.zeros((d, d))
+        r[:, mixed] = screened(normal_scores(draws), y, possible, [each[mixed] for each in masks], least)
+    if not r.any():
         return None
-    r = np.zeros((d, d))
-    r[:, mixed] = np.where(possible & linked & strong.any(axis=1, keepdims=True), found, 0.0)
     parents, matters = parents_of(r)
     children = np.flatnonzero(matters.any(axis=0))
     if not len(children):
@@ -159,6 +152,42 @@ def with_correlations(metric: Hierarchical, s: np.ndarray) -> Hierarchical:
         most = LARGEST_CHANGE if level else np.inf
         found.append(np.clip(1 / precisions[matters], 1 / most, most))
     return replace(metric, directions=np.concatenate(rows), eigenvalues=np.concatenate(found))
+
+
+def screened(x: np.ndarray, y: np.ndarray, possible: np.ndarray, masks: list[np.ndarray], least: float) -> np.ndarray:
+    """Return |r| (d, m) of hyperparameters among x (n, d) and their children, with log s^2 in y (n, m); 0 elsewhere.
+
+    ``possible`` (d, m) restricts the pairs. ``masks`` (m,) are the coordinates of variables. Overwrites ``y``.
+    """
+    (n, d), m = x.shape, y.shape[1]
+    noise = 1 / np.sqrt(n)
+    r, is_hyper, changed = np.zeros((d, m)), np.zeros(d, bool), np.ones(m, bool)
+    found, strong, linked = np.zeros((d, m)), np.zeros((d, m), bool), np.zeros((d, m), bool)
+    while changed.any():
+        now = np.nan_to_num(np.abs(correlations(x, y[:, changed])))
+        found[:, changed] = now
+        strong[:, changed] = now > max(least, CHANCE * noise)
+        linked[:, changed] = now > max(least / 2, WEAK * noise)
+        for of in (each for each in masks if changed[each].any()):
+            mean = y[:, of].mean(axis=1, keepdims=True)
+            w = np.abs(x.T @ mean) / n
+            w[~(np.abs(correlations(x, mean)) > CHANCE * noise)] = 0.0
+            pooled = w / np.sqrt(w**2 + np.pi**2 / 2)
+            found[:, of] = np.maximum(found[:, of], pooled)
+            strong[:, of] |= pooled > least
+            linked[:, of] |= pooled > least
+        strength = np.where(strong & possible & ~is_hyper[:, None], found, 0.0).sum(axis=1)
+        j = np.argmax(strength)
+        changed = possible[j] & linked[j] & (strength[j] > 0)
+        r[j, changed], is_hyper[j] = found[j, changed], True
+        y[:, changed] -= x[:, j, None] * (x[:, j] @ y[:, changed] / n)
+    return r
+
+
+def normal_scores(draws: np.ndarray) -> np.ndarray:
+    """Return the normal quantiles of the ranks of the draws (n, d), in standard units; 0 in a constant column."""
+    z = scipy.special.ndtri((draws.argsort(axis=0).argsort(axis=0) + 0.5) / len(draws))
+    return np.where(np.ptp(draws, axis=0) > 0, z / z.std(axis=0), 0.0)
 
 
 def logarithms(squares: np.ndarray) -> np.ndarray:

@@ -33,12 +33,12 @@ best length by this criterion, with squares for distances, gives this many draws
     r = 10     0.07  0.09  0.29  0.41  0.46  0.47
 
 **Procedure.** From iteration 25 of warm-up (or an eighth of it, if it is shorter than 200) to its last phase, a window has 25
-trajectories, or half as many as came before it. At least 25 of them, and a quarter, look ahead: their length is L' (1 + j (2u -
-1)) with L' = max(3/2 L, L + 2 eps), and that of all others is L (1 + j (2u - 1)). At the end of the window L becomes the best
-of the lengths between L' / 4 and L' that are four per octave. Here var f is the variance over the window, and c and s are those
-of the one before (in the first window c is its first state, and u = x). L therefore grows if it is too short, to at most L' per
-window, and the first windows need not have seen the whole distribution. If the longest trajectory has 1,024 steps, L does not
-change, and trajectories are cut there.
+trajectories, or half as many as came before it. All of them look ahead if L grew in the last window, and otherwise a quarter,
+but at least 25: their length is L' (1 + j (2u - 1)) with L' = max(3/2 L, L + 2 eps), and that of all others is L (1 + j (2u -
+1)). At the end of the window L becomes the best of the lengths between L' / 4 and L' that are four per octave. Here var f is
+the variance over the window, and c and s are those of the one before (in the first window c is its first state, and u = x). L
+therefore grows if it is too short, to at most L' per window, and the first windows need not have seen the whole distribution.
+If the longest trajectory has 1,024 steps, L does not change, and trajectories are cut there.
 
 **Recording.** Consider the lengths l_k = l_last 2^((k - K + 1)/4), k < K, four per octave over five octaves, and the
 n(l_k) = round(l_k / eps) steps that trajectories of these lengths have, at least one and at most 1,024, where eps is the step
@@ -77,13 +77,13 @@ N_LENGTHS, AN_OCTAVE = 20, 4
 DEFAULT_JITTER = 0.5
 FIRST, SMALLEST, SHORTEST_TUNE = 25, 25, 30
 LOOK_AHEAD, MORE_STEPS = 1.5, 2
-MOST_APART = 4  # trajectories from one that looks ahead to the next
+MOST_APART = 4
 N_CANDIDATES = 2 * AN_OCTAVE + 1
 FEWEST = 5  # trajectories that have reached a length, for it to count
 LEAST_TAU = 0.05  # an estimate may be 0 or negative
 
-# The present length, and its lower limit; the number of trajectories in this window.
-LENGTH = record_type({"length": REAL, "least": REAL, "count": WHOLE})
+# The present length, and its lower limit; the number of trajectories in this window, and from one that looks ahead to the next.
+LENGTH = record_type({"length": REAL, "least": REAL, "count": WHOLE, "apart": WHOLE})
 MOMENTS = Layout("center rate mean distance mean_odd scatter_odd mean_even scatter_even")
 moments_of = MOMENTS.rows
 N_SUMS = 5
@@ -99,7 +99,7 @@ def begin_length(d: int, settings: np.recarray, windows: np.ndarray, sets_the_sc
     With ``sets_the_scale``, the metric has the scale of the distribution, and the length is at least the present one.
     """
     known, at = one(LENGTH), int(len(windows) > 0)
-    known.length = settings.trajectory_length
+    known.length, known.apart = settings.trajectory_length, 1
     known.least = settings.trajectory_length if sets_the_scale else 0.0
     return known, np.zeros((at * MOMENTS.n_vectors, d)), np.zeros((at * N_LENGTHS, N_SUMS, d))
 
@@ -190,7 +190,8 @@ def adapt_length(learner: tuple, path: np.ndarray, iteration: int, settings: Any
                 copy_row(moments_of(moments).center, path[N_LENGTHS, 0])
             take_path(known, moments, sums, path)
             if iteration == stop - 1:
-                known.length = max(best_length(known, moments, sums, settings), known.least)
+                before, known.length = known.length, max(best_length(known, moments, sums, settings), known.least)
+                known.apart = 1 if known.length > before else MOST_APART
                 begin_window(known, moments, sums)
         if iteration == start - 1 or (iteration == stop - 1 and k < last):
             begin_watching(known, settings)
@@ -218,7 +219,8 @@ def next_length(known: Any, windows: np.ndarray, iteration: int, settings: Any) 
     """Return the length before jitter of the trajectory of an iteration: L' for those that look ahead, otherwise L."""
     for k in range(windows.shape[0]):
         start, stop = windows[k, 0], windows[k, 1]
-        if start <= iteration < stop and (iteration - start) % min(max((stop - start) // SMALLEST, 1), MOST_APART) == 0:
+        apart = min(max((stop - start) // SMALLEST, 1), known.apart)
+        if start <= iteration < stop and (iteration - start) % apart == 0:
             return longer_length(settings)
     return known.length
 
