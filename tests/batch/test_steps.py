@@ -37,7 +37,7 @@ CASES = {
     "generalised, accelerated": (FUNNEL, SoftAbs(), GeneralizedLeapfrog(solver="anderson")),
     "accelerated, unchecked": (BANANA, Fisher(), ImplicitMidpoint(solver="anderson", reversibility_check=False)),
     "unchecked": (FUNNEL, SoftAbs(), GeneralizedLeapfrog(reversibility_check=False)),
-    "splitting": (FUNNEL, Dense(np.diag([1.0, 2, 3]) + 0.3), BCSS()),
+    "splitting": (FUNNEL, Dense(np.diag([1.0, 2, 3]) + 0.3), BCSS(stages=3)),
     "leapfrog": (FUNNEL, Dense(np.diag([1.0, 2, 3]) + 0.3), Yoshida(Leapfrog())),
 }
 

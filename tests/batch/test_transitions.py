@@ -98,7 +98,7 @@ CASES = {
         BANANA,
         NUTS(step_size=0.4, metric=Dense([[1.0, 0.4], [0.4, 2.0]]), integrator=LEAPFROG),
     ),
-    "nuts, bcss": (BANANA, NUTS(step_size=0.9, metric=Dense([[1.0, 0.4], [0.4, 2.0]]), integrator=BCSS())),
+    "nuts, bcss": (BANANA, NUTS(step_size=0.9, metric=Dense([[1.0, 0.4], [0.4, 2.0]]), integrator=BCSS(stages=3))),
     "nuts, too large": (FUNNEL, NUTS(step_size=1.9, metric=Identity(), integrator=LEAPFROG)),
     "nuts, shallow": (FUNNEL, NUTS(step_size=0.01, max_treedepth=3, metric=Identity(), integrator=LEAPFROG)),
     "nuts, block leapfrog": (FUNNEL, NUTS(step_size=0.4, metric=funnel_metric(3), integrator=BlockLeapfrog())),

@@ -312,7 +312,7 @@ OWN = {
     "generalised": (GeneralizedLeapfrog(tolerance=TIGHT), "banana", Fisher()),
     "generalised-naive": (GeneralizedLeapfrog(variant="naive", tolerance=TIGHT), "banana", Fisher()),
     "projected-tao": (ProjectedTao(omega=2.0, tolerance=TIGHT), "banana", Fisher()),
-    "bcss": (BCSS(), "banana", Identity()),
+    "bcss": (BCSS(stages=4), "banana", Identity()),
     "mclachlan": (McLachlan(), "banana", Identity()),
     "omelyan": (Omelyan(), "banana", Identity()),
     "yoshida": (Yoshida(Leapfrog()), "banana", Identity()),

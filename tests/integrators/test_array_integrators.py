@@ -61,7 +61,7 @@ TIGHT = {"tolerance": 1e-13, "max_iterations": 300, "solver": "fixed point", "re
 INTEGRATORS = {
     "leapfrog": Leapfrog(),
     "bcss-2": BCSS(stages=2),
-    "bcss-3": BCSS(),
+    "bcss-3": BCSS(stages=3),
     "bcss-4": BCSS(stages=4),
     "mclachlan": McLachlan(),
     "omelyan": Omelyan(),

@@ -562,7 +562,7 @@ PAIRS: list[Pair] = [
     ),
     Pair(
         "integrator-digits",
-        "splitting of order 4: two digits of a coefficient exchanged",
+        "splitting of order 4: digits of a coefficient exchanged",
         smooth(five_stages(b2=0.6822635335719091), claims=FOURTH),
         smooth(five_stages(), claims=FOURTH),
         ("small step",),
