@@ -16,9 +16,9 @@ has the mean energy error, per coordinate,
 
     E[H_n - H_0] = sin^2(n theta) rho(eps),     cos theta = A,     rho = (B + C)^2 / (2 (1 - A^2))
 
-The coefficients of Blanes, Casas and Sanz-Serna (2014) make the maximum of rho over 0 < eps < s small. Those of McLachlan
-(1995) and of Omelyan, Mryglod and Folk (2003) minimise the norm of the leading terms of the error, in eps^3 and eps^5, which
-decide for eps -> 0. ``tests/integrators/test_splitting.py`` finds the coefficients again in both ways.
+Blanes, Casas and Sanz-Serna (2014) make the maximum of rho over 0 < eps < s small. McLachlan (1995) and Omelyan, Mryglod and
+Folk (2003) minimise the norm of the leading terms of the error, in eps^3 and eps^5, which decide for eps -> 0.
+``tests/integrators/test_splitting.py`` finds the coefficients again in both ways.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class BCSS(Splitting):
     -----
     The mean energy error of a standard normal is at most ``rho(eps)`` per coordinate. The largest ``rho`` for 0 < eps < s is
     0.042 for the leapfrog, and 4e-4, 7.4e-5 and 6.9e-7 for two, three and four stages. The coefficients of two and three
-    stages minimise it, to the digits given. Those of four stages exceed the minimum of the same family by 17 %. The steps are
+    stages minimise it, to the digits given. With four stages it exceeds the minimum of the same family by 17 %. The steps are
     stable up to 2.63, 4.66 and 5.35. Mici has b_1 = (3 - 3^(1/2)) / 6 = 0.21132 for two stages, and a largest ``rho`` of 5e-4.
 
     The limits of three and four stages exceed pi, half the period of a standard normal. There the energy error is small, too.
