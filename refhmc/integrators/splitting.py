@@ -114,7 +114,7 @@ class Splitting:
 
 @dataclass(frozen=True)
 class BCSS(Splitting):
-    """Splitting of Blanes, Casas and Sanz-Serna with 2, 3 or 4 stages, for large steps in many dimensions.
+    """Splitting of Blanes, Casas and Sanz-Serna with 2, 3 or 4 stages, for large steps.
 
     With ``H(q, p) = -L(q) + 1/2 p' M^-1 p`` and s stages, one step of size eps is::
 

@@ -12,6 +12,9 @@ from mpmath import mp, mpf
 from numpy.testing import assert_allclose
 
 import refhmc
+from refhmc.check.protocol.oracle import Oracle
+from refhmc.cli.main import build_parser
+from refhmc.cli.parts import make_kernel
 from refhmc.compile import compiled
 from refhmc.core.point import GRADIENT, LOG_DENSITY, POINT_ROWS, P, Q
 from refhmc.dynamics.assemble import make_dynamics
@@ -420,3 +423,32 @@ def test_names_and_errors():
         refhmc.NUTS(integrator=BCSS(), metric="fisher")
     with pytest.raises(TypeError, match="base must be an integrator of order 2; got Omelyan"):
         Yoshida(Omelyan())
+
+
+@pytest.mark.parametrize(
+    ("of_oracle", "of_command", "method"),
+    [
+        ("bcss(4)", "bcss:stages=4", BCSS(stages=4)),
+        ("mclachlan", "mclachlan", McLachlan()),
+        ({"name": "omelyan", "variant": "velocity"}, "omelyan", Omelyan()),
+        ("omelyan(position)", "omelyan:variant=position", Omelyan("position")),
+    ],
+)
+def test_names_of_the_oracle_and_the_command_line(of_oracle, of_command, method):
+    q, p, funnel = [0.3, -0.2, 0.5], [1.0, 0.4, -0.3], refhmc.models.Funnel(2)
+    asked = {
+        "op": "step",
+        "target": "funnel",
+        "args": {"n": 2},
+        "q": q,
+        "p": p,
+        "eps": 0.3,
+        "n": 2,
+        "method": of_oracle,
+    }
+    path = refhmc.integrate(refhmc.Hamiltonian(funnel), method, q, p, step_size=0.3, n_steps=2)
+    found = Oracle().answer(asked)
+    assert [float(x) for x in found["q"]] == list(path.q[-1])
+    assert 0 < float(found["tol"]) < 1e-12
+    given = build_parser().parse_args(["sample", "funnel", "--kernel", "nuts", "--integrator", of_command])
+    assert make_kernel(given, funnel).integrator == method
