@@ -9,7 +9,7 @@ second table has the longest time per gradient at which the theory gives 80 %, a
 acceptance rate measured there. A trajectory has at least one step. In the second table a step is at most 1.5 long, as the mean
 trajectory. Standard errors of the measured rates are below 0.02.
 
-`posteriors`: four chains of 500 iterations of warm-up and 500 draws with the default metric. The figures are the least bulk
+`posteriors`: Four chains of 500 iterations of warm-up and 500 draws with the default metric. The figures are the least bulk
 effective sample size of a coordinate, and that of a square (q_i - mean)^2, per 1,000 gradients, those of warm-up included. HMC
 has learned lengths, and NUTS trees of at most 127 steps. Medians over three seeds, with the default target acceptance rate,
 0.8, and with the one of 0.65, 0.8 and 0.95 for which the smaller of the two figures is largest. "steps" are per draw, at this
