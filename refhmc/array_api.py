@@ -33,6 +33,7 @@ from refhmc.integrators.implicit_midpoint import step_by_midpoint as implicit_mi
 from refhmc.integrators.leapfrog import step as leapfrog
 from refhmc.integrators.projected_tao import step as projected_tao
 from refhmc.integrators.randomized_split import step as randomized_split
+from refhmc.integrators.splitting import kicks_and_drifts
 from refhmc.integrators.symmetric_split import step as symmetric_split
 from refhmc.kernels.dhmc import transition as dhmc
 from refhmc.kernels.hmc import transition as hmc
@@ -67,6 +68,7 @@ __all__ = [
     "implicit_midpoint",
     "implicit_midpoint_by_midpoint",
     "iterate",
+    "kicks_and_drifts",
     "leapfrog",
     "nuts",
     "projected_tao",

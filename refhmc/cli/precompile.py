@@ -57,6 +57,7 @@ def compile_everything() -> Iterator[tuple[int, int, str, float]]:
         *((f"metric {type(metric).__name__}", core(refhmc.HMC(metric=metric))) for metric in metrics),
         *((f"integrator {title}", core(refhmc.HMC(metric=M.Fisher(), integrator=each))) for title, each in variants()),
         *((f"integrator {kind.__name__}", core(refhmc.HMC(n_steps=1, integrator=kind()), parts)) for kind in followers),
+        ("splittings", core(refhmc.HMC(n_steps=1, integrator=refhmc.integrators.BCSS()))),
         (
             "GaussianSplit",
             core(refhmc.HMC(integrator=refhmc.integrators.GaussianSplit([0.0, 0.0], np.eye(2)), metric=M.Identity())),

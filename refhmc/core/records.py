@@ -62,6 +62,8 @@ OPTIONS = record_type(
         "cached": WHOLE,  # the generalised leapfrog keeps what does not change
         "n_substeps": WHOLE,
         "substeps": (REAL, (5,)),  # fractions of a step, for a composition
+        "n_stages": WHOLE,
+        "kicks_and_drifts": (REAL, (13,)),  # coefficients of a splitting
         "n_discontinuous": WHOLE,
         "reads_density": WHOLE,  # a move of discontinuous HMC needs the full density
         "drawn_parts": WHOLE,  # parts of a split model with a new random order per trajectory; 0: none

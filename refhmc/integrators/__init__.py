@@ -37,6 +37,9 @@ from refhmc.integrators.leapfrog import Leapfrog as Leapfrog
 from refhmc.integrators.naive_split import NaiveSplit as NaiveSplit
 from refhmc.integrators.projected_tao import ProjectedTao as ProjectedTao
 from refhmc.integrators.randomized_split import RandomizedSplit as RandomizedSplit
+from refhmc.integrators.splitting import BCSS as BCSS
+from refhmc.integrators.splitting import McLachlan as McLachlan
+from refhmc.integrators.splitting import Omelyan as Omelyan
 from refhmc.integrators.symmetric_split import SymmetricSplit as SymmetricSplit
 
 INTEGRATORS = registry(globals())

@@ -45,6 +45,7 @@ class Leapfrog:
 
     See Also
     --------
+    BCSS, McLachlan, Omelyan : Several stages, with a smaller energy error per gradient.
     Yoshida, Suzuki : Compositions of order 4.
     ImplicitMidpoint : For metrics that depend on the position.
 

@@ -7,6 +7,7 @@ import refhmc
 from refhmc.batch.memory import Remembering
 from refhmc.batch.steps import Mover
 from refhmc.integrators import (
+    BCSS,
     GeneralizedLeapfrog,
     ImplicitMidpoint,
     Leapfrog,
@@ -36,6 +37,7 @@ CASES = {
     "generalised, accelerated": (FUNNEL, SoftAbs(), GeneralizedLeapfrog(solver="anderson")),
     "accelerated, unchecked": (BANANA, Fisher(), ImplicitMidpoint(solver="anderson", reversibility_check=False)),
     "unchecked": (FUNNEL, SoftAbs(), GeneralizedLeapfrog(reversibility_check=False)),
+    "splitting": (FUNNEL, Dense(np.diag([1.0, 2, 3]) + 0.3), BCSS(stages=3)),
     "leapfrog": (FUNNEL, Dense(np.diag([1.0, 2, 3]) + 0.3), Yoshida(Leapfrog())),
 }
 
@@ -74,7 +76,7 @@ def test_each_chains_step_is_the_compiled_one(name):
             assert np.abs(end.z[0][k] - path.q[-1]).max() <= bound * scale
             assert np.abs(end.z[1][k] - path.p[-1]).max() <= bound * scale
             assert end.energy[k] == pytest.approx(path.energy[-1], rel=bound, abs=bound * scale**2)
-    assert (failures > 10) == (name not in ("leapfrog", "diagonal"))
+    assert (failures > 10) == (name not in ("leapfrog", "splitting", "diagonal"))
 
 
 @pytest.mark.sweep

@@ -13,10 +13,12 @@ from refhmc import HMC, NUTS
 from refhmc.batch.streams import Purpose
 from refhmc.core import sample_stats as S
 from refhmc.integrators import (
+    BCSS,
     BlockLeapfrog,
     ExplicitTao,
     GeneralizedLeapfrog,
     ImplicitMidpoint,
+    Omelyan,
     ProjectedTao,
     RandomizedSplit,
     SymmetricSplit,
@@ -66,6 +68,7 @@ CASES = {
         HMC(step_size=0.3, trajectory_length=2.0, metric=Diagonal([4.0, 0.5, 1, 2]), integrator=LEAPFROG),
     ),
     "hmc, yoshida": (FUNNEL, HMC(step_size=0.3, n_steps=4, metric=Identity(), integrator=Yoshida(LEAPFROG))),
+    "hmc, omelyan": (FUNNEL, HMC(step_size=0.8, n_steps=4, metric=Identity(), integrator=Omelyan("position"))),
     "hmc, generalised": (
         FUNNEL,
         HMC(step_size=0.2, n_steps=4, **RIEMANNIAN, integrator=GeneralizedLeapfrog(**FREE)),
@@ -95,6 +98,7 @@ CASES = {
         BANANA,
         NUTS(step_size=0.4, metric=Dense([[1.0, 0.4], [0.4, 2.0]]), integrator=LEAPFROG),
     ),
+    "nuts, bcss": (BANANA, NUTS(step_size=0.9, metric=Dense([[1.0, 0.4], [0.4, 2.0]]), integrator=BCSS(stages=3))),
     "nuts, too large": (FUNNEL, NUTS(step_size=1.9, metric=Identity(), integrator=LEAPFROG)),
     "nuts, shallow": (FUNNEL, NUTS(step_size=0.01, max_treedepth=3, metric=Identity(), integrator=LEAPFROG)),
     "nuts, block leapfrog": (FUNNEL, NUTS(step_size=0.4, metric=funnel_metric(3), integrator=BlockLeapfrog())),

@@ -16,11 +16,14 @@ from refhmc.check.mutants import integrators as foreign
 from refhmc.check.subject.shapes import CallShape, step_shape
 from refhmc.check.subject.step import Step, step_outcomes
 from refhmc.integrators import (
+    BCSS,
     BlockLeapfrog,
     ExplicitTao,
     GeneralizedLeapfrog,
     ImplicitMidpoint,
     Leapfrog,
+    McLachlan,
+    Omelyan,
     ProjectedTao,
     Suzuki,
     Yoshida,
@@ -309,6 +312,9 @@ OWN = {
     "generalised": (GeneralizedLeapfrog(tolerance=TIGHT), "banana", Fisher()),
     "generalised-naive": (GeneralizedLeapfrog(variant="naive", tolerance=TIGHT), "banana", Fisher()),
     "projected-tao": (ProjectedTao(omega=2.0, tolerance=TIGHT), "banana", Fisher()),
+    "bcss": (BCSS(stages=4), "banana", Identity()),
+    "mclachlan": (McLachlan(), "banana", Identity()),
+    "omelyan": (Omelyan(), "banana", Identity()),
     "yoshida": (Yoshida(Leapfrog()), "banana", Identity()),
     "suzuki": (Suzuki(Leapfrog()), "banana", Identity()),
     "midpoint-softabs": (ImplicitMidpoint(tolerance=TIGHT), "funnel", SoftAbs(alpha=1.0)),

@@ -37,7 +37,7 @@ DEFAULT = {
 SWEEP = {
     "adaptation": "P21, P21b, P21c, M24, unshrunk, gamma",
     "hierarchical": "log-det-force, order, stale, one-way, later, sign, half, term",
-    "integrators": "P02, P05",
+    "integrators": "P02, P05, integrator-digits, integrator-coefficient, integrator-palindrome, integrator-drifts",
     "metrics": "P09, P10, P10-nan, P11, P12, P12-built, M29, one-sided, solve, absolute, log-det-half",
     "minibatches": "B01, B10, B11, B12, B14, B16, B18",
     "models": "P14, P15, third, buffer, prior",

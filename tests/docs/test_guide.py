@@ -286,7 +286,8 @@ def test_where_to_read_lists_the_files_with_array_implementations():
     exec(compile(cell.partition("from IPython")[0], "guide", "exec"), names)
     for file, classes in names["files"].items():
         lines, compiled = top_level(ROOT / file)
-        texts = [name for name in lines if name.endswith("OnArrays") or name in ("step", "composed", "transition")]
+        functions = ("step", "composed", "kicks_and_drifts", "transition")
+        texts = [name for name in lines if name.endswith("OnArrays") or name in functions]
         assert classes in (["`Gibbs`"], ["`NaiveSplit`"]) or any(lines[name] < compiled for name in texts), file
     rows = re.findall(r"^\| .+ \| \[.+\]\(\.\./\.\./(refhmc/.+)\) \| `(.+)` \|$", page, re.MULTILINE)
     assert len(rows) == 4

@@ -20,13 +20,16 @@ import pytest
 import refhmc
 from refhmc.core.point import EXTENDED_ROWS
 from refhmc.integrators import (
+    BCSS,
     BlockLeapfrog,
     ExplicitTao,
     GaussianSplit,
     GeneralizedLeapfrog,
     ImplicitMidpoint,
     Leapfrog,
+    McLachlan,
     NaiveSplit,
+    Omelyan,
     ProjectedTao,
     RandomizedSplit,
     Suzuki,
@@ -57,6 +60,12 @@ from tests.helpers.sweeps import one_in
 TIGHT = {"tolerance": 1e-13, "max_iterations": 300, "solver": "fixed point", "reversibility_check": False}
 INTEGRATORS = {
     "leapfrog": Leapfrog(),
+    "bcss-2": BCSS(stages=2),
+    "bcss-3": BCSS(stages=3),
+    "bcss-4": BCSS(stages=4),
+    "mclachlan": McLachlan(),
+    "omelyan": Omelyan(),
+    "omelyan-position": Omelyan("position"),
     "block-leapfrog": BlockLeapfrog(),
     "naive-split": NaiveSplit(),
     "midpoint-endpoint": ImplicitMidpoint(**TIGHT),
@@ -66,6 +75,7 @@ INTEGRATORS = {
     "explicit-tao": ExplicitTao(omega=2.0),
     "projected-tao": ProjectedTao(omega=0.1, **TIGHT),
     "yoshida-leapfrog": Yoshida(Leapfrog()),
+    "yoshida-bcss": Yoshida(BCSS(stages=2)),
     "yoshida-midpoint": Yoshida(ImplicitMidpoint(**TIGHT)),
     "suzuki-tao": Suzuki(ExplicitTao(omega=2.0)),
 }
@@ -121,7 +131,9 @@ def compiled(H, integrator, q, p, eps):
 def together(integrator, metric):
     if isinstance(integrator, BlockLeapfrog):
         return metric.position_dependent is False or isinstance(metric, Hierarchical)
-    return metric.position_dependent is False or not isinstance(getattr(integrator, "base", integrator), Leapfrog)
+    return metric.position_dependent is False or not getattr(
+        getattr(integrator, "base", integrator), "constant_metric", False
+    )
 
 
 @pytest.mark.parametrize(("metric", "name"), one_in(8, METRICS, MODELS))

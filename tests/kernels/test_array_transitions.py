@@ -13,11 +13,13 @@ import pytest
 
 import refhmc
 from refhmc.integrators import (
+    BCSS,
     BlockLeapfrog,
     ExplicitTao,
     GeneralizedLeapfrog,
     ImplicitMidpoint,
     Leapfrog,
+    Omelyan,
     ProjectedTao,
     Yoshida,
 )
@@ -40,6 +42,8 @@ CASES = {
     "midpoint on SoftAbs": ("funnel-3", SoftAbs(alpha=1.0), ImplicitMidpoint(variant="midpoint", **TIGHT), 0.2),
     "generalized on Fisher": ("funnel-3", Fisher(), GeneralizedLeapfrog(**TIGHT), 0.2),
     "generalized, too large": ("funnel-3", SoftAbs(alpha=1.0), GeneralizedLeapfrog(**TIGHT), 1.4),
+    "bcss": ("logistic", Dense([[1.0, 0.3, 0.0], [0.3, 0.7, -0.2], [0.0, -0.2, 2.0]]), BCSS(stages=3), 0.9),
+    "omelyan, too large": ("funnel-3", Identity(), Omelyan(), 3.0),
     "block leapfrog": ("funnel-3", funnel_metric(3), BlockLeapfrog(), 0.4),
     "block leapfrog on Fisher": ("funnel-3", Fisher(), BlockLeapfrog(), 0.4),
     "block leapfrog, three levels": ("gaussian-3", chain_metric(3), BlockLeapfrog(), 0.5),

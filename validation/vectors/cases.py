@@ -5,6 +5,7 @@ Points are short doubles (12 bits) from a fixed stream for each target and purpo
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from validation.vectors.arithmetic import Exact, combine, digits, eigen, tensors
 from validation.vectors.fields import Metric
 from validation.vectors.networks import NETWORKS
 from validation.vectors.records import FORMAT_VERSION, answer, hexed
-from validation.vectors.steps import Dynamics
+from validation.vectors.steps import PALINDROMES, Dynamics
 from validation.vectors.targets import JUMPING, SCHOOLS, TARGETS
 
 ALPHAS = (1e-3, 1.0, 1e3, 1e8)
@@ -276,6 +277,11 @@ def steps(new):
                 yield one_step(new, target, {**args, **levels}, stream, integrator="block-leapfrog", n=n)
         more = {"integrator": "block-leapfrog", "composition": "yoshida", "n": 1}
         yield one_step(new, target, {**HIERARCHICAL[target.name], **levels}, stream, 0.125, **more)
+    for target in new.targets("gaussian", "banana", "funnel"):
+        stream = Stream("splittings", target.name)
+        for integrator, args in zip(PALINDROMES, itertools.cycle(constant_metrics(target, stream))):
+            for n in (1, 3):
+                yield one_step(new, target, args, stream, integrator=integrator, n=n)
 
 
 def discontinuous_steps(new):
@@ -371,6 +377,10 @@ def transitions_records(new):
         for args in (HIERARCHICAL[target.name], {"metric": "fisher"}):
             args = {**args, "levels": LEVELS[target.name]}
             yield transitions_of_hmc(new, target, stream, args, integrator="block-leapfrog", n=2)
+    for target in new.targets("banana", "funnel"):
+        stream = Stream("transitions, splittings", target.name)
+        for integrator in PALINDROMES:
+            yield transitions_of_hmc(new, target, stream, {"metric": "identity"}, integrator=integrator, n=3)
 
 
 def networks(new):

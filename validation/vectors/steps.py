@@ -11,11 +11,15 @@ explicit-tao           A(e/2) B(e/2) C(e) B(e/2) A(e/2) on two copies (q, p), (x
                        C: (q - x, p - y) turn by the angle 2 omega h, their sums stay
 projected-tao          the same after (q, p, q, p) + (m_q, m_p, -m_q, -m_p), and the same shift again, for the shift m
                        that brings the copies together
+bcss(s), mclachlan,    p += b_1 e g(q), then q += a_k e M^-1 p, p += b_{k+1} e g(q) for k = 1, ..., s, with the palindromes
+omelyan                b_1, a_1, ..., b_{s+1} of ``PALINDROMES``, of which each kind adds up to 1
 yoshida, suzuki        3 or 5 steps of a base of sizes w, 1 - 2w, w, w = 1/(2 - 2^(1/3)), or
                        u, u, 1 - 4u, u, u, u = 1/(4 - 4^(1/3)), in units of e
 """
 
 from __future__ import annotations
+
+import functools
 
 from mpmath import cbrt, mp, mpf
 
@@ -50,6 +54,36 @@ def leapfrog(on, z, e):
     p = add(p, e / 2, on.gradient(q))
     q = add(q, e, velocity(on.at(q), p, on.noise))
     return q, add(p, e / 2, on.gradient(q))
+
+
+# The first coefficients, up to those that follow from the sums; "d": the first one is a drift.
+PALINDROMES = {
+    "bcss(2)": ("k", "0.21178"),
+    "bcss(3)": ("k", "0.11888010966548", "0.29619504261126"),
+    "bcss(4)": ("k", "0.071353913450279725904", "0.1916678", "0.268548791161230105820"),
+    "mclachlan": ("k", "0.1931833275037836"),
+    "omelyan": ("k", "0.08398315262876693", "0.2539785108410595", "0.6822365335719091", "-0.03230286765269967"),
+    "omelyan(position)": (
+        *("d", "0.2750081212332419", "-0.08442961950707149"),
+        *("-0.1347950099106792", "0.3549000571574260"),
+    ),
+}
+
+
+def splitting(name, on, z, e):
+    q, p = z
+    moves, *free = PALINDROMES[name]
+    first = [mpf(x) for x in free]
+    s = len(first) + 1
+    rest = [mpf(1) - 2 * sum(first[k % 2 :: 2]) for k in (s - 1, s)]
+    sizes = [*first, rest[0] / 2, rest[1], rest[0] / 2, *first[::-1]]
+    for k, size in enumerate(sizes):
+        h = on.noise(size) * e
+        if (k % 2 == 0) == (moves == "k"):
+            p = on.noise.each(add(p, h, on.gradient(q)))
+        else:
+            q = on.noise.each(add(q, h, velocity(on.at(q), p, on.noise)))
+    return q, p
 
 
 def implicit_midpoint(on, z, e):
@@ -166,6 +200,7 @@ SINGLE = {
     "implicit-midpoint": implicit_midpoint,
     "generalized-leapfrog": generalized_leapfrog,
     "block-leapfrog": block_leapfrog,
+    **{name: functools.partial(splitting, name) for name in PALINDROMES},
 }
 
 

@@ -132,6 +132,32 @@ YOSHIDA = composed((W, 1.0 - 2.0 * W, W))
 ROUNDED = composed((1.351207, -1.702414, 1.351207))  # P05
 
 
+def kicks_and_drifts(b, a):
+    """Return a step with kicks of b and drifts of a in turn, a kick first and last."""
+
+    def step(q, p, eps, n):
+        for _ in range(n):
+            p = p + b[0] * eps * force(q)
+            for drift, kick in zip(a, b[1:], strict=True):
+                q = q + drift * eps * p
+                p = p + kick * eps * force(q)
+        return q, p
+
+    return step
+
+
+def five_stages(b1=0.08398315262876693, a1=0.2539785108410595, b2=0.6822365335719091, a2=-0.03230286765269967):
+    """Return the method of order 4 of Omelyan, Mryglod and Folk (2003)."""
+    b3, a3 = 0.5 - b1 - b2, 1.0 - 2.0 * (a1 + a2)
+    return kicks_and_drifts((b1, b2, b3, b3, b2, b1), (a1, a2, a3, a2, a1))
+
+
+B1, A1 = 0.11888010966548, 0.29619504261126
+THREE_STAGES = kicks_and_drifts((B1, 0.5 - B1, 0.5 - B1, B1), (A1, 1.0 - 2.0 * A1, A1))
+NOT_PALINDROMIC = kicks_and_drifts((B1, 0.5 - B1, B1, 0.5 - B1), (A1, 1.0 - 2.0 * A1, A1))
+DRIFTS_TOO_LONG = kicks_and_drifts((B1, 0.5 - B1, 0.5 - B1, B1), (A1, 1.0 - A1, A1))
+
+
 def runge_kutta(q, p, eps):
     def f(q, p):
         return p, force(q)
@@ -532,6 +558,37 @@ PAIRS: list[Pair] = [
         smooth(ROUNDED, claims=FOURTH),
         smooth(YOSHIDA, claims=FOURTH),
         ("small step",),
+        "inefficient",
+    ),
+    Pair(
+        "integrator-digits",
+        "splitting of order 4: digits of a coefficient exchanged",
+        smooth(five_stages(b2=0.6822635335719091), claims=FOURTH),
+        smooth(five_stages(), claims=FOURTH),
+        ("small step",),
+        "inefficient",
+    ),
+    Pair(
+        "integrator-coefficient",
+        "splitting of order 4: a coefficient without its sign",
+        smooth(five_stages(a2=0.03230286765269967), claims=FOURTH),
+        smooth(five_stages(), claims=FOURTH),
+        ("order",),
+        "inefficient",
+    ),
+    Pair(
+        "integrator-palindrome",
+        "splitting of three stages that is not a palindrome",
+        smooth(NOT_PALINDROMIC),
+        smooth(THREE_STAGES),
+        ("reversible",),
+    ),
+    Pair(
+        "integrator-drifts",
+        "splitting of three stages whose drifts do not add up to 1",
+        smooth(DRIFTS_TOO_LONG),
+        smooth(THREE_STAGES),
+        ("order",),
         "inefficient",
     ),
     Pair(

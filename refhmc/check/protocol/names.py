@@ -153,7 +153,7 @@ def _described(wanted: Any, known: dict, what: str) -> tuple[Any, dict[str, Any]
         raise Rejection(NOT_SUPPORTED, f"{what} must be one of {', '.join(known)}; got {parts[1]!r}")
     if parts[2]:
         first = next(iter(inspect.signature(known[name]).parameters), "argument")
-        options[first] = parts[2] if first == "base" else number(parts[2])
+        options[first] = parts[2] if first in ("base", "variant") else number(parts[2])
     return known[name], options
 
 
