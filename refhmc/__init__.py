@@ -37,6 +37,8 @@ _HOME = {
     "CuPy": "refhmc.backends",
     "DHMC": "refhmc.kernels",
     "HMC": "refhmc.kernels",
+    "GHMC": "refhmc.kernels",
+    "DRHMC": "refhmc.kernels",
     "NUTS": "refhmc.kernels",
     "Gibbs": "refhmc.kernels",
     "SGD": "refhmc.kernels",
