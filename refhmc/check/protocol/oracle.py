@@ -170,7 +170,7 @@ def capabilities(request: dict) -> dict:
         "targets": names.known_targets(),
         "metrics": list(own.metrics.METRICS),
         "methods": list(own.integrators.INTEGRATORS),
-        "kernels": ["hmc", "nuts"],
+        "kernels": ["hmc", "nuts", "ghmc", "drhmc"],
         "eps": "0.1",
         "digits": DIGITS,
         "limits": LIMITS,
@@ -244,7 +244,7 @@ def orbit(request: dict) -> dict:
 
 
 def transition(request: dict) -> dict:
-    """Return one transition of HMC or NUTS on the given randomness."""
+    """Return one transition of HMC, NUTS, GHMC or DRHMC on the given randomness."""
     H, q, eps = _hamiltonian(request), _vector(request, "q"), _step_size(request)
     kernel = str(request.get("kernel", "hmc")).lower()
     wanted = names.method(request.get("method") or _default_method(H), **_solver(0))
@@ -253,8 +253,12 @@ def transition(request: dict) -> dict:
         make, more = own.HMC, {"n_steps": _count(request, "n", 1)}
     elif kernel == "nuts":
         make, more = own.NUTS, {"max_treedepth": _count(request, "max_depth", 10, LIMITS["depth"])}
+    elif kernel in ("ghmc", "drhmc"):
+        make, more = own.GHMC if kernel == "ghmc" else own.DRHMC, {"n_steps": _count(request, "n", 1)}
+        given = ("persistence",) if kernel == "ghmc" else ("persistence", "reduction", "max_stages", "same_length")
+        more |= {name: number(request[name]) for name in given if name in request}
     else:
-        raise Rejection(NOT_SUPPORTED, f"kernel must be one of hmc, nuts; got {kernel!r}")
+        raise Rejection(NOT_SUPPORTED, f"kernel must be one of hmc, nuts, ghmc, drhmc; got {kernel!r}")
     source = {
         "momentum": _field(request, "p0", 1) if "p0" in request else None,
         "normals": _field(request, "normals", 1) if "normals" in request else None,
@@ -268,6 +272,8 @@ def transition(request: dict) -> dict:
     found = _numbers({"q": went.q, "p0": went.momentum, "accept": went.stats["acceptance_rate"]})
     told = {"outcome": went.outcome, "n_steps": int(went.stats["n_steps"]), "uniforms_used": went.uniforms_used}
     moved = int(went.stats.get("index_in_trajectory", went.stats["n_steps"] if went.stats.get("is_accepted") else 0))
+    if went.kept_momentum is not None:
+        return {**found, **_numbers({"p": went.kept_momentum}), **told}
     replay = {**request, "p": hexes(went.momentum), "eps": abs(eps)}
     tol = _trajectory(replay, abs(moved), 1.0 if moved >= 0 else -1.0)[1] if moved else _no_tol(request)
     return {**found, **told, **tol}
