@@ -39,6 +39,7 @@ _HOME = {
     "HMC": "refhmc.kernels",
     "GHMC": "refhmc.kernels",
     "DRHMC": "refhmc.kernels",
+    "MALT": "refhmc.kernels",
     "NUTS": "refhmc.kernels",
     "Gibbs": "refhmc.kernels",
     "SGD": "refhmc.kernels",

@@ -38,6 +38,7 @@ from refhmc.kernels.dhmc import transition as dhmc
 from refhmc.kernels.drhmc import transition as drhmc
 from refhmc.kernels.ghmc import transition as ghmc
 from refhmc.kernels.hmc import transition as hmc
+from refhmc.kernels.malt import transition as malt
 from refhmc.kernels.nuts import transition as nuts
 from refhmc.kernels.options import Kernel
 from refhmc.kernels.stochastic_gradient import transition as stochastic_gradient
@@ -72,6 +73,7 @@ __all__ = [
     "implicit_midpoint_by_midpoint",
     "iterate",
     "leapfrog",
+    "malt",
     "nuts",
     "projected_tao",
     "randomized_split",

@@ -30,6 +30,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from refhmc.compile.compiled import jit, jit_inline
 from refhmc.core import sample_stats as S
 from refhmc.core.arguments import share, whole_number
@@ -311,26 +313,33 @@ def sliced(variable: Array | None, v: Array, error: Array, shift: float) -> tupl
 
 
 @jit
+def refresh_in_part(
+    dynamics: tuple, model: tuple, z: np.ndarray, kept: np.ndarray, normals: np.ndarray, a: float, work: tuple
+) -> float:
+    """Set p <- a p + sqrt(1 - a^2) n at the point, with n from the normals, and return H; ``kept`` is workspace."""
+    dyn, p, b = as_dynamics(dynamics), as_point(z).p, math.sqrt(1 - a * a)
+    copy_row(kept, p)
+    dyn.refresh(model, dyn.metric, z, normals, True, work)
+    for i in range(p.shape[0]):
+        p[i] = a * kept[i] + b * p[i]
+    return dyn.refresh(model, dyn.metric, z, normals, False, work)
+
+
+@jit
 def begin_with_kept(
     dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any, n_steps: int
 ) -> float:
     """Refresh the state's momentum in part, or draw it if there is none, and return H0, which may be not finite."""
     points, _, normals, own, work = as_workspace(workspace)
     dyn, at = as_dynamics(dynamics), as_points(points)
-    state, kept = as_point(at.state), as_point(at.spare)
-    copy_row(kept.p, state.p)
     next_normals(randomness, normals)
     if as_work(work).options.drawn_parts > 0:
         draw_order(randomness, as_work(work).options.drawn_parts, own)
-    H0 = dyn.refresh(model, dyn.metric, at.state, normals, True, work)
     if settings.keep_momentum > 0:
-        a = settings.persistence
-        if a < 0:
-            a = math.exp(-n_steps * settings.step_size)
-        b = math.sqrt(1 - a * a)
-        for i in range(state.p.shape[0]):
-            state.p[i] = a * kept.p[i] + b * state.p[i]
-        H0 = dyn.refresh(model, dyn.metric, at.state, normals, False, work)
+        a = settings.persistence if settings.persistence >= 0 else math.exp(-n_steps * settings.step_size)
+        H0 = refresh_in_part(dynamics, model, at.state, as_point(at.spare).p, normals, a, work)
+    else:
+        H0 = dyn.refresh(model, dyn.metric, at.state, normals, True, work)
     settings.keep_momentum = int(math.isfinite(H0))
     return H0
 

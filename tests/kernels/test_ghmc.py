@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import refhmc
+from refhmc.batch.streams import Purpose
 from refhmc.metrics import Diagonal, Identity
 from refhmc.sampling.chains.chain import Chain, make_plan
+from tests.helpers.batches import chains_at, made, normals_of_numpy, numbers_of_numpy
 from tests.helpers.kept_momenta import assert_arrays_are_compiled, leapfrog
 from tests.helpers.laws import JUST_BELOW_ONE, LAWS, normals
 from tests.helpers.leapfrog_cases import ANY_CASE, METRICS, case, model
@@ -122,6 +124,28 @@ def test_without_persistence_it_is_hmc():
         mine = refhmc.transition(m, kernel, q[k], momentum=p[k], normals=xi[k], uniforms=uniforms[k])
         assert np.array_equal(hmc.q, mine.q)
         assert hmc.stats["acceptance_rate"] == mine.stats["acceptance_rate"]
+
+
+@pytest.mark.parametrize("kernel", [
+    refhmc.GHMC(step_size=0.5, persistence=0.8, slice_shift=0.3, metric=Diagonal([0.5, 1.0, 1.5, 2.0])),
+    refhmc.DRHMC(step_size=1.5, n_steps=1, persistence=0.8, max_stages=2, metric=Diagonal([0.5, 1.0, 1.5, 2.0])),
+], ids=["ghmc", "drhmc"])  # fmt: skip
+def test_many_chains_keep_momentum_and_slice_variable(kernel):
+    """Six transitions of nine chains, against single transitions on the numbers of NumPy's Philox."""
+    m, starts = model("funnel"), np.random.default_rng(3).normal(size=(9, 4))
+    draws, stats = made(*chains_at(m, kernel, starts, entropy=7), 6)
+    for k, q in enumerate(starts):
+        p = u = None
+        for t in range(6):
+            numbers = {
+                "normals": normals_of_numpy(7, k, t, Purpose.MOMENTUM, 4),
+                "uniforms": numbers_of_numpy(7, k, t, Purpose.KERNEL, 8),
+            }
+            move = refhmc.transition(m, kernel, q, momentum=p, slice_variable=u, **numbers)
+            q, p, u = move.q, move.kept_momentum, move.stats.get("slice_variable")
+            np.testing.assert_allclose(draws[k, t], q, rtol=0, atol=1e-9)
+            assert stats["is_accepted"][k, t] == move.stats["is_accepted"]
+            assert stats["n_steps"][k, t] == move.stats["n_steps"]
 
 
 # ------------------------------------------------------------------------------------------------- distributions

@@ -4,8 +4,8 @@ First p <- a p + sqrt(1 - a^2) M^1/2 z with the normals z. Then
 
 ghmc     n steps to (q', p'); the end is accepted if u < min(1, r), r = exp(H - H'). With a shift s of the slice variable w:
          w <- w + s, less 2 if that is 1 or more; accepted if |w| < r, and then w <- w/r. A rejection gives (q, -p).
-drhmc    stage k = 1, ..., K: n r^(k-1) steps of size e/r^(k-1) (``same_length``; otherwise n steps) and p' <- -p', from the same
-         state x each time. The end y is accepted, with p' reversed again, if u_k < a_k(x),
+drhmc    stage k = 1, ..., K: n r^(k-1) steps of size e/r^(k-1) (``same_length``; otherwise n steps) and p' <- -p', from the
+         same state x each time. The end y is accepted, with p' reversed again, if u_k < a_k(x),
 
              a_k(x) = min(1, exp(H(x) - H(y)) prod_{i<k} (1 - a_i(y)) / prod_{i<k} (1 - a_i(x))).
 

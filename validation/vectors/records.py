@@ -17,8 +17,16 @@ import json
 
 from mpmath import mp, mpf
 
-from validation.vectors import adaptation, discontinuous, fields, kept_momenta, splits, steps
-from validation.vectors import stochastic_gradients, transitions
+from validation.vectors import (
+    adaptation,
+    discontinuous,
+    fields,
+    kept_momenta,
+    splits,
+    steps,
+    stochastic_gradients,
+    transitions,
+)
 from validation.vectors.arithmetic import DIGITS, UNIT, Exact, Rounding, Unsolved, along, combine, digits, tensors
 from validation.vectors.fields import Metric
 from validation.vectors.networks import NETWORKS

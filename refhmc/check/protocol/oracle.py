@@ -249,6 +249,7 @@ def transition(request: dict) -> dict:
     kernel = str(request.get("kernel", "hmc")).lower()
     wanted = names.method(request.get("method") or _default_method(H), **_solver(0))
     options: dict[str, Any] = {"step_size": abs(eps), "metric": H.metric, "integrator": wanted}
+    more: dict[str, Any]
     if kernel == "hmc":
         make, more = own.HMC, {"n_steps": _count(request, "n", 1)}
     elif kernel == "nuts":
