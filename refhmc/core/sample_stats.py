@@ -11,7 +11,8 @@ energy_error                energy - H0 (0 if rejected)
 max_energy_error            the energy error of largest magnitude along the trajectory, signed; inf if a state has no energy
                             (NaN, density zero, no metric). A step that a solver rejects reaches no state
 acceptance_rate             HMC, DHMC, GHMC: min(1, exp(H0 - H)) of the proposal, 0 if it is not finite. DRHMC: the same of the
-                            first stage, also if a later one was accepted. NUTS: the plain average of
+                            first stage, also if a later one was accepted. MALT: with the sum of the steps' errors for
+                            H - H0, which is also ``energy - H0``. NUTS: the plain average of
                             min(1, exp(H0 - H)) over *all* leaves, including those of rejected subtrees (as in Stan)
 diverging                   an energy was not finite, a metric not positive definite, or the energies of one trajectory
                             differed by more than 1,000. SGD, SGLD, SGHMC: a position or a minibatch's density was not finite
