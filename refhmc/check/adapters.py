@@ -232,10 +232,14 @@ def refhmc_kernel(model: Any, kernel: Any) -> Callable:
 def _keeping_momentum(model: Any, kernel: Any) -> Callable:
     """Return one transition of a kernel that keeps its momentum, with as many uniforms as it can need."""
     jitters = (kernel.step_jitter > 0) + (getattr(kernel, "length_jitter", 0.0) > 0)
+    shift = getattr(kernel, "slice_shift", 0.0)
 
     def kept(draws: Any, q: Any, p: Any) -> tuple[np.ndarray, np.ndarray]:
         normals, n = draws.normal(model.dim), jitters + getattr(kernel, "max_stages", 1)
-        numbers = {"normals": normals, "uniforms": np.array([draws.uniform() for _ in range(n)])}
+        uniforms = np.array([draws.uniform() for _ in range(n)])
+        numbers: dict[str, Any] = {"normals": normals, "uniforms": uniforms}
+        if shift > 0:  # the size of the slice variable, once it is shifted, is the number of the decision
+            numbers["slice_variable"] = (uniforms[-1] - shift + 1) % 2 - 1
         made = own.transition(model, kernel, to_host(q), momentum=to_host(p), **numbers)
         return made.q, made.kept_momentum
 

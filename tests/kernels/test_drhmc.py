@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import refhmc
 from refhmc.metrics import Diagonal
 from tests.helpers.kept_momenta import assert_arrays_are_compiled, leapfrog
-from tests.helpers.laws import JUST_BELOW_ONE, LAWS, normal_gradient
+from tests.helpers.laws import JUST_BELOW_ONE, LAWS, normal_gradient, normals
 from tests.helpers.leapfrog_cases import ANY_CASE, METRICS, case, model
 from tests.helpers.many_starts import from_each
 from tests.helpers.random_cases import cases
@@ -191,3 +191,15 @@ def test_invalid_options_are_rejected():
     ):
         with pytest.raises(ValueError, match=words):
             refhmc.DRHMC(**options)
+
+
+@pytest.mark.sweep  # some 7,000 transitions
+def test_the_kit_does_not_fail_it():
+    """Its acceptance depends on ghosts, which the rows for kept momenta cannot decide; the sampler's check passes."""
+    m = normals(2)
+    kernel = refhmc.DRHMC(step_size=1.6, n_steps=1, max_stages=2, persistence=0.5, metric=Diagonal([1.0, 1.0]))
+    report = refhmc.check.transition(kernel, refhmc.Hamiltonian(m, kernel.metric), n_points=4, seconds=None)
+    assert report.status == "INCONCLUSIVE", report
+    for name in ("momentum refreshment", "volume", "momentum flip"):
+        assert report.row(name).status == "PASS"
+    assert refhmc.check.sampler(kernel, m, draws=2000).status == "PASS"
