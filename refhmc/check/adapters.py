@@ -246,7 +246,7 @@ def _keeping_momentum(model: Any, kernel: Any) -> Callable:
     return kept
 
 
-class refhmc_chain:
+def refhmc_chain(model: Any, kernel: Any) -> Any:
     """Adapt a kernel of refhmc that keeps its momentum to an object with ``init``, ``step`` and ``read``.
 
     Parameters
@@ -255,6 +255,12 @@ class refhmc_chain:
         Model that the kernel samples.
     kernel : refhmc kernel
         Kernel with a fixed step size, such as ``GHMC`` or ``DRHMC``.
+
+    Returns
+    -------
+    object
+        ``init(rng, q)`` returns a state with a new momentum, ``step(rng, state)`` the state after one transition, and
+        ``read(state)`` its position.
 
     Examples
     --------
@@ -267,62 +273,27 @@ class refhmc_chain:
     >>> chain.read(state).shape
     (2,)
     """
+    return _RefhmcChain(model, kernel)
+
+
+class _RefhmcChain:
+    """States (q, p, u) of a kernel that keeps its momentum, with the slice variable u or None."""
 
     def __init__(self, model: Any, kernel: Any) -> None:
         self.model, self.kernel = model, kernel
         self.__qualname__ = repr(kernel)
 
     def init(self, rng: np.random.Generator, q: Any) -> tuple:
-        """Return a state with a new momentum, and a slice variable if the kernel has one.
-
-        Parameters
-        ----------
-        rng : numpy.random.Generator
-            Source of the numbers.
-        q : array_like, shape (d,)
-            Position.
-
-        Returns
-        -------
-        tuple
-            Position, momentum, and the slice variable or None.
-        """
         q = to_host(q)
         p = own.Hamiltonian(self.model, self.kernel.metric).draw_momentum(q, rng)
         return q, p, 2 * rng.random() - 1 if getattr(self.kernel, "slice_shift", 0) > 0 else None
 
     def step(self, rng: np.random.Generator, state: tuple) -> tuple:
-        """Return the state after one transition.
-
-        Parameters
-        ----------
-        rng : numpy.random.Generator
-            Source of the numbers.
-        state : tuple
-            State from `init` or `step`.
-
-        Returns
-        -------
-        tuple
-            The state.
-        """
         q, p, u = state
         made = own.transition(self.model, self.kernel, q, momentum=p, rng=rng, slice_variable=u)
         return made.q, made.kept_momentum, made.stats.get("slice_variable")
 
     def read(self, state: tuple) -> np.ndarray:
-        """Return the position of a state.
-
-        Parameters
-        ----------
-        state : tuple
-            State from `init` or `step`.
-
-        Returns
-        -------
-        ndarray, shape (d,)
-            The position.
-        """
         return state[0]
 
 

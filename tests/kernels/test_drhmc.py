@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 import refhmc
 from refhmc.metrics import Diagonal
+from tests.helpers.array_cases import CASES, QUICK, begin
 from tests.helpers.kept_momenta import assert_arrays_are_compiled, leapfrog
 from tests.helpers.laws import JUST_BELOW_ONE, LAWS, normal_gradient, normals
 from tests.helpers.leapfrog_cases import ANY_CASE, METRICS, case, model
 from tests.helpers.many_starts import from_each
 from tests.helpers.random_cases import cases
 from tests.helpers.sweeps import representatives
-from tests.kernels.test_array_transitions import CASES, QUICK, begin
 
 
 def probabilities(m, inverse_mass, z, stages, eps, n, r, same_length):

@@ -12,6 +12,7 @@ import refhmc
 from refhmc.batch.streams import Purpose
 from refhmc.metrics import Diagonal, Identity
 from refhmc.sampling.chains.chain import Chain, make_plan
+from tests.helpers.array_cases import CASES, QUICK, begin
 from tests.helpers.batches import chains_at, made, normals_of_numpy, numbers_of_numpy
 from tests.helpers.kept_momenta import assert_arrays_are_compiled, leapfrog
 from tests.helpers.laws import JUST_BELOW_ONE, LAWS, normals
@@ -19,7 +20,6 @@ from tests.helpers.leapfrog_cases import ANY_CASE, METRICS, case, model
 from tests.helpers.many_starts import from_each
 from tests.helpers.random_cases import cases
 from tests.helpers.sweeps import representatives
-from tests.kernels.test_array_transitions import CASES, QUICK, begin
 
 
 def by_definition(m, q, rng, *, eps, n, a, inverse_mass, shift, draws):

@@ -9,11 +9,11 @@ import scipy.stats
 import refhmc
 from refhmc.metrics import Diagonal
 from refhmc.sampling.chains.chain import Chain, make_plan
+from tests.helpers.array_cases import CASES, QUICK, begin
 from tests.helpers.kept_momenta import leapfrog
 from tests.helpers.laws import LAWS, assert_law_is_kept, normals
 from tests.helpers.leapfrog_cases import METRICS, model
 from tests.helpers.sweeps import representatives
-from tests.kernels.test_array_transitions import CASES, QUICK, begin
 
 
 @pytest.mark.parametrize("persistence", [None, 0.3])
