@@ -147,9 +147,9 @@ def test_three_transitions_keep_the_exact_distribution(name, persistence):
 def test_run_with_warm_up_recovers_the_target(backend, options):
     """Means and variances of a correlated normal, within 6 standard errors from the ESS: false alarm below 1e-7."""
     m = model("gaussian")
-    draws, chains = (2000, 4) if backend == "numba" else (300, 20)
+    draws, chains = (2000, 4) if backend == "numba" else (150, 20)
     result = refhmc.sample(
-        m, refhmc.DRHMC(**options), draws=draws, tune=500, chains=chains, backend=backend, random_seed=2, raw=True,
+        m, refhmc.DRHMC(**options), draws=draws, tune=200, chains=chains, backend=backend, random_seed=2, raw=True,
         progressbar=False,
     )  # fmt: skip
     x = (result.draws - m.reference.mean) / np.sqrt(m.reference.variance)

@@ -256,8 +256,13 @@ def transition(request: dict) -> dict:
         make, more = own.NUTS, {"max_treedepth": _count(request, "max_depth", 10, LIMITS["depth"])}
     elif kernel in ("ghmc", "drhmc"):
         make, more = own.GHMC if kernel == "ghmc" else own.DRHMC, {"n_steps": _count(request, "n", 1)}
-        given = ("persistence",) if kernel == "ghmc" else ("persistence", "reduction", "max_stages", "same_length")
+        given = ("persistence",) if kernel == "ghmc" else ("persistence", "reduction")
         more |= {name: number(request[name]) for name in given if name in request}
+        if kernel == "drhmc":
+            more |= {
+                "max_stages": _count(request, "max_stages", 3),
+                "same_length": bool(request.get("same_length", True)),
+            }
     else:
         raise Rejection(NOT_SUPPORTED, f"kernel must be one of hmc, nuts, ghmc, drhmc; got {kernel!r}")
     source = {
@@ -270,11 +275,12 @@ def transition(request: dict) -> dict:
         went = own.transition(H.model, make(**more, **options), q, **source)
     except (ValueError, TypeError, IndexError) as wrong:
         raise Rejection(BAD_REQUEST, str(wrong)) from None
-    found = _numbers({"q": went.q, "p0": went.momentum, "accept": went.stats["acceptance_rate"]})
+    values = {"q": went.q, "p0": went.momentum, "accept": went.stats["acceptance_rate"]}
+    found = _numbers(values if went.kept_momentum is None else {**values, "p": went.kept_momentum})
     told = {"outcome": went.outcome, "n_steps": int(went.stats["n_steps"]), "uniforms_used": went.uniforms_used}
     moved = int(went.stats.get("index_in_trajectory", went.stats["n_steps"] if went.stats.get("is_accepted") else 0))
     if went.kept_momentum is not None:
-        return {**found, **_numbers({"p": went.kept_momentum}), **told}
+        return {**found, **told}
     replay = {**request, "p": hexes(went.momentum), "eps": abs(eps)}
     tol = _trajectory(replay, abs(moved), 1.0 if moved >= 0 else -1.0)[1] if moved else _no_tol(request)
     return {**found, **told, **tol}
