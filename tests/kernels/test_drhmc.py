@@ -102,7 +102,7 @@ def test_both_implementations_agree(name):
     ):
         made = assert_arrays_are_compiled(m, kernel, q, momentum, xi, uniforms[:, :6], near=1e-7)
         reached |= set(made.stats["stage"].astype(int))
-    assert len(reached) > 1 or name in ("leapfrog, small", "yoshida")
+    assert len(reached) > 1 or name not in QUICK or name == "leapfrog, small"
 
 
 def test_array_transition_is_that_of_many_chains():
@@ -143,7 +143,7 @@ def test_three_transitions_keep_the_exact_distribution(name, persistence):
 
 
 @pytest.mark.parametrize("backend", ["numba", "arrays"])
-@pytest.mark.parametrize("options", [{}, {"n_steps": 1, "same_length": False, "persistence": 0.8}])
+@pytest.mark.parametrize("options", [{"n_steps": 3}, {"n_steps": 1, "same_length": False, "persistence": 0.8}])
 def test_run_with_warm_up_recovers_the_target(backend, options):
     """Means and variances of a correlated normal, within 6 standard errors from the ESS: false alarm below 1e-7."""
     m = model("gaussian")
@@ -156,7 +156,7 @@ def test_run_with_warm_up_recovers_the_target(backend, options):
     for moment, mean in ((x, 0.0), (x * x, 1.0)):
         error = moment.std(axis=(0, 1)) / np.sqrt(refhmc.diagnostics.ess(moment))
         assert (np.abs(moment.mean(axis=(0, 1)) - mean) < 6 * error).all()
-    assert 0.65 < result.sample_stats["acceptance_rate"].mean() < 0.95  # coarse where few steps are made
+    assert 0.65 < result.sample_stats["acceptance_rate"].mean() < 0.99  # coarse where few steps are made
 
 
 def normal_in_a_box(q, data):
