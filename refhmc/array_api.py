@@ -36,7 +36,10 @@ from refhmc.integrators.randomized_split import step as randomized_split
 from refhmc.integrators.splitting import kicks_and_drifts
 from refhmc.integrators.symmetric_split import step as symmetric_split
 from refhmc.kernels.dhmc import transition as dhmc
+from refhmc.kernels.drhmc import transition as drhmc
+from refhmc.kernels.ghmc import transition as ghmc
 from refhmc.kernels.hmc import transition as hmc
+from refhmc.kernels.malt import transition as malt
 from refhmc.kernels.nuts import transition as nuts
 from refhmc.kernels.options import Kernel
 from refhmc.kernels.stochastic_gradient import transition as stochastic_gradient
@@ -59,10 +62,12 @@ __all__ = [
     "dhmc",
     "discontinuous",
     "discontinuous_hamiltonian",
+    "drhmc",
     "explicit_tao",
     "fixed_point",
     "gaussian_split",
     "generalized_leapfrog",
+    "ghmc",
     "hamiltonian",
     "hmc",
     "implicit_midpoint",
@@ -70,6 +75,7 @@ __all__ = [
     "iterate",
     "kicks_and_drifts",
     "leapfrog",
+    "malt",
     "nuts",
     "projected_tao",
     "randomized_split",
@@ -134,7 +140,15 @@ def discontinuous_hamiltonian(
 
 
 def transitions(
-    model: Model | ArrayModel, kernel: Kernel, q: Array, normals: Array, uniforms: Array, xp: ModuleType | None = None
+    model: Model | ArrayModel,
+    kernel: Kernel,
+    q: Array,
+    normals: Array,
+    uniforms: Array,
+    xp: ModuleType | None = None,
+    *,
+    momentum: Array | None = None,
+    slice_variable: Array | None = None,
 ) -> Transitions:
     """Make one transition of many chains on given random numbers.
 
@@ -145,7 +159,7 @@ def transitions(
     ----------
     model : Model or object
         The model, or an object with its functions on arrays.
-    kernel : HMC, NUTS or DHMC
+    kernel : HMC, NUTS, DHMC, GHMC or DRHMC
         The kernel, with a step size.
     q : array, shape (n, d)
         Positions of the chains.
@@ -156,6 +170,10 @@ def transitions(
     xp : namespace, optional
         Namespace of the array API for the model's own array implementation, as in :func:`hamiltonian`. Its arrays must be
         writable.
+    momentum : array, shape (n, d), optional
+        Momenta after the last transition, for a kernel that keeps them. By default all of the momenta is drawn.
+    slice_variable : array, shape (n,), optional
+        Slice variables after the last transition, for GHMC with a `slice_shift`. By default they are drawn.
 
     Returns
     -------
@@ -180,7 +198,8 @@ def transitions(
     >>> moved.q.shape, moved.uniforms_used
     ((3, 2), array([1, 1, 1]))
     """
-    return transitions_of_text(functions_of(model, xp), kernel, q, normals, uniforms)
+    kept = (momentum, slice_variable)
+    return transitions_of_text(functions_of(model, xp), kernel, q, normals, uniforms, *kept)
 
 
 def functions_of(model: Model | ArrayModel, xp: ModuleType | None) -> ArrayModel:

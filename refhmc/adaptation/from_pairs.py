@@ -59,6 +59,7 @@ def learn_if_due(block: Any) -> bool:
     kept = np.arange(max(start, stop - len(block.kept)), stop) % len(block.kept)
     steps = float(progress["steps"]) / (stop - (windows[due - 2, 2] if due > 1 else 0))
     progress["due"], progress["steps"] = 0, 0.0
+    settings["keep_momentum"] = 0  # the next one is drawn for the new metric
     if progress["given"] and stop <= EARLY:
         return True
     draws, scores, search = block.kept[kept], block.kept_gradients[kept], block.plan.hierarchical

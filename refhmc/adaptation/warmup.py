@@ -126,6 +126,7 @@ def adapt(
                     set_jump_size(settings, work)
             mean[:], scatter[:], gradient_scatter[:] = 0.0, 0.0, 0.0
             progress.in_window = 0
+            settings.keep_momentum = 0  # the next one is drawn for the new metric
             if plan.adapt_step and plan.learns != FROM_GRADIENTS:
                 begin_step_size(dynamics, model, workspace, randomness, adaptation, settings, control)
     if plan.adapt_step and progress.iteration == plan.tune - 1:

@@ -26,7 +26,8 @@ class Chains:
     """State of n chains.
 
     It has each chain's position with L and dL/dq there, its step size, the number of its next transition and its stream. If
-    DHMC adapts the jump size separately, it also has this.
+    DHMC adapts the jump size separately, it also has this. Kernels that keep the momentum have it, NaN before it is drawn, and
+    GHMC has Neal's slice variable, 2 before it is drawn.
     """
 
     q: Array
@@ -36,6 +37,8 @@ class Chains:
     transition: Array
     streams: RandomNumbers
     jump_size: Array | None = None
+    momentum: Array | None = None
+    slice_variable: Array | None = None
 
     def __len__(self) -> int:
         return self.q.shape[0]

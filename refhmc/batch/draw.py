@@ -13,6 +13,8 @@ from refhmc.adaptation.windows import warmup_schedule
 from refhmc.batch.backends import BUDGET, to_host
 from refhmc.batch.chains import ALL, Chains, copied, run
 from refhmc.batch.dhmc import DHMCTransitions, JumpMover
+from refhmc.batch.drhmc import DRHMCTransitions
+from refhmc.batch.ghmc import GHMCTransitions
 from refhmc.batch.hmc import HMCTransitions
 from refhmc.batch.memory import Remembering
 from refhmc.batch.nuts import NUTSTransitions
@@ -38,7 +40,13 @@ from refhmc.metrics.base import AS_STAN, FROM_GRADIENTS, NOTHING, ArrayMetric, A
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
-TRANSITIONS: dict[str, Callable] = {"hmc": HMCTransitions, "nuts": NUTSTransitions, "dhmc": DHMCTransitions}
+TRANSITIONS: dict[str, Callable] = {
+    "hmc": HMCTransitions,
+    "nuts": NUTSTransitions,
+    "dhmc": DHMCTransitions,
+    "ghmc": GHMCTransitions,
+    "drhmc": DRHMCTransitions,
+}
 # Counted for the whole run, since a batch evaluates for all of its chains together.
 NOT_OF_A_DRAW = ("n_gradient_evaluations", "n_metric_evaluations", "n_contraction_evaluations", "n_density_evaluations")
 MAX_TRIES = 100
@@ -222,6 +230,8 @@ class Run:
                 self.count_evaluations()
                 learned = learned_metric(self.metric, positions, gradients, learns == AS_STAN)
                 self.transitions.mover = self.mover_for(learned)
+                if chains.momentum is not None:
+                    chains.momentum[:] = xp.nan  # the next one is drawn for the new metric
                 if learns != FROM_GRADIENTS:
                     first = self.first_sizes(statistics)
                     for name, dual in duals.items():

@@ -8,7 +8,7 @@ split needs L: only energies that are not finite end a trajectory, and the energ
 from __future__ import annotations
 
 from refhmc.batch.chains import Chains, indices
-from refhmc.batch.steps import Mover
+from refhmc.batch.steps import Mover, Point
 from refhmc.batch.streams import Rows
 from refhmc.batch.table import Table
 from refhmc.core import sample_stats as S
@@ -32,7 +32,7 @@ class HMCTransitions(Table):
 
     def start(self, rows: Rows) -> None:
         """Start the next transition of the chains ``rows``."""
-        point = self.chains.with_momentum(rows, self.mover)
+        point = self.momenta(rows)
         xp, H0, nominal = batched.namespace(point.energy), point.energy, self.chains.step_size[rows]
         jitter, length_jitter = self.settings["jitter"], self.settings["length_jitter"]
         used, eps = max(self.mover.draws - 1, 0), nominal
@@ -50,6 +50,14 @@ class HMCTransitions(Table):
         self.put_point(rows, point)
         self.put(rows, H0=H0, lowest=H0, highest=H0, worst=0 * nominal, done=0 * nominal, eps=eps, n=n)
         self.start_record(rows, self.mover, point)
+
+    def momenta(self, rows: Rows) -> Point:
+        """Return the points at which the trajectories start."""
+        return self.chains.with_momentum(rows, self.mover)
+
+    def decide(self, rows: Array, rate: Array, error: Array) -> Array:
+        """Return whether the proposals are accepted, from their probabilities and energy errors."""
+        return self.chains.bernoulli(rows, self.uniforms_used(rows), rate)
 
     def turn(self, rows: Rows) -> tuple[Array, dict[str, Array]]:
         """Make one step; return the chains whose transition has ended, and its statistics."""
@@ -90,7 +98,7 @@ class HMCTransitions(Table):
         q, H = point.z[0], point.energy
         xp = batched.namespace(q)
         rate = accept(q, q, H - H0, 0 * H, done).acceptance_rate
-        accepted = self.chains.bernoulli(rows, self.uniforms_used(rows), rate)
+        accepted = self.decide(rows, rate, H - H0)
         finite = xp.isfinite(H) & xp.isfinite(H0)
         self.chains.move(rows, accepted, q, point.log_density, point.gradient)
         failed = self.solver_failed(rows)

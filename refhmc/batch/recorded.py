@@ -62,6 +62,8 @@ class Transitions(NamedTuple):
         Number of uniforms that each chain used.
     probabilities : array, shape (n, k)
         Probabilities with which the uniforms were compared. NaN for those of jitters and orders, and for unused ones.
+    momentum : array, shape (n, d), or None
+        Momenta after the transition, of a kernel that keeps them.
 
     See Also
     --------
@@ -72,9 +74,18 @@ class Transitions(NamedTuple):
     stats: dict[str, Array]
     uniforms_used: Array
     probabilities: Array
+    momentum: Array | None = None
 
 
-def transitions(text: ArrayModel, kernel: Kernel, q: Array, normals: Array, uniforms: Array) -> Transitions:
+def transitions(
+    text: ArrayModel,
+    kernel: Kernel,
+    q: Array,
+    normals: Array,
+    uniforms: Array,
+    momentum: Array | None = None,
+    slice_variable: Array | None = None,
+) -> Transitions:
     """Make one transition of each chain from q (n, d), with momenta from the normals (n, d), on the uniforms (n, k).
 
     Both are in the order of :mod:`refhmc.core.randomness`. ``text`` has the model's functions on arrays. Raises TypeError
@@ -100,6 +111,8 @@ def transitions(text: ArrayModel, kernel: Kernel, q: Array, normals: Array, unif
     L, gradient = (copied(x) for x in text.value_and_gradient(q))
     sizes = xp.full((n,), float(kernel.step_size), dtype=q.dtype)
     chains = Chains(copied(q), L, gradient, sizes, xp.zeros((n,), dtype=xp.int64), recorded)
+    chains.momentum = None if momentum is None else copied(momentum)
+    chains.slice_variable = None if slice_variable is None else copied(slice_variable)
     made = TRANSITIONS[name](chains, mover_for(kernel, metric, integrator, Remembering(text)), kernel)
     stats: dict[str, Array] = {}
 
@@ -115,5 +128,9 @@ def transitions(text: ArrayModel, kernel: Kernel, q: Array, normals: Array, unif
             f"uniforms must have {int(xp.max(used))} numbers per chain for this transition; got {uniforms.shape[1]}."
         )
     return Transitions(
-        chains.q, {key: stats[key] for key in kernel.statistics if key in stats}, used, recorded.probabilities
+        chains.q,
+        {key: stats[key] for key in kernel.statistics if key in stats},
+        used,
+        recorded.probabilities,
+        chains.momentum,
     )

@@ -21,6 +21,7 @@ __all__ = [
     "kernel_with_state",
     "on_host",
     "one_of_batch",
+    "refhmc_chain",
     "refhmc_kernel",
     "refhmc_step",
     "step_with_state",
@@ -218,12 +219,82 @@ def refhmc_kernel(model: Any, kernel: Any) -> Callable:
     Returns
     -------
     callable
-        ``kernel(rng, q) -> q`` and, on given randomness, ``kernel(q, p0=p, u=u) -> q``.
+        ``kernel(rng, q) -> q`` and, on given randomness, ``kernel(q, p0=p, u=u) -> q``. For a kernel that keeps its momentum,
+        ``kernel(draws, q, p) -> (q, p)``, where `draws` is a :class:`refhmc.check.Draws`.
     """
-    called = _RefhmcKernel(model, kernel)
     with contextlib.suppress(Exception):  # compilation in the first call does not count as the subject's time
-        called(np.random.default_rng(0), np.zeros(model.dim))
-    return called
+        own.transition(model, kernel, np.zeros(model.dim), rng=np.random.default_rng(0))
+    return (
+        _keeping_momentum(model, kernel) if getattr(kernel, "keeps_momentum", False) else _RefhmcKernel(model, kernel)
+    )
+
+
+def _keeping_momentum(model: Any, kernel: Any) -> Callable:
+    """Return one transition of a kernel that keeps its momentum, with as many uniforms as it can need."""
+    jitters = (kernel.step_jitter > 0) + (getattr(kernel, "length_jitter", 0.0) > 0)
+    shift = getattr(kernel, "slice_shift", 0.0)
+
+    def kept(draws: Any, q: Any, p: Any) -> tuple[np.ndarray, np.ndarray]:
+        normals, n = draws.normal(model.dim), jitters + getattr(kernel, "max_stages", 1)
+        uniforms = np.array([draws.uniform() for _ in range(n)])
+        numbers: dict[str, Any] = {"normals": normals, "uniforms": uniforms}
+        if shift > 0:  # the size of the slice variable, once it is shifted, is the number of the decision
+            numbers["slice_variable"] = (uniforms[-1] - shift + 1) % 2 - 1
+        made = own.transition(model, kernel, to_host(q), momentum=to_host(p), **numbers)
+        return made.q, made.kept_momentum
+
+    return kept
+
+
+def refhmc_chain(model: Any, kernel: Any) -> Any:
+    """Adapt a kernel of refhmc that keeps its momentum to an object with ``init``, ``step`` and ``read``.
+
+    Parameters
+    ----------
+    model : refhmc.Model
+        Model that the kernel samples.
+    kernel : refhmc kernel
+        Kernel with a fixed step size, such as ``GHMC`` or ``DRHMC``.
+
+    Returns
+    -------
+    object
+        ``init(rng, q)`` returns a state with a new momentum, ``step(rng, state)`` the state after one transition, and
+        ``read(state)`` its position.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import refhmc
+    >>> kernel = refhmc.GHMC(step_size=0.5, metric=refhmc.metrics.Identity())
+    >>> chain = refhmc.check.adapters.refhmc_chain(refhmc.models.Funnel(1), kernel)
+    >>> rng = np.random.default_rng(1)
+    >>> state = chain.step(rng, chain.init(rng, np.zeros(2)))
+    >>> chain.read(state).shape
+    (2,)
+    """
+    return _RefhmcChain(model, kernel)
+
+
+class _RefhmcChain:
+    """States (q, p, u) of a kernel that keeps its momentum, with the slice variable u or None."""
+
+    def __init__(self, model: Any, kernel: Any) -> None:
+        self.model, self.kernel = model, kernel
+        self.__qualname__ = repr(kernel)
+
+    def init(self, rng: np.random.Generator, q: Any) -> tuple:
+        q = to_host(q)
+        p = own.Hamiltonian(self.model, self.kernel.metric).draw_momentum(q, rng)
+        return q, p, 2 * rng.random() - 1 if getattr(self.kernel, "slice_shift", 0) > 0 else None
+
+    def step(self, rng: np.random.Generator, state: tuple) -> tuple:
+        q, p, u = state
+        made = own.transition(self.model, self.kernel, q, momentum=p, rng=rng, slice_variable=u)
+        return made.q, made.kept_momentum, made.stats.get("slice_variable")
+
+    def read(self, state: tuple) -> np.ndarray:
+        return state[0]
 
 
 def drawn_parts(kernel: Any, model: Any) -> int:

@@ -11,7 +11,8 @@
     orbit          as step, with n_back                       q, p, H of the states -n_back ... n, one row per state
     momentum       target, q, normals, metric                 p; the oracle has no such operation
     transition     target, q, p0 (or normals), u, bits,       q, outcome, accept = the acceptance probability,
-                   eps, n, kernel ("hmc", "nuts")             uniforms_used
+                   eps, n, kernel ("hmc", "nuts",             uniforms_used; p = the kept momentum (ghmc, drhmc)
+                   "ghmc", "drhmc", which read normals too)
     draw_exact     target, n, seed                            q, n rows of independent exact draws
     batch          requests                                   answers, one per request
     evidence       key, target, starts, ends                  e, log_e: of all pairs given for that key so far
@@ -60,6 +61,9 @@ OPERATIONS = {
     "momentum": Operation({"p": 1}, record=("p",)),
     "transition": Operation({"q": 1, "p0": 1, "accept": 0}, record=(*TRANSITION, "index_in_trajectory")),
     "split_transition": Operation(record=(*TRANSITION, "index_in_trajectory", "p")),
+    "kept_transition": Operation(
+        record=("q", "p", "acceptance_rate", "accepted", "slice_variable", "stage", "probabilities", "uniforms_used")
+    ),
     "draw_exact": Operation({"q": 2}),
     "batch": Operation(reads_target=False),
     "evidence": Operation({"e": 0, "log_e": 0, "log_e_max": 0}),

@@ -9,6 +9,13 @@ compared with a probability, the probability replaces it on the tape. The order 
     RandomizedSplit    after the normals, M - 1 uniforms for the order of the M parts, one for each k = M - 1, ..., 1, as DHMC
     HMC                one uniform for the step's jitter (only if jitter > 0); one for the length's (only if
                        length_jitter > 0); one for the acceptance, always
+    GHMC               one uniform for the step's jitter, as for HMC; one for the acceptance, or with a slice_shift one for
+                       the slice variable u = 2v - 1, in the first transition only. A tape contains the normals z, of which
+                       the momentum's refreshment is made, unchanged before the uniforms
+    DRHMC              the uniforms of the jitters as for HMC; one for the acceptance of each stage that is reached. A tape
+                       contains the normals z before the uniforms
+    MALT               one uniform for the step's jitter, as for HMC; before each step but the first, d standard normals for the
+                       refreshment (a tape contains them unchanged, in their places); one for the acceptance, always
     DHMC               the uniforms of the jitters as for HMC; before each step, for the order of its n discontinuous
                        coordinates, one for each k = n-1, ..., 1 (entry floor(u (k + 1)) of the order is swapped with
                        entry k); one for the acceptance, always.

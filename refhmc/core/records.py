@@ -116,9 +116,10 @@ STATUS = record_type(
 )
 
 # Settings of a kernel. ``watched``: warm-up records states at lengths up to ``longest`` (:mod:`refhmc.adaptation.length`).
-# ``keep_momentum``: the state already has its momentum. From ``updates`` on, for stochastic gradients: the updates so far;
-# a and c of :mod:`refhmc.kernels.stochastic_gradient`; h^2 / eps (0: h = eps); b, gamma, T; the share of a cycle
-# without noise; whether lp is evaluated.
+# ``keep_momentum``: the state already has a momentum. GHMC and DRHMC keep the share ``persistence`` of it (negative: GHMC's
+# default); with 0 they draw all of it. ``slice_variable``: Neal's u of GHMC, 2 before it is drawn. From ``updates`` on, for
+# stochastic gradients: the updates so far; a and c of :mod:`refhmc.kernels.stochastic_gradient`; h^2 / eps (0: h = eps); b,
+# gamma, T; the share of a cycle without noise; whether lp is evaluated.
 SETTINGS = record_type(
     {
         "step_size": REAL,
@@ -131,6 +132,12 @@ SETTINGS = record_type(
         "max_depth": WHOLE,
         "jump_size": REAL,
         "keep_momentum": WHOLE,
+        "persistence": REAL,
+        "slice_shift": REAL,
+        "slice_variable": REAL,
+        "max_stages": WHOLE,
+        "reduction": REAL,
+        "same_length": WHOLE,
         "updates": WHOLE,
         "momentum": REAL,
         "noise": REAL,

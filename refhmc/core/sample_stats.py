@@ -10,7 +10,9 @@ energy                      H of the draw, with the momentum it was selected wit
 energy_error                energy - H0 (0 if rejected)
 max_energy_error            the energy error of largest magnitude along the trajectory, signed; inf if a state has no energy
                             (NaN, density zero, no metric). A step that a solver rejects reaches no state
-acceptance_rate             HMC, DHMC: min(1, exp(H0 - H)) of the proposal, 0 if it is not finite. NUTS: the plain average of
+acceptance_rate             HMC, DHMC, GHMC: min(1, exp(H0 - H)) of the proposal, 0 if it is not finite. DRHMC: the same of the
+                            first stage, also if a later one was accepted. MALT: with the sum of the steps' errors for
+                            H - H0, which is also ``energy - H0``. NUTS: the plain average of
                             min(1, exp(H0 - H)) over *all* leaves, including those of rejected subtrees (as in Stan)
 diverging                   an energy was not finite, a metric not positive definite, or the energies of one trajectory
                             differed by more than 1,000. SGD, SGLD, SGHMC: a position or a minibatch's density was not finite
@@ -20,8 +22,10 @@ n_steps                     integrator steps, or updates; int_time: n_steps * st
 tree_depth                  NUTS: doublings whose new subtree was valid (Stan's count, not PyMC's)
 reached_max_treedepth       NUTS: the trajectory had not ended at ``max_treedepth``
 index_in_trajectory         position of the draw on the trajectory, in signed steps from its start (0: not moved)
-is_accepted                 HMC, DHMC: the proposal was accepted. NUTS: the draw is not the starting point
+is_accepted                 HMC, DHMC, GHMC, DRHMC: the proposal was accepted. NUTS: the draw is not the starting point
 outcome                     how the transition ended, see ``OUTCOMES``
+stage                       DRHMC: the stage whose proposal was accepted, from 1 on; 0 if all were rejected
+slice_variable              GHMC with a ``slice_shift``: Neal's u after the transition, in [-1, 1]
 solver_iterations           implicit methods: iterations of all solves of the transition, including failed ones
 solver_residual             largest change of a coordinate in the last iteration of a converged solve
 solver_failed               a solve did not converge (outcome solver_failed) or the step did not reverse (not_reversible)
@@ -55,10 +59,11 @@ from refhmc.core.records import REAL, record_type
 FLOATS = (
     *("lp", "energy", "energy_error", "max_energy_error", "acceptance_rate", "step_size", "step_size_nom", "int_time"),
     *("solver_residual", "reversibility_error", "metric_cond", "no_flip_rate", "no_flip_probability"),
+    "slice_variable",
 )
 COUNTS = (
     *("n_steps", "tree_depth", "index_in_trajectory", "outcome", "solver_iterations", "n_gradient_evaluations"),
-    *("n_metric_evaluations", "n_contraction_evaluations", "n_density_evaluations"),
+    *("n_metric_evaluations", "n_contraction_evaluations", "n_density_evaluations", "stage"),
 )
 FLAGS = ("diverging", "reached_max_treedepth", "is_accepted", "solver_failed", "exploring")
 # A row of the core: all values as float64.

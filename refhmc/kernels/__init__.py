@@ -2,8 +2,11 @@
 
 from refhmc.core.registry import registry
 from refhmc.kernels.dhmc import DHMC as DHMC
+from refhmc.kernels.drhmc import DRHMC as DRHMC
+from refhmc.kernels.ghmc import GHMC as GHMC
 from refhmc.kernels.gibbs import Gibbs as Gibbs
 from refhmc.kernels.hmc import HMC as HMC
+from refhmc.kernels.malt import MALT as MALT
 from refhmc.kernels.nuts import NUTS as NUTS
 from refhmc.kernels.stochastic_gradient import SGD as SGD
 from refhmc.kernels.stochastic_gradient import SGHMC as SGHMC

@@ -387,6 +387,12 @@ def flip_momentum(z: np.ndarray) -> None:
         point.p[i] = -point.p[i]
 
 
+@jit_inline
+def metropolis_probability(log_ratio: float) -> float:
+    """Return min(1, exp(log_ratio)), and 0 if it is not finite."""
+    return min(1.0, math.exp(min(log_ratio, 0.0))) if math.isfinite(log_ratio) else 0.0
+
+
 @jit
 def metropolis_accept(
     at: Points, randomness: tuple, energies: tuple, eps: float, nominal: float, done: int, status: Any, stats: Any
@@ -395,10 +401,26 @@ def metropolis_accept(
 
     ``energies`` are :class:`Energies`, or a tuple of these five numbers. A candidate whose energy is not finite is rejected.
     """
+    accept_probability = metropolis_probability(energies[0] - energies[1])
+    accepted = bernoulli(randomness, accept_probability)
+    return end_with(at, accepted, accept_probability, energies, eps, nominal, done, status, stats)
+
+
+@jit
+def end_with(
+    at: Points,
+    accepted: bool,
+    accept_probability: float,
+    energies: tuple,
+    eps: float,
+    nominal: float,
+    done: int,
+    status: Any,
+    stats: Any,
+) -> int:
+    """Take the candidate if it is accepted, fill in the statistics and return the outcome."""
     H0, H, lowest, highest, worst = energies
     finite = math.isfinite(H)
-    accept_probability = min(1.0, math.exp(min(H0 - H, 0.0))) if finite else 0.0
-    accepted = bernoulli(randomness, accept_probability)
     if accepted:
         copy_state(at.state, at.candidate)
     invariant(0 <= accept_probability <= 1 and done >= 1)

@@ -29,7 +29,8 @@ class Kernel(Protocol):
     ``transition`` is the compiled function of the signature ``types.TRANSITION``. ``settings`` returns entries of the
     record of that name. ``statistics`` has the names of those of :mod:`refhmc.core.sample_stats` that the kernel fills in.
     A ``step_size`` of None is adapted to ``target_accept``. A kernel may have ``exact = False`` and an ``approximation``,
-    the reason, which becomes a warning in the result.
+    the reason, which becomes a warning in the result. One with ``keeps_momentum = True`` keeps the momentum of the chain's
+    state between transitions (:mod:`refhmc.kernels.ghmc`).
     """
 
     @property

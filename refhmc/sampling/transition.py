@@ -42,6 +42,8 @@ class Transition(NamedTuple):
         Number of recorded uniforms that were used.
     probabilities : ndarray of shape (uniforms_used,)
         Probability that each uniform was compared with, or the uniform itself if it was not compared (a direction, a jitter).
+    kept_momentum : ndarray of shape (d,), or None
+        Momentum after it, of a kernel that keeps its momentum: GHMC, DRHMC and SGHMC.
     """
 
     q: np.ndarray
@@ -50,6 +52,7 @@ class Transition(NamedTuple):
     outcome: str
     uniforms_used: int
     probabilities: np.ndarray
+    kept_momentum: np.ndarray | None = None
 
 
 @entry(
@@ -92,6 +95,7 @@ def transition(
     normals: np.ndarray | None = None,
     uniforms: np.ndarray | None = None,
     rng: np.random.Generator | None = None,
+    slice_variable: float | None = None,
 ) -> Transition:
     """Make one transition of a kernel, with given random numbers if you like.
 
@@ -108,24 +112,29 @@ def transition(
     q : array_like of shape (d,)
         Position at which the transition starts.
     momentum : array_like of shape (d,), optional
-        Momentum at the start. Defaults to a draw from its distribution, or to zero for SGD and SGLD.
+        Momentum at the start. Defaults to a draw from its distribution, or to zero for SGD and SGLD. GHMC and DRHMC keep a
+        share of it and refresh the rest.
     normals : array_like of shape (d,), optional
-        Standard normal numbers from which the momentum is computed, if `momentum` is None.
+        Standard normal numbers from which the momentum is computed, if `momentum` is None. GHMC and DRHMC refresh the momentum
+        with them in any case.
     uniforms : array_like, optional
         Uniform numbers for the random decisions. By default they are drawn from `rng`.
     rng : numpy.random.Generator, optional
-        Source of all numbers that are not given. It is required unless `uniforms` and the momentum are given.
+        Source of all numbers that are not given. It is required unless `uniforms` and the momentum are given, or for GHMC and
+        DRHMC `uniforms` and `normals`.
+    slice_variable : float, optional
+        Slice variable of GHMC with a `slice_shift`, in [-1, 1]. By default it is drawn with the first of the uniforms.
 
     Returns
     -------
     Transition
         A named tuple of the new position ``q``, the initial ``momentum``, the statistics ``stats``, the ``outcome``, the number
-        ``uniforms_used``, and the ``probabilities`` with which the uniforms were compared.
+        ``uniforms_used``, the ``probabilities`` with which the uniforms were compared, and the ``kept_momentum``.
 
     Raises
     ------
     ValueError
-        If the kernel has no step size, or if random numbers are missing.
+        If the kernel has no step size, if random numbers are missing, or if `slice_variable` is outside [-1, 1].
     ShapeError
         If `q`, `momentum` or `normals` has the wrong shape.
     IndexError
@@ -150,10 +159,15 @@ def transition(
         raise ValueError("step_size of the kernel must be given for a single transition; got None.")
     if momentum is None and normals is None and getattr(kernel, "begins_at_rest", False):
         momentum = np.zeros(model.dim)
-    if rng is None and (uniforms is None or (momentum is None and normals is None)):
+    keeps_momentum = getattr(kernel, "keeps_momentum", False)
+    if rng is None and (uniforms is None or ((momentum is None or keeps_momentum) and normals is None)):
         raise ValueError("rng must be given unless both uniforms and one of momentum and normals are given.")
     if uniforms is not None and np.size(uniforms) == 0:
         raise ValueError("uniforms must not be empty. Omit it to draw from rng.")
+    if keeps_momentum and normals is not None and uniforms is None:
+        raise ValueError(f"uniforms must be given with normals for {type(kernel).__name__}; got None.")
+    if slice_variable is not None and not -1 <= slice_variable <= 1:
+        raise ValueError(f"slice_variable must lie in [-1, 1]; got {slice_variable!r}.")
     rng = np.random.default_rng(0) if rng is None else rng
     (block,) = make_plan(model, kernel, 0).blocks
     own = BlockState(block)
@@ -162,14 +176,21 @@ def transition(
     metric: Any = dynamics.metric
     H = (DiscontinuousHamiltonian if dynamics.pointers[0] == types.JUMPING else Hamiltonian)(model, metric)
     dynamics.compile(model.name)
+    own.settings.keep_momentum = 1
     if momentum is not None:
         z[P] = _vector("momentum", momentum, model.dim)
     else:
         normals = rng.standard_normal(model.dim) if normals is None else _vector("normals", normals, model.dim)
         z[P] = H._draw(z[Q], normals)
+        own.settings.keep_momentum = int(not keeps_momentum or uniforms is None)
     initial = z[P].copy()
-    own.settings.keep_momentum = 1
+    if slice_variable is not None:
+        own.settings.slice_variable = slice_variable
     tape = np.zeros(0) if uniforms is None else np.array(uniforms, dtype=float, order="C").ravel()
+    first = 0
+    if keeps_momentum and uniforms is not None:  # its normals precede the uniforms
+        normals = rng.standard_normal(model.dim) if normals is None else _vector("normals", normals, model.dim)
+        tape, first = np.concatenate([normals, tape]), model.dim
     cursor, stats = np.zeros(1, np.int64), one(STATS)
     outcome = run_transition(
         block.transition,
@@ -182,7 +203,9 @@ def transition(
         one(CONTROL)[0],
     )
     by_name = {name: value[()] for name, value in named(stats.view(float).reshape(N_STATS), kernel.statistics).items()}
-    return Transition(z[Q].copy(), initial, by_name, OUTCOMES[outcome], int(cursor[0]), tape[: cursor[0]])
+    used = int(cursor[0])
+    kept = z[P].copy() if keeps_momentum or block.minibatches else None
+    return Transition(z[Q].copy(), initial, by_name, OUTCOMES[outcome], max(used - first, 0), tape[first:used], kept)
 
 
 def _vector(name: str, value: np.ndarray, dim: int) -> np.ndarray:

@@ -339,6 +339,21 @@ def test_a_transition_replays_recorded_randomness_and_places_the_directions(ask)
     assert ask(**request, max_depth=4, u=hexes(others), bits=bits)["q"] == found["q"]
 
 
+def test_a_transition_returns_the_momentum_that_is_kept(ask):
+    model, q, p, z = refhmc.models.Banana(), [1.0, 0.5], [1.0, 0.5], [0.3, -0.7]
+    options = {"step_size": 0.3, "n_steps": 2, "persistence": 0.5, "metric": refhmc.metrics.Identity()}
+    for kernel, made, more in (
+        ("ghmc", refhmc.GHMC(**options), {}),
+        ("drhmc", refhmc.DRHMC(**options, max_stages=2, same_length=False), {"max_stages": 2, "same_length": False}),
+    ):
+        request = {"op": "transition", "kernel": kernel, "target": "banana", "q": q, "p0": p, "normals": z, **more}
+        found = ask(**request, eps=0.3, n=2, persistence=0.5, u=hexes([0.9, 0.3]))
+        went = refhmc.transition(model, made, q, momentum=p, normals=z, uniforms=[0.9, 0.3])
+        assert np.array_equal(array(found["q"]), went.q)
+        assert np.array_equal(array(found["p"]), went.kept_momentum)
+        assert found["uniforms_used"] == went.uniforms_used
+
+
 def test_evidence_only_grows_for_a_wrong_distribution(ask):
     starts, ends = (ask(op="draw_exact", target="quartic-2", n=2000, seed=seed)["q"] for seed in (1, 2))
     wrong = [[1.15 * float(x) for x in row] for row in ends]

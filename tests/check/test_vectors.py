@@ -22,7 +22,7 @@ FOLDER = pathlib.Path(gv.__file__).resolve().parents[1] / "vectors"
 SEEN = {
     **dict.fromkeys(("logp", "grad", "hess", "fisher", "fisher_derivative"), ("banana", "funnel", "eight-schools")),
     **dict.fromkeys(("metric", "dH"), ("banana", "funnel")),
-    **dict.fromkeys(("step", "transition"), ("banana",)),
+    **dict.fromkeys(("step", "transition", "kept_transition"), ("banana",)),
     "partial_grad": ("linear-model", "mlp"),
     "split_step": ("linear-model",),
     **dict.fromkeys(("dual_averaging", "welford"), (None,)),
@@ -92,6 +92,19 @@ def test_transitions_on_a_split_use_every_order_and_distinguish_baselines():
     assert decisions == {0, 1}
     assert {("sgd",), ("sgd", "decay"), ("sgld",), ("sgld", "cycle", "exploration"), ("sghmc",)} <= options
     assert ("sghmc", "cycle", "noise_estimate") in options
+
+
+def test_transitions_with_kept_momenta_decide_in_every_way():
+    """GHMC accepts and rejects with both kinds of decisions; DRHMC ends in each stage after the first, and in none."""
+    decisions, stages = set(), set()
+    for r in gv.records("kept_transition"):
+        if r.args["kernel"] == "ghmc":
+            decisions.add(("slice_variable" in r.inputs, r.out["accepted"]))
+        else:
+            stages.add(r.out["stage"])
+            assert len(r.out["probabilities"]) == r.out["uniforms_used"] >= 2
+    assert decisions == {(False, 0), (False, 1), (True, 0), (True, 1)}
+    assert {0, 2, 3} <= stages
 
 
 def test_windows_equal_stans_except_from_151_to_199():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import refhmc
-from refhmc import DHMC, HMC, NUTS, SGD, SGHMC, SGLD, Gibbs
+from refhmc import DHMC, DRHMC, GHMC, HMC, MALT, NUTS, SGD, SGHMC, SGLD, Gibbs
 from refhmc.integrators import GeneralizedLeapfrog, ImplicitMidpoint, ProjectedTao
 from refhmc.metrics import Dense, Diagonal, Fisher, SoftAbs
 from tests.helpers.discontinuous_cases import switch
@@ -31,6 +31,14 @@ KINDS = {
     "projection": on_softabs(ProjectedTao(omega=2.0, solver="anderson")),
     "dhmc": lambda: (switch(), DHMC()),
     "dhmc, all jump": lambda: (refhmc.models.CellGrid(a="log n"), DHMC()),
+    "ghmc": lambda: (refhmc.models.Funnel(2), GHMC(metric=Dense())),
+    "ghmc, slice variable": lambda: (refhmc.models.Banana(), GHMC(slice_shift=0.1, metric=Fisher(), persistence=0.5)),
+    "drhmc": lambda: (refhmc.models.Funnel(2), DRHMC(n_steps=2, persistence=0.7, length_jitter=0.5)),
+    "malt": lambda: (refhmc.models.Banana(), MALT(trajectory_length=1.0, metric=Fisher())),
+    "gibbs, kept momenta": lambda: (
+        refhmc.models.Funnel(2),
+        Gibbs({"v": GHMC(slice_shift=0.2), "x": DRHMC(n_steps=2)}),
+    ),
     "gibbs": lambda: (refhmc.models.Funnel(2), Gibbs({"v": NUTS(), "x": HMC(n_steps=3, metric=Dense())})),
     # From the middle of a pass: three updates a transition, four parts.
     "sgd, momentum": on_parts(SGD(step_size=0.003, momentum=0.8, n_steps=3, metric=Diagonal([0.3, 2.0]))),

@@ -35,6 +35,7 @@ def run_from_each(transition, dynamics, model, workspace, randomness, settings, 
     f, state = as_model(model), as_point(as_points(points).state)
     for k in range(starts.shape[0]):
         copy_row(state.q, starts[k])
+        settings.keep_momentum, settings.slice_variable = 0, 2.0  # nothing from the start before
         state.log_density[0] = f.value_and_gradient(state.q, f.data, state.gradient)
         for _ in range(n):
             reset_counters(counters, status, control)

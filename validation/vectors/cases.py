@@ -381,6 +381,49 @@ def transitions_records(new):
         stream = Stream("transitions, splittings", target.name)
         for integrator in PALINDROMES:
             yield transitions_of_hmc(new, target, stream, {"metric": "identity"}, integrator=integrator, n=3)
+    yield from kept_transitions(new)
+
+
+KEPT = (  # options; the share of the step size of a standard normal
+    ("ghmc", {"n": 1, "persistence": 0.75}, 1.875),
+    ("ghmc", {"n": 3, "persistence": 0.5, "slice_shift": 0.25}, 1.75),
+    ("drhmc", {"n": 2, "persistence": 0.0, "max_stages": 2, "reduction": 4, "same_length": True}, 2.5),
+    ("drhmc", {"n": 1, "persistence": 0.75, "max_stages": 3, "reduction": 2, "same_length": True}, 3.5),
+    ("drhmc", {"n": 1, "persistence": 0.875, "max_stages": 4, "reduction": 2, "same_length": False}, 4.5),
+)
+
+
+def kept_transitions(new):
+    for target in new.targets("gaussian", "banana"):
+        stream = Stream("kept transitions", target.name)
+        metrics = [args for args in constant_metrics(target, stream) if args["metric"] != "dense"]
+        for late in (False, True):
+            for k, (kernel, options, share) in enumerate(KEPT):
+                of = metrics[(k + late) % len(metrics)]
+                yield kept_transition(new, target, of, stream, kernel, options, share, late)
+
+
+def kept_transition(new, target, args, stream, kernel, options, share, late):
+    """Decisions with a margin: GHMC accepts, or rejects if ``late``; DRHMC reaches stage 2, or 3 if ``late``."""
+    args = {"kernel": kernel, **args, "integrator": "leapfrog", **options}
+
+    def draw():
+        q = stream.point(target, 0.6)
+        inputs = {"q": q, "p": momentum(target, args, q, stream)}
+        inputs["normals"] = [short(stream.rng.gauss(0.0, 1.0)) for _ in q]
+        inputs["uniforms"] = [stream.uniform(0.0, 1.0) for _ in range(options.get("max_stages", 1))]
+        if "slice_shift" in options:
+            inputs["uniforms"], inputs["slice_variable"] = [], stream.uniform()
+        asks = {**args, "eps": scaled_step(target, args, q, share)}
+        out, facts = answer(Numbering()("kept_transition", target.name, asks, **inputs), wanted=18)
+        found = out.get("probabilities", [out.get("acceptance_rate")])
+        reaches = min(3, options.get("max_stages", 3)) if late else 2
+        fit = out["uniforms_used"] >= reaches if kernel == "drhmc" else out["accepted"] != late
+        fit = fit and all(a > 1e-6 for a in found)
+        return (asks, inputs), facts["margin"] if fit else 0
+
+    asks, inputs = decided(draw)
+    return new("kept_transition", target.name, asks, **inputs)
 
 
 def networks(new):

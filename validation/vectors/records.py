@@ -17,7 +17,16 @@ import json
 
 from mpmath import mp, mpf
 
-from validation.vectors import adaptation, discontinuous, fields, splits, steps, stochastic_gradients, transitions
+from validation.vectors import (
+    adaptation,
+    discontinuous,
+    fields,
+    kept_momenta,
+    splits,
+    steps,
+    stochastic_gradients,
+    transitions,
+)
 from validation.vectors.arithmetic import DIGITS, UNIT, Exact, Rounding, Unsolved, along, combine, digits, tensors
 from validation.vectors.fields import Metric
 from validation.vectors.networks import NETWORKS
@@ -225,6 +234,19 @@ def split_transition(ask):
     return stochastic_gradients.updates(on, ask.args, q, p, e, uniforms, ask.vector("normals"))
 
 
+def kept_transition(ask):
+    (on, *_), e = ask.stepping()
+    q, p, normals = ask.vector("q"), ask.vector("p"), ask.vector("normals")
+    uniforms = [mpf(u) for u in parsed(ask.record["uniforms"])]
+    if ask.args["kernel"] == "ghmc":
+        variable = mpf(parsed(ask.record["slice_variable"])) if "slice_variable" in ask.record else None
+        out, margin = kept_momenta.ghmc(on, ask.args, q, p, normals, uniforms, variable, e)
+    else:
+        out, margin = kept_momenta.drhmc(on, ask.args, q, p, normals, uniforms, e)
+    scale = dict.fromkeys(("acceptance_rate", "probabilities", "slice_variable"), mpf(1))
+    return out, {"margin": margin, "scale": scale}
+
+
 def dual_averaging(ask):
     args, noise = ask.args, ask.noise
     acceptances = [noise(mpf(a)) for a in parsed(ask.record["acceptances"])]
@@ -256,6 +278,7 @@ OPERATIONS = {
     "discontinuous_step": discontinuous_step,
     "transition": transition,
     "split_transition": split_transition,
+    "kept_transition": kept_transition,
     "dual_averaging": dual_averaging,
     "warmup_schedule": warmup_schedule,
     "welford": welford,

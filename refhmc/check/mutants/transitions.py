@@ -234,7 +234,7 @@ def refreshed(order="first", *, alpha=0.8, excess=1.0, curved=0.0, floor=0.0, tu
     """Horowitz's HMC; ``order`` of refreshment: "first", "last" or "both"; ``turned``: "rejections" or "moves" reverse p.
 
     Wrong if the noise has ``excess`` variance, the step is ``curved``, the acceptance probability has a ``floor``, or neither
-    reverses p.
+    or "both" reverse p.
     """
 
     def refreshment(draws, p):
@@ -245,7 +245,7 @@ def refreshed(order="first", *, alpha=0.8, excess=1.0, curved=0.0, floor=0.0, tu
         new_q, new_p = leapfrog(q, p, eps * (1 + curved * math.tanh(q[0])), STEPS)
         accepted = draws.uniform() < max(floor, math.exp(min(0.0, energy(q, p) - energy(new_q, new_p))))
         q, p, outcome = (new_q, new_p, "moves") if accepted else (q, p, "rejections")
-        p = -p if outcome == turned else p
+        p = -p if turned in (outcome, "both") else p
         return q, refreshment(draws, p) if order != "first" else p
 
     return kernel
@@ -525,6 +525,14 @@ PAIRS: list[Pair] = [
         "flip",
         "a kept momentum is not reversed",
         lambda: refreshed(turned=""),
+        lambda: refreshed(),
+        ("momentum flip",),
+        H=energy,
+    ),
+    pair_of(
+        "flip both",
+        "a kept momentum is reversed after moves and rejections",
+        lambda: refreshed(turned="both"),
         lambda: refreshed(),
         ("momentum flip",),
         H=energy,

@@ -170,7 +170,7 @@ def capabilities(request: dict) -> dict:
         "targets": names.known_targets(),
         "metrics": list(own.metrics.METRICS),
         "methods": list(own.integrators.INTEGRATORS),
-        "kernels": ["hmc", "nuts"],
+        "kernels": ["hmc", "nuts", "ghmc", "drhmc"],
         "eps": "0.1",
         "digits": DIGITS,
         "limits": LIMITS,
@@ -244,17 +244,27 @@ def orbit(request: dict) -> dict:
 
 
 def transition(request: dict) -> dict:
-    """Return one transition of HMC or NUTS on the given randomness."""
+    """Return one transition of HMC, NUTS, GHMC or DRHMC on the given randomness."""
     H, q, eps = _hamiltonian(request), _vector(request, "q"), _step_size(request)
     kernel = str(request.get("kernel", "hmc")).lower()
     wanted = names.method(request.get("method") or _default_method(H), **_solver(0))
     options: dict[str, Any] = {"step_size": abs(eps), "metric": H.metric, "integrator": wanted}
+    more: dict[str, Any]
     if kernel == "hmc":
         make, more = own.HMC, {"n_steps": _count(request, "n", 1)}
     elif kernel == "nuts":
         make, more = own.NUTS, {"max_treedepth": _count(request, "max_depth", 10, LIMITS["depth"])}
+    elif kernel in ("ghmc", "drhmc"):
+        make, more = own.GHMC if kernel == "ghmc" else own.DRHMC, {"n_steps": _count(request, "n", 1)}
+        given = ("persistence",) if kernel == "ghmc" else ("persistence", "reduction")
+        more |= {name: number(request[name]) for name in given if name in request}
+        if kernel == "drhmc":
+            more |= {
+                "max_stages": _count(request, "max_stages", 3),
+                "same_length": bool(request.get("same_length", True)),
+            }
     else:
-        raise Rejection(NOT_SUPPORTED, f"kernel must be one of hmc, nuts; got {kernel!r}")
+        raise Rejection(NOT_SUPPORTED, f"kernel must be one of hmc, nuts, ghmc, drhmc; got {kernel!r}")
     source = {
         "momentum": _field(request, "p0", 1) if "p0" in request else None,
         "normals": _field(request, "normals", 1) if "normals" in request else None,
@@ -265,9 +275,12 @@ def transition(request: dict) -> dict:
         went = own.transition(H.model, make(**more, **options), q, **source)
     except (ValueError, TypeError, IndexError) as wrong:
         raise Rejection(BAD_REQUEST, str(wrong)) from None
-    found = _numbers({"q": went.q, "p0": went.momentum, "accept": went.stats["acceptance_rate"]})
+    values = {"q": went.q, "p0": went.momentum, "accept": went.stats["acceptance_rate"]}
+    found = _numbers(values if went.kept_momentum is None else {**values, "p": went.kept_momentum})
     told = {"outcome": went.outcome, "n_steps": int(went.stats["n_steps"]), "uniforms_used": went.uniforms_used}
     moved = int(went.stats.get("index_in_trajectory", went.stats["n_steps"] if went.stats.get("is_accepted") else 0))
+    if went.kept_momentum is not None:
+        return {**found, **told}
     replay = {**request, "p": hexes(went.momentum), "eps": abs(eps)}
     tol = _trajectory(replay, abs(moved), 1.0 if moved >= 0 else -1.0)[1] if moved else _no_tol(request)
     return {**found, **told, **tol}

@@ -196,7 +196,9 @@ def sampler(
         except SubjectError as wrong:
             return _refused(name or "make", exact, seed, wrong)
     elif own.is_kernel(kernel):
-        made, name = adapters.refhmc_kernel(target, kernel), name or repr(kernel)
+        keeps = getattr(kernel, "keeps_momentum", False)
+        made = (adapters.refhmc_chain if keeps else adapters.refhmc_kernel)(target, kernel)
+        name = name or repr(kernel)
     more = _more(functions)
     theirs: tuple[Foreign, ...] = ()
     if not isinstance(target, str):

@@ -45,7 +45,8 @@ class Call(NamedTuple):
     """A transition on given ``p`` and noise ``z`` whose proposal can be ``taken`` or ``left``.
 
     ``by_p`` and ``by_z``: dp/dp and dp/dz of the momentum that a rejection returns. ``late`` (n,): the noise after the move,
-    which is zero in ``z``. ``a``: the factor by which that shrinks a momentum, NaN if it is not one number.
+    which is zero in ``z``. ``a``: the factor by which that shrinks a momentum, NaN if it is not one number. ``several``: there
+    are other proposals, as with delayed rejection.
     """
 
     q: np.ndarray
@@ -57,6 +58,7 @@ class Call(NamedTuple):
     by_z: np.ndarray
     late: np.ndarray
     a: float
+    several: bool = False
 
     @property
     def before(self) -> np.ndarray:
@@ -122,18 +124,18 @@ def _call(test: TransitionExamination, key: int, size: float) -> list[Call]:
     q, rng = test.points[key % len(test.points)], test.rng(9, key)
     p, z = size * rng.standard_normal(len(q)), rng.standard_normal(8 * len(q))
     for _ in range(2):  # again once the late noise is known
-        both = _two_ways(test, q, p, z)
-        if both is None:
+        found = _two_ways(test, q, p, z)
+        if found is None:
             return []
-        taken, left = both
-        z = z[: max(len(outcome.transition.numbers("normal")) for outcome in both)]
+        taken, left, several = found
+        z = z[: max(len(outcome.transition.numbers("normal")) for outcome in (taken, left))]
         pushed = [np.abs(_ended(test, q, p, z + e, taken).q - taken.transition.q).max() for e in PUSH * np.eye(len(z))]
         late = np.array(pushed) <= LATE * (1 + float(np.abs(taken.transition.q).max()))
         z = np.where(late, 0.0, z)
     by_p = [(_returned(_ended(test, q, p + e, z, left)) - _known(left)) / PUSH for e in PUSH * np.eye(len(p))]
     by_z = [(_returned(_ended(test, q, p, z + e, left)) - _known(left)) / PUSH for e in PUSH * np.eye(len(z))]
     A, B = np.stack(by_p, axis=-1), np.stack(by_z, axis=-1) if by_z else np.zeros((len(p), 0))
-    return [Call(q, p, z, taken, left, A, B, late, _shrinking(test, q, B[:, late]))]
+    return [Call(q, p, z, taken, left, A, B, late, _shrinking(test, q, B[:, late]), several)]
 
 
 def _shrinking(test: TransitionExamination, q: np.ndarray, B: np.ndarray) -> float:
@@ -216,6 +218,10 @@ def extended_acceptance(test: TransitionExamination, calls: list[Call]) -> Row:
 def _acceptances(test: TransitionExamination, calls: list[Call]) -> Cases:
     energy = test.target.energy or (lambda q, p: -test.target.log_pi(q) + 0.5 * p @ p)
     for x in calls:
+        if x.several:
+            raise Inconclusive(
+                "the kernel has several proposals, whose probabilities depend on each other: see check.sampler"
+            )
         if math.isnan(x.a):
             raise Inconclusive("the momentum is refreshed after the move, and not by one number in all directions")
         test.decides = True
@@ -230,14 +236,18 @@ def _acceptances(test: TransitionExamination, calls: list[Call]) -> Cases:
 
 def _two_ways(
     test: TransitionExamination, q: np.ndarray, p: np.ndarray, z: np.ndarray
-) -> tuple[Outcome, Outcome] | None:
-    """Return (accepted, rejected), or None if only one of them occurs or the answer has no momentum."""
+) -> tuple[Outcome, Outcome, bool] | None:
+    """Return (accepted, rejected, whether there are other proposals).
+
+    Return None if only one of them occurs, or if the answer has no momentum.
+    """
     runner, setting = test.need()
     found = setting._replace(run=lambda q, script, seed: runner.run(q, script, seed, p)).outcomes(q, z)
     taken, left = moved(found), next((outcome for outcome in found if not outcome.moved), None)
     if taken is None or left is None or taken.transition.p is None or left.transition.p is None:
         return None
-    return taken, left
+    ends = [outcome.transition.q for outcome in found if outcome.moved]
+    return taken, left, any(not np.array_equal(q, taken.transition.q) for q in ends)
 
 
 def _known(outcome: Outcome) -> np.ndarray:

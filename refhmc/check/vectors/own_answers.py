@@ -181,6 +181,22 @@ def split_transition(r: golden.Record) -> dict:
     return moved_by_kernel(r, of) if r.args["kernel"] in ("hmc", "nuts") else moved_by_minibatches(r, of)
 
 
+def kept_transition(r: golden.Record) -> dict:
+    """Return the answer for one transition of GHMC or DRHMC."""
+    a, given = r.args, ("persistence", "slice_shift", "max_stages", "reduction", "same_length")
+    options = {name: a[name] for name in given if name in a}
+    kind = own.GHMC if a["kernel"] == "ghmc" else own.DRHMC
+    kernel = kind(step_size=a["eps"], n_steps=a["n"], metric=metric(a), **options)
+    numbers = {"normals": r.inputs["normals"], "uniforms": np.append(r.inputs["uniforms"], 0.5)}
+    more = {"slice_variable": r.inputs["slice_variable"]} if "slice_variable" in r.inputs else {}
+    t = own.transition(model(r.target), kernel, r.inputs["q"], momentum=r.inputs["p"], **numbers, **more)
+    out = {"q": t.q, "p": t.kept_momentum, "uniforms_used": t.uniforms_used}
+    if a["kernel"] == "drhmc":
+        return {**out, "stage": int(t.stats["stage"]), "probabilities": t.probabilities}
+    out |= {"acceptance_rate": t.stats["acceptance_rate"], "accepted": bool(t.stats["is_accepted"])}
+    return out | ({"slice_variable": t.stats["slice_variable"]} if more else {})
+
+
 def moved_by_minibatches(r: golden.Record, of: Any) -> dict:
     """Return n updates: q by the compiled kernel, p by its array implementation; both read uniforms before normals."""
     a, kinds = r.args, {"sgd": own.SGD, "sgld": own.SGLD, "sghmc": own.SGHMC}
@@ -238,6 +254,7 @@ ANSWERS = {
     "discontinuous_step": discontinuous_step,
     "transition": lambda r: moved_by_kernel(r, model(r.target)),
     "split_transition": split_transition,
+    "kept_transition": kept_transition,
     "dual_averaging": dual_averaging,
     "warmup_schedule": warmup_schedule,
     "welford": welford,

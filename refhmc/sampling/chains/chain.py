@@ -278,6 +278,7 @@ class BlockPlan(NamedTuple):
     learns_jitter: bool
     minibatches: bool
     hierarchical: HierarchicalPlan | None = None
+    keeps_momentum: bool = False
 
     def compile(self, model_name: str) -> None:
         """Compile, or load from the cache, everything that the block's turn calls."""
@@ -383,7 +384,12 @@ def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: 
         dynamics = make_minibatch_dynamics(model, kernel.metric)
     else:
         dynamics = make_dynamics(model, metric_of_block(kernel, model is joint, name), kernel.integrator)
-    metric = dynamics.metric
+    metric, keeps_momentum = dynamics.metric, getattr(kernel, "keeps_momentum", False)
+    if keeps_momentum and metric.position_dependent and model is not joint:
+        raise ValueError(
+            f"The metric of block {name!r} must be constant for {type(kernel).__name__}, which keeps its momentum while other "
+            f"blocks move; got {type(metric).__name__}. Use Diagonal() or Dense()."
+        )
     target = target_acceptance(kernel, metric)
     if jumping and len(model.discontinuous) == model.dim:
         target, adapt_to_flips = kernel.target_no_flip, True
@@ -425,6 +431,7 @@ def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: 
         learns_jitter,
         minibatches,
         hierarchical,
+        keeps_momentum,
     )
 
 
@@ -491,7 +498,8 @@ class BlockState:
         n_kept = min(max(windows, default=0), LARGEST // d)
         self.plan = plan
         self.points = np.zeros((N_POINTS, dynamics.point_rows, d))
-        path, tree = (N_LENGTHS + 1, WATCHED_ROWS, d), (plan.max_depth + 1, INTERVAL_ROWS, d)
+        depth = max(plan.max_depth, int(plan.settings[0].max_stages))
+        path, tree = (N_LENGTHS + 1, WATCHED_ROWS, d), (depth + 1, INTERVAL_ROWS, d)
         self.tree = np.zeros(path if len(plan.length_windows) else tree)
         self.normals, self.own = np.zeros(d), dynamics.own()
         self.pointers = plan.pointers()

@@ -77,7 +77,8 @@ def review(names: list[str], kernel: AnyKernel, to_review: DrawsToReview, tune: 
             f"Only {n} draws per chain were taken. R-hat and effective sample size need at least {MIN_DRAWS}, so they were not "
             f"computed. Take at least {MIN_DRAWS} draws per chain. {_see('few-draws')}",
         ]
-    if "energy" in blocks.get("", {}):  # a block's energy also changes with the other blocks
+    # A block's energy also changes with the other blocks; that of a kept momentum changes slowly by construction.
+    if "energy" in blocks.get("", {}) and not getattr(kernel, "keeps_momentum", False):
         found += _energy(blocks[""]["energy"])
     found += _mixing(names, draws if thinned is None else thinned)
     if chains < MIN_CHAINS:

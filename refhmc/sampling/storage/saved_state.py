@@ -146,6 +146,8 @@ def _check_block(block: BlockState, done: int, task: ChainTask) -> None:
     _check_metric(block)
     if block.plan.minibatches:
         _check_order(block)
+    if block.settings[0].keep_momentum:
+        _require_finite(state=block.state[P])
     _require_finite(state=block.state[Q])
 
 
@@ -216,6 +218,10 @@ def _check_settings(block: BlockState, done: int, task: ChainTask) -> None:
         positive.add("trajectory_length")
     least = LOOK_AHEAD * block.length[0].length * (1 + settings.length_jitter) if watched else 0.0
     expected["longest"] = max(settings.longest, (1 - SAME) * least)
+    if plan.keeps_momentum:
+        expected["keep_momentum"] = np.clip(settings.keep_momentum, 0, int(done > 0))
+        drawn = done > 0 and settings.slice_variable != own.slice_variable
+        expected["slice_variable"] = np.clip(settings.slice_variable, -1, 1) if drawn else own.slice_variable
     if plan.minibatches:
         parts = max(int(plan.dynamics.options[0].drawn_parts), 1)
         expected["updates"] = np.clip(settings.updates, done, done * int(own.n_steps or parts))
