@@ -38,6 +38,7 @@ _HOME = {
     "DHMC": "refhmc.kernels",
     "HMC": "refhmc.kernels",
     "NUTS": "refhmc.kernels",
+    "WALNUTS": "refhmc.kernels",
     "Gibbs": "refhmc.kernels",
     "SGD": "refhmc.kernels",
     "SGLD": "refhmc.kernels",

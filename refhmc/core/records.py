@@ -100,7 +100,8 @@ COUNTERS = record_type(
 # Reason for a missing energy (0: none); largest residual of the solves and largest reversal error; the condition of
 # the metric that the last momentum was drawn from. For a reverse step: the iterations of the forward step (0: it must not be
 # broken off), and whether it was broken off because it is bound to arrive. ``energy_spared``: the kernel does not ask for the
-# energy at the end of this step; what the step returns then is finite where the point is, and nothing else.
+# energy at the end of this step; what the step returns then is finite where the point is, and nothing else. ``log_ratio_before``,
+# ``log_ratio_after``: of WALNUTS, the factors of the weights at the first and the last state of the trajectory.
 STATUS = record_type(
     {
         "failure": WHOLE,
@@ -110,6 +111,8 @@ STATUS = record_type(
         "iterations_there": WHOLE,
         "bound_to_arrive": WHOLE,
         "energy_spared": WHOLE,
+        "log_ratio_before": REAL,
+        "log_ratio_after": REAL,
     }
 )
 
@@ -127,6 +130,9 @@ SETTINGS = record_type(
         "watched": WHOLE,
         "longest": REAL,
         "max_depth": WHOLE,
+        "max_error": REAL,
+        "max_halvings": WHOLE,
+        "extra_halving": REAL,
         "jump_size": REAL,
         "keep_momentum": WHOLE,
         "updates": WHOLE,

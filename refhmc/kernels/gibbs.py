@@ -24,9 +24,10 @@ from refhmc.kernels.blocks import Block, block_name
 from refhmc.kernels.dhmc import DHMC
 from refhmc.kernels.hmc import HMC
 from refhmc.kernels.nuts import NUTS
+from refhmc.kernels.walnuts import WALNUTS
 from refhmc.kernels.options import Kernel, check_kernel, named
 
-OF_BLOCKS = registry({"DHMC": DHMC, "HMC": HMC, "NUTS": NUTS})
+OF_BLOCKS = registry({"DHMC": DHMC, "HMC": HMC, "NUTS": NUTS, "WALNUTS": WALNUTS})
 
 
 @dataclass(frozen=True, eq=False)
