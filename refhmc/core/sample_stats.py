@@ -12,7 +12,7 @@ max_energy_error            the energy error of largest magnitude along the traj
                             (NaN, density zero, no metric). A step that a solver rejects reaches no state
 acceptance_rate             HMC, DHMC: min(1, exp(H0 - H)) of the proposal, 0 if it is not finite. NUTS: the plain average of
                             min(1, exp(H0 - H)) over *all* leaves, including those of rejected subtrees (as in Stan).
-                            WALNUTS: the average of exp(-abs(H' - H)) over macro steps, H' after a single step of their length
+                            WALNUTS: the average of min(1, exp(H - H')) over macro steps, H' after one step of their length
 diverging                   an energy was not finite, a metric not positive definite, or the energies of one trajectory
                             differed by more than 1,000. WALNUTS: also a macro step that exceeded ``max_error`` at every level.
                             SGD, SGLD, SGHMC: a position or a minibatch's density was not finite
