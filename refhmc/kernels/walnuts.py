@@ -91,7 +91,7 @@ class WALNUTS:
         ``min(1, exp(-dH))`` is `target_accept`, where dH is the change of energy in a single step of length h.
     max_error : float, default 2.0
         Largest difference of energies within a macro step.
-    max_halvings : int, default 10
+    max_halvings : int, default 12
         Largest level, from 0 to 20. A trajectory diverges if a macro step with ``2**max_halvings`` steps exceeds `max_error`.
     extra_halving : float, default 0.0
         Probability, in [0, 1), of one halving more than needed. The default 0 is the deterministic choice, and 1/3 the paper's
@@ -139,7 +139,7 @@ class WALNUTS:
     name = "walnuts"
     step_size: float | None = None
     max_error: float = 2.0
-    max_halvings: int = 10
+    max_halvings: int = 12
     extra_halving: float = 0.0
     max_treedepth: int = 10
     metric: object = None
@@ -330,7 +330,7 @@ def transition(
     *,
     step_size: float,
     max_error: float = 2.0,
-    max_halvings: int = 10,
+    max_halvings: int = 12,
     extra_halving: float = 0.0,
     max_treedepth: int = 10,
 ) -> Move:
@@ -352,7 +352,7 @@ def transition(
         Length of the macro steps.
     max_error : float, default 2.0
         Largest difference of energies within a macro step.
-    max_halvings : int, default 10
+    max_halvings : int, default 12
         Largest level of a macro step.
     extra_halving : float, default 0.0
         Probability of one halving more than needed.

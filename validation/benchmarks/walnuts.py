@@ -35,6 +35,7 @@ import refhmc
 from refhmc import WALNUTS, diagnostics
 from refhmc.compile.compiled import jit_allocating
 from validation.benchmarks import common
+from validation.benchmarks.explicit import versions_of
 from validation.benchmarks.explicit_samplers import Unavailable, run_of_refhmc, walnutpie
 from validation.benchmarks.explicit_targets import Target, funnel
 from validation.benchmarks.peers import number, spread
@@ -44,7 +45,7 @@ from validation.benchmarks.samplers import RESULT_MARK
 NAME = "walnuts"
 SIX = ("eight schools", "arK", "garch", "gaussian mixture", "gaussian process", "kidscore")
 STOCK_WATSON = "Stock and Watson"
-PACKAGES = ["refhmc", "walnutpie", "numba", "numpy"]
+PACKAGES = ["refhmc", "numba", "numpy"]
 
 
 @jit_allocating
@@ -191,7 +192,8 @@ def main() -> None:
     common.pin_to_one_core()
     stored = common.RESULTS / f"{NAME}.json"
     cells = json.loads(stored.read_text(encoding="utf-8"))["cells"] if stored.exists() else {}
-    about = common.machine(PACKAGES)
+    about: dict[str, Any] = common.machine(PACKAGES)
+    about["versions"]["walnutpie"] = versions_of(arguments.peers)["walnutpie"]
     for name, target in known.items():
         if arguments.only and not any(word in name for word in arguments.only):
             continue
