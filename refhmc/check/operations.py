@@ -11,7 +11,7 @@
     orbit          as step, with n_back                       q, p, H of the states -n_back ... n, one row per state
     momentum       target, q, normals, metric                 p; the oracle has no such operation
     transition     target, q, p0 (or normals), u, bits,       q, outcome, accept = the acceptance probability,
-                   eps, n, kernel ("hmc", "nuts")             uniforms_used
+                   eps, n, kernel ("hmc", "nuts", "walnuts")  uniforms_used
     draw_exact     target, n, seed                            q, n rows of independent exact draws
     batch          requests                                   answers, one per request
     evidence       key, target, starts, ends                  e, log_e: of all pairs given for that key so far

@@ -21,7 +21,18 @@ from refhmc._deprecated import warn_of_old_name as warn_of_old_name
 from refhmc.numerics import differences as differences
 
 PUBLIC = {
-    *("HMC", "NUTS", "SGD", "SGLD", "SGHMC", "Hamiltonian", "DiscontinuousHamiltonian", "Model", "Reference"),
+    *(
+        "HMC",
+        "NUTS",
+        "WALNUTS",
+        "SGD",
+        "SGLD",
+        "SGHMC",
+        "Hamiltonian",
+        "DiscontinuousHamiltonian",
+        "Model",
+        "Reference",
+    ),
     *("array_api", "integrators", "metrics", "models", "integrate", "sample", "transition"),
 }
 INTERNAL = {

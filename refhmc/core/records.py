@@ -100,8 +100,8 @@ COUNTERS = record_type(
 # Reason for a missing energy (0: none); largest residual of the solves and largest reversal error; the condition of
 # the metric that the last momentum was drawn from. For a reverse step: the iterations of the forward step (0: it must not be
 # broken off), and whether it was broken off because it is bound to arrive. ``energy_spared``: the kernel does not ask for the
-# energy at the end of this step; what the step returns then is finite where the point is, and nothing else. ``log_ratio_before``,
-# ``log_ratio_after``: of WALNUTS, the factors of the weights at the first and the last state of the trajectory.
+# energy at the end of this step; what the step returns then is finite where the point is, and nothing else.
+# ``log_ratio_before``, ``log_ratio_after``: WALNUTS's factors of the weights at the first and the last state of the trajectory.
 STATUS = record_type(
     {
         "failure": WHOLE,

@@ -34,9 +34,9 @@ reversibility_error         implicit methods, unless ``reversibility_check=False
                             may be stopped when it is certain to arrive)
 metric_cond                 metrics that depend on the position: condition number of G at the start of the transition, where
                             the momentum is drawn. Fisher: a lower bound, the ratio of the extreme pivots of G = L D L'
-n_gradient_evaluations      DHMC, WALNUTS, and metrics that depend on the position: evaluations of the gradient, of the metric (Fisher or
-n_metric_evaluations        Hessian), and of the contraction with its derivative in the transition. SGD, SGLD, SGHMC: gradients
-n_contraction_evaluations   of one minibatch
+n_gradient_evaluations      DHMC, WALNUTS, and metrics that depend on the position: evaluations of the gradient, of the metric
+n_metric_evaluations        (Fisher or Hessian), and of the contraction with its derivative in the transition. SGD, SGLD, SGHMC:
+n_contraction_evaluations   gradients of one minibatch
 no_flip_rate                DHMC: share of the moves of discontinuous coordinates that were not reflected (1 without any)
 no_flip_probability         DHMC: average over those moves of min(1, exp(change of log density)), which has the same expectation
                             and less noise; warm-up adapts to it

@@ -24,8 +24,8 @@ from refhmc.kernels.blocks import Block, block_name
 from refhmc.kernels.dhmc import DHMC
 from refhmc.kernels.hmc import HMC
 from refhmc.kernels.nuts import NUTS
-from refhmc.kernels.walnuts import WALNUTS
 from refhmc.kernels.options import Kernel, check_kernel, named
+from refhmc.kernels.walnuts import WALNUTS
 
 OF_BLOCKS = registry({"DHMC": DHMC, "HMC": HMC, "NUTS": NUTS, "WALNUTS": WALNUTS})
 

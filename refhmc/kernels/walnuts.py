@@ -5,32 +5,30 @@ h / 2^l. Let E_l(z) be the largest minus the smallest energy along it, both ends
 
     l(z) = the smallest l <= l_max with E_l(z) <= delta.
 
-Let z' be the state after this step. The step back from z', of length -h, returns to z only if it has the same level. The macro
-step is therefore a partial map: it is defined at z if the level that z' chooses backwards is l(z). Where it is defined it is
-reversible and preserves volume, as a composition of steps of the integrator. If it is not, the trajectory ends there and the
-new half is discarded, as after a U-turn. This rule depends on the interval of states but not on its starting point, so that
-the transition leaves exp(-H) invariant. (The paper continues with states of weight zero, which are never drawn.) At l = 0 the
-step is always defined, and the backward choice has to be computed only after halvings.
+Let z' be the state after this step. The step of length -h from z' returns to z only if it has the same level. The macro step is
+therefore a partial map. It is defined at z if z' chooses l(z) for the step back. There it is reversible and preserves volume,
+as a composition of steps of the integrator. Elsewhere the trajectory ends, and the new half is discarded, as after a U-turn.
+This rule depends on the interval of states but not on its starting point, so that the transition leaves exp(-H) invariant. At
+l = 0 the macro step is always defined, so that the step back is tried only after halvings. (The authors' first program goes on
+with states of weight zero, which are never drawn. Their second one ends the trajectory.)
 
-The randomised choice ("R2P") takes level l(z) with probability 1 - r and l(z) + 1 with probability r; r = 1/3 in the paper. With
-p(l | z) these probabilities, the ratio of the forward and the backward choice enters the weights: if z_{k+1} follows z_k by a
-macro step of level l_k, then
+The randomised choice ("R2P") takes level l(z) with probability 1 - r, and l(z) + 1 with probability r. The authors use r = 1/3.
+Let p(l | z) be these probabilities. If z_{k+1} follows z_k by a macro step of level l, their ratio enters the weights:
 
-    w_{k+1} / w_k = exp(H(z_k) - H(z_{k+1})) p(l_k | z_{k+1}, backwards) / p(l_k | z_k, forwards).
+    w_{k+1} / w_k = exp(H(z_k) - H(z_{k+1})) p(l | z_{k+1}, backwards) / p(l | z_k, forwards).
 
-The trajectory ends only where the backward probability is zero. The deterministic choice is r = 0.
+The trajectory ends only if the backward probability is zero. The deterministic choice is r = 0.
 
-A trajectory *diverges* only if E_l > delta at l_max too, or if the energies of its states differ by more than 1,000.
+A trajectory *diverges* if E_l > delta at l_max, too, or if the energies of its states differ by more than 1,000.
 
-Bou-Rabee, Carpenter, Kleppe and Liu (2025), The within-orbit adaptive leapfrog no-U-turn sampler, arXiv 2506.18746: micro
-steps, sec. 3; R2P, sec. 4. The trees are those of :mod:`refhmc.kernels.nuts`, with its U-turn criterion.
+Bou-Rabee, Carpenter, Kleppe and Liu (2025), The within-orbit adaptive leapfrog no-U-turn sampler, arXiv 2506.18746. The trees
+and the U-turn criterion are those of :mod:`refhmc.kernels.nuts`.
 
-**Adaptation.** The macro step is adapted by dual averaging to the average over the macro steps of min(1, exp(H - H')), where H' is
-the energy after a single step of length h. Unlike NUTS's statistic, it is not hidden by the halvings. The target 0.8 then gives
-about the step size of NUTS. The paper adapts to the share of macro steps of level 0, the authors' C++ program to the average of
-exp(-abs(H' - H)). With `max_error` 2 and the target 0.8, a few macro steps in a hundred are halved on ordinary posteriors. The
-authors' values, from 0.3 to 0.5, halve so many that an effective draw costs two to three times as many gradients
-(``validation/benchmarks/results/walnuts.md``).
+**Adaptation.** Dual averaging adapts h to the average of min(1, exp(H - H')) over the macro steps, where H' is the energy after a
+single step of length h. Halvings do not hide a macro step that is too long from this statistic. With the target 0.8, h is
+about the step size of NUTS. The authors' first program adapts to the share of macro steps of level 0, their second one to the
+average of exp(-abs(H' - H)). With the default delta of 2, few macro steps are halved on ordinary posteriors. The authors' values
+from 0.3 to 0.5 took two to three times as many gradients per effective draw of posteriors from posteriordb.
 """
 
 from __future__ import annotations
@@ -198,6 +196,34 @@ class WALNUTS:
             "max_halvings": self.max_halvings,
             "extra_halving": self.extra_halving,
         }
+
+    def macro_step(self, H: HamiltonianOnArrays, q: Array, p: Array, eps: float) -> tuple[Array, Array]:
+        """Return the end of the macro step of length `eps` with the deterministic choice, on arrays.
+
+        Parameters
+        ----------
+        H : HamiltonianOnArrays
+            The Hamiltonian, from :func:`refhmc.array_api.hamiltonian`.
+        q : array, shape (d,)
+            Position.
+        p : array, shape (d,)
+            Momentum.
+        eps : float
+            Length of the macro step, which may be negative.
+
+        Returns
+        -------
+        q : array, shape (d,)
+            Position after the macro step; NaN if it is not defined.
+        p : array, shape (d,)
+            Momentum after the macro step; NaN if it is not defined.
+        """
+        step = resolve(self.metric, self.integrator)[1].on_arrays()  # type: ignore[arg-type]
+        steps = MacroSteps(H, step, [], self.max_error, self.max_halvings, 0.0, [])
+        try:
+            return steps(state_at(H, (q, p), 0), eps).z
+        except Ended:
+            return q * math.nan, p * math.nan
 
 
 # ------------------------------------------------------------------------------------- recursive implementation, on arrays

@@ -1,6 +1,6 @@
 """WALNUTS written from the paper in plain Python, by recursion on lists of states, without code of refhmc.
 
-``chance`` is the paper's distribution of the level, and ``Recursive`` its algorithm with the U-turn criterion of NUTS in refhmc.
+``chance`` is the distribution of the level, and ``Recursive`` the algorithm with the U-turn criterion of refhmc's NUTS.
 The energy is -L(q) + 1/2 sum_i m_i p_i^2, with m the inverse masses. A macro step that is not defined ends the trajectory.
 """
 

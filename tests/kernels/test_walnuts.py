@@ -255,6 +255,17 @@ def test_wrong_kernels_are_caught(name):
     assert any(defect(model(model_name), options, seed, **replace)[0] > 1e-3 for seed in range(20))
 
 
+@pytest.mark.sweep
+def test_the_conformance_kit_passes_it():
+    """Orbits end where the macro step is not defined, as at states of density zero."""
+    kernel = WALNUTS(step_size=0.9, max_error=0.4, max_halvings=6)
+    report = refhmc.check.orbit(kernel, target=refhmc.models.Funnel(2), depth=2)
+    assert report.status == "PASS"
+    assert report.row("invariance").status == report.row("invariance across a wall").status == "PASS"
+    with pytest.raises(ValueError, match="extra_halving must be 0"):
+        refhmc.check.orbit(dataclasses.replace(kernel, extra_halving=0.1), target=refhmc.models.Funnel(2))
+
+
 # ---------------------------------------------------------------------------------------------------- laws of the draws
 
 
@@ -293,7 +304,9 @@ def test_warm_up_reaches_the_target():
 
 def test_it_is_a_kernel_of_a_gibbs_block():
     kernel = refhmc.Gibbs({"v": "walnuts", "x": WALNUTS(extra_halving=0.2)})
-    result = refhmc.sample(refhmc.models.Funnel(2), kernel, draws=50, tune=50, random_seed=1, raw=True, progressbar=False)
+    result = refhmc.sample(
+        refhmc.models.Funnel(2), kernel, draws=50, tune=50, random_seed=1, raw=True, progressbar=False
+    )
     assert np.isfinite(result.draws).all()
     assert {"n_micro_steps_v", "n_micro_steps_x"} <= result.sample_stats.keys()
 
@@ -322,7 +335,11 @@ def test_array_backends_reject_it():
 
 @pytest.mark.parametrize(("drop", "outcome"), [(1500.0, "diverged"), (np.nan, "nan")])
 def test_a_wall_is_a_divergence_and_never_crossed(drop, outcome):
-    m, rng, met = refhmc.Model(1, normal_with_a_wall, normal_gradient, data=drop, name="wall"), np.random.default_rng(5), 0
+    m, rng, met = (
+        refhmc.Model(1, normal_with_a_wall, normal_gradient, data=drop, name="wall"),
+        np.random.default_rng(5),
+        0,
+    )
     kernel = WALNUTS(step_size=0.3, max_treedepth=5, max_halvings=4)
     for _ in range(60):
         got = refhmc.transition(m, kernel, np.minimum(rng.normal(size=1), 0.9), rng=rng)

@@ -170,7 +170,7 @@ def capabilities(request: dict) -> dict:
         "targets": names.known_targets(),
         "metrics": list(own.metrics.METRICS),
         "methods": list(own.integrators.INTEGRATORS),
-        "kernels": ["hmc", "nuts"],
+        "kernels": ["hmc", "nuts", "walnuts"],
         "eps": "0.1",
         "digits": DIGITS,
         "limits": LIMITS,
@@ -244,17 +244,22 @@ def orbit(request: dict) -> dict:
 
 
 def transition(request: dict) -> dict:
-    """Return one transition of HMC or NUTS on the given randomness."""
+    """Return one transition of HMC, NUTS or WALNUTS on the given randomness."""
     H, q, eps = _hamiltonian(request), _vector(request, "q"), _step_size(request)
     kernel = str(request.get("kernel", "hmc")).lower()
     wanted = names.method(request.get("method") or _default_method(H), **_solver(0))
+    more: dict[str, Any]
     options: dict[str, Any] = {"step_size": abs(eps), "metric": H.metric, "integrator": wanted}
     if kernel == "hmc":
         make, more = own.HMC, {"n_steps": _count(request, "n", 1)}
     elif kernel == "nuts":
         make, more = own.NUTS, {"max_treedepth": _count(request, "max_depth", 10, LIMITS["depth"])}
+    elif kernel == "walnuts":
+        make, more = own.WALNUTS, {"max_treedepth": _count(request, "max_depth", 10, LIMITS["depth"])}
+        more["max_halvings"] = _count(request, "max_halvings", 12)
+        more |= {key: number(request[key]) for key in ("max_error", "extra_halving") if key in request}
     else:
-        raise Rejection(NOT_SUPPORTED, f"kernel must be one of hmc, nuts; got {kernel!r}")
+        raise Rejection(NOT_SUPPORTED, f"kernel must be one of hmc, nuts, walnuts; got {kernel!r}")
     source = {
         "momentum": _field(request, "p0", 1) if "p0" in request else None,
         "normals": _field(request, "normals", 1) if "normals" in request else None,
@@ -268,8 +273,9 @@ def transition(request: dict) -> dict:
     found = _numbers({"q": went.q, "p0": went.momentum, "accept": went.stats["acceptance_rate"]})
     told = {"outcome": went.outcome, "n_steps": int(went.stats["n_steps"]), "uniforms_used": went.uniforms_used}
     moved = int(went.stats.get("index_in_trajectory", went.stats["n_steps"] if went.stats.get("is_accepted") else 0))
-    replay = {**request, "p": hexes(went.momentum), "eps": abs(eps)}
-    tol = _trajectory(replay, abs(moved), 1.0 if moved >= 0 else -1.0)[1] if moved else _no_tol(request)
+    level = int(went.stats.get("n_halvings", 0))  # a macro step has at most 2^level steps
+    replay = {**request, "p": hexes(went.momentum), "eps": abs(eps) / 2**level}
+    tol = _trajectory(replay, abs(moved) << level, 1.0 if moved >= 0 else -1.0)[1] if moved else _no_tol(request)
     return {**found, **told, **tol}
 
 
