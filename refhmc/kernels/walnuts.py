@@ -24,11 +24,11 @@ A trajectory *diverges* if E_l > delta at l_max, too, or if the energies of its 
 Bou-Rabee, Carpenter, Kleppe and Liu (2025), The within-orbit adaptive leapfrog no-U-turn sampler, arXiv 2506.18746. The trees
 and the U-turn criterion are those of :mod:`refhmc.kernels.nuts`.
 
-**Adaptation.** Dual averaging adapts h to the average of min(1, exp(H - H')) over the macro steps, where H' is the energy after a
-single step of length h. Halvings do not hide a macro step that is too long from this statistic. With the target 0.8, h is
+**Adaptation.** Dual averaging adapts h to the average of min(1, exp(H - H')) over the macro steps, where H' is the energy after
+a single step of length h. Halvings do not hide a macro step that is too long from this statistic. With the target 0.8, h is
 about the step size of NUTS. The authors' first program adapts to the share of macro steps of level 0, their second one to the
-average of exp(-abs(H' - H)). With the default delta of 2, few macro steps are halved on ordinary posteriors. The authors' values
-from 0.3 to 0.5 took two to three times as many gradients per effective draw of posteriors from posteriordb.
+average of exp(-abs(H' - H)). With the default delta of 2, few macro steps are halved on ordinary posteriors. The authors'
+values from 0.3 to 0.5 took two to three times as many gradients per effective draw of posteriors from posteriordb.
 """
 
 from __future__ import annotations
