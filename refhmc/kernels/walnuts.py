@@ -1,4 +1,4 @@
-"""WALNUTS: NUTS whose step size is chosen anew in each interval of time.
+"""WALNUTS: NUTS with a step size that is chosen in each interval of time.
 
 The trajectory consists of *macro steps* of length h. A macro step of *level* l makes 2^l steps of the integrator of size
 h / 2^l. Let E_l(z) be the largest minus the smallest energy along it, both ends included. The level is
@@ -69,7 +69,7 @@ from refhmc.numerics.linalg import dot
 @with_advice
 @dataclass(frozen=True, kw_only=True)
 class WALNUTS:
-    """NUTS with a step size that is chosen anew in each interval of time.
+    """NUTS with a step size that is chosen in each interval of time.
 
     A trajectory consists of macro steps of length h. A macro step of level l makes 2^l steps of the integrator of size
     h / 2^l, with the smallest l for which the energy varies by at most `max_error` within it::

@@ -56,13 +56,16 @@ def stock_watson(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
 
         z_t = z_{t-1} + s e_t,   x_t = x_{t-1} + s f_t,   tau_t = tau_{t-1} + exp(z_{t-1} / 2) g_t
         y_t ~ N(tau_t, exp(x_t)),   log p(u) = 5 u - exp(u) / 2,   q = (u, z_1, e, x_1, f, tau_1, g)
+
+    z_1, x_1 and tau_1 are standard normal. The authors' program has these priors in comments. Without them the posterior is
+    improper, because the density tends to a positive constant for z_1 -> -inf.
     """
     y, T = data[0], data.shape[1]
     s = math.exp(-0.5 * q[0])
     at_z, at_x, at_tau = 1, T, 2 * T
     z, x, tau = np.empty(T - 1), np.empty(T), np.empty(T)
     z[0], x[0], tau[0] = q[at_z], q[at_x], q[at_tau]
-    value = 5 * q[0] - 0.5 * math.exp(q[0])
+    value = 5 * q[0] - 0.5 * (math.exp(q[0]) + z[0] ** 2 + x[0] ** 2 + tau[0] ** 2)
     for t in range(1, T):
         if t < T - 1:
             z[t] = z[t - 1] + s * q[at_z + t]
@@ -87,7 +90,7 @@ def stock_watson(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
         g = math.exp(0.5 * z[t - 1])
         out[at_tau + t] = of_tau * g - q[at_tau + t]
         of_z += 0.5 * of_tau * g * q[at_tau + t]
-    out[at_z], out[at_x], out[at_tau] = of_z, of_x, of_tau
+    out[at_z], out[at_x], out[at_tau] = of_z - z[0], of_x - x[0], of_tau - tau[0]
     out[0] = 5 - 0.5 * math.exp(q[0]) - 0.5 * s * of_s
     return value
 
