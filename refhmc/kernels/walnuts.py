@@ -9,8 +9,8 @@ Let z' be the state after this step. The step of length -h from z' returns to z 
 therefore a partial map. It is defined at z if z' chooses l(z) for the step back. There it is reversible and preserves volume,
 as a composition of steps of the integrator. Elsewhere the trajectory ends, and the new half is discarded, as after a U-turn.
 This rule depends on the interval of states but not on its starting point, so that the transition leaves exp(-H) invariant. At
-l = 0 the macro step is always defined, so that the step back is tried only after halvings. (The authors' first program continues
-with states of weight zero, which are never drawn. Their second one ends the trajectory.)
+l = 0 the macro step is always defined, so that the step back is tried only after halvings. (The authors' first program
+continues with states of weight zero, which are never drawn. Their second one ends the trajectory.)
 
 The randomised choice ("R2P") takes level l(z) with probability 1 - r, and l(z) + 1 with probability r. The authors use r = 1/3.
 Let p(l | z) be these probabilities. If z_{k+1} follows z_k by a macro step of level l, their ratio enters the weights:
