@@ -43,6 +43,7 @@ from refhmc.kernels.malt import transition as malt
 from refhmc.kernels.nuts import transition as nuts
 from refhmc.kernels.options import Kernel
 from refhmc.kernels.stochastic_gradient import transition as stochastic_gradient
+from refhmc.kernels.walnuts import transition as walnuts
 from refhmc.metrics import Diagonal, Identity
 from refhmc.metrics.base import ArrayMetric, ArrayModel, HamiltonianOnArrays
 from refhmc.metrics.laplace import LaplaceOnArrays
@@ -82,6 +83,7 @@ __all__ = [
     "stochastic_gradient",
     "symmetric_split",
     "transitions",
+    "walnuts",
 ]
 
 

@@ -11,8 +11,8 @@
     orbit          as step, with n_back                       q, p, H of the states -n_back ... n, one row per state
     momentum       target, q, normals, metric                 p; the oracle has no such operation
     transition     target, q, p0 (or normals), u, bits,       q, outcome, accept = the acceptance probability,
-                   eps, n, kernel ("hmc", "nuts",             uniforms_used; p = the kept momentum (ghmc, drhmc)
-                   "ghmc", "drhmc", which read normals too)
+                   eps, n, kernel ("hmc", "nuts", "walnuts",  uniforms_used; p = the kept momentum (ghmc, drhmc)
+                   "ghmc", "drhmc": the last two read normals)
     draw_exact     target, n, seed                            q, n rows of independent exact draws
     batch          requests                                   answers, one per request
     evidence       key, target, starts, ends                  e, log_e: of all pairs given for that key so far

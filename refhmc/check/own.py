@@ -26,6 +26,7 @@ PUBLIC = {
         "NUTS",
         "GHMC",
         "DRHMC",
+        "WALNUTS",
         "SGD",
         "SGLD",
         "SGHMC",

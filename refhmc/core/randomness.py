@@ -24,6 +24,8 @@ compared with a probability, the probability replaces it on the tape. The order 
                        subtree's first (the leaf replaces the subtree's candidate if u < weight / subtree's weight so
                        far); if the subtree is valid, one for the subtree (its candidate becomes the tree's if
                        u < subtree's weight / tree's weight)
+    WALNUTS            as NUTS; with extra_halving, also one for each new leaf before that of the leaf itself (one halving
+                       more if u < extra_halving), unless no level is accepted
     SGD, SGLD, SGHMC   no momentum, except SGHMC before its first update: d standard normals. Before each pass through the M
                        parts, M - 1 uniforms for their order, as for RandomizedSplit; for each update, d standard normals for
                        its noise (SGD: none). A tape contains these normals unchanged, in their places

@@ -103,6 +103,7 @@ COUNTERS = record_type(
 # the metric that the last momentum was drawn from. For a reverse step: the iterations of the forward step (0: it must not be
 # broken off), and whether it was broken off because it is bound to arrive. ``energy_spared``: the kernel does not ask for the
 # energy at the end of this step; what the step returns then is finite where the point is, and nothing else.
+# ``log_ratio_before``, ``log_ratio_after``: WALNUTS's factors of the weights at the first and the last state of the trajectory.
 STATUS = record_type(
     {
         "failure": WHOLE,
@@ -112,6 +113,8 @@ STATUS = record_type(
         "iterations_there": WHOLE,
         "bound_to_arrive": WHOLE,
         "energy_spared": WHOLE,
+        "log_ratio_before": REAL,
+        "log_ratio_after": REAL,
     }
 )
 
@@ -130,6 +133,9 @@ SETTINGS = record_type(
         "watched": WHOLE,
         "longest": REAL,
         "max_depth": WHOLE,
+        "max_error": REAL,
+        "max_halvings": WHOLE,
+        "extra_halving": REAL,
         "jump_size": REAL,
         "keep_momentum": WHOLE,
         "persistence": REAL,

@@ -13,16 +13,20 @@ max_energy_error            the energy error of largest magnitude along the traj
 acceptance_rate             HMC, DHMC, GHMC: min(1, exp(H0 - H)) of the proposal, 0 if it is not finite. DRHMC: the same of the
                             first stage, also if a later one was accepted. MALT: with the sum of the steps' errors for
                             H - H0, which is also ``energy - H0``. NUTS: the plain average of
-                            min(1, exp(H0 - H)) over *all* leaves, including those of rejected subtrees (as in Stan)
+                            min(1, exp(H0 - H)) over *all* leaves, including those of rejected subtrees (as in Stan).
+                            WALNUTS: the average of min(1, exp(H - H')) over macro steps, H' after one step of their length
 diverging                   an energy was not finite, a metric not positive definite, or the energies of one trajectory
-                            differed by more than 1,000. SGD, SGLD, SGHMC: a position or a minibatch's density was not finite
+                            differed by more than 1,000. WALNUTS: also a macro step that exceeded ``max_error`` at every level.
+                            SGD, SGLD, SGHMC: a position or a minibatch's density was not finite
 step_size                   the step size of the draw (SGD, SGLD, SGHMC: of the last update); step_size_nom: before jitter
 exploring                   SGLD, SGHMC with an exploration: the last update had no noise; discard such a draw
-n_steps                     integrator steps, or updates; int_time: n_steps * step_size
-tree_depth                  NUTS: doublings whose new subtree was valid (Stan's count, not PyMC's)
-reached_max_treedepth       NUTS: the trajectory had not ended at ``max_treedepth``
+n_steps                     integrator steps, macro steps of WALNUTS, or updates; int_time: n_steps * step_size
+n_micro_steps               WALNUTS: integrator steps in its macro steps, without trials and reversibility checks
+n_halvings                  WALNUTS: the largest number of halvings of the step in a macro step of the trajectory
+tree_depth                  NUTS, WALNUTS: doublings whose new subtree was valid (Stan's count, not PyMC's)
+reached_max_treedepth       NUTS, WALNUTS: the trajectory had not ended at ``max_treedepth``
 index_in_trajectory         position of the draw on the trajectory, in signed steps from its start (0: not moved)
-is_accepted                 HMC, DHMC, GHMC, DRHMC: the proposal was accepted. NUTS: the draw is not the starting point
+is_accepted                 HMC, DHMC, GHMC, DRHMC: the proposal was accepted. NUTS, WALNUTS: the draw is not the starting point
 outcome                     how the transition ended, see ``OUTCOMES``
 stage                       DRHMC: the stage whose proposal was accepted, from 1 on; 0 if all were rejected
 slice_variable              GHMC with a ``slice_shift``: Neal's u after the transition, in [-1, 1]
@@ -34,9 +38,9 @@ reversibility_error         implicit methods, unless ``reversibility_check=False
                             may be stopped when it is certain to arrive)
 metric_cond                 metrics that depend on the position: condition number of G at the start of the transition, where
                             the momentum is drawn. Fisher: a lower bound, the ratio of the extreme pivots of G = L D L'
-n_gradient_evaluations      DHMC, and metrics that depend on the position: evaluations of the gradient, of the metric (Fisher or
-n_metric_evaluations        Hessian), and of the contraction with its derivative in the transition. SGD, SGLD, SGHMC: gradients
-n_contraction_evaluations   of one minibatch
+n_gradient_evaluations      DHMC, WALNUTS, and metrics that depend on the position: evaluations of the gradient, of the metric
+n_metric_evaluations        (Fisher or Hessian), and of the contraction with its derivative in the transition. SGD, SGLD, SGHMC:
+n_contraction_evaluations   gradients of one minibatch
 no_flip_rate                DHMC: share of the moves of discontinuous coordinates that were not reflected (1 without any)
 no_flip_probability         DHMC: average over those moves of min(1, exp(change of log density)), which has the same expectation
                             and less noise; warm-up adapts to it
@@ -63,7 +67,8 @@ FLOATS = (
 )
 COUNTS = (
     *("n_steps", "tree_depth", "index_in_trajectory", "outcome", "solver_iterations", "n_gradient_evaluations"),
-    *("n_metric_evaluations", "n_contraction_evaluations", "n_density_evaluations", "stage"),
+    *("n_metric_evaluations", "n_contraction_evaluations", "n_density_evaluations", "stage", "n_micro_steps"),
+    "n_halvings",
 )
 FLAGS = ("diverging", "reached_max_treedepth", "is_accepted", "solver_failed", "exploring")
 # A row of the core: all values as float64.

@@ -168,13 +168,16 @@ def as_workspace(workspace: tuple) -> Workspace:
     return Workspace(points, tree, normals, own, work)
 
 
-# Points of the workspace: the chain's state, the ends of the trajectory, two candidates for the next state.
+# Points of the workspace: the chain's state, the ends of the trajectory, two candidates for the next state; start of a macro
+# step of WALNUTS, and its trial steps.
 class Points(NamedTuple):
     state: np.ndarray
     left: np.ndarray
     right: np.ndarray
     candidate: np.ndarray
     spare: np.ndarray
+    start: np.ndarray
+    trial: np.ndarray
 
 
 N_POINTS = len(Points._fields)
@@ -182,4 +185,4 @@ N_POINTS = len(Points._fields)
 
 @jit_inline
 def as_points(points: np.ndarray) -> Points:
-    return Points(points[0], points[1], points[2], points[3], points[4])
+    return Points(points[0], points[1], points[2], points[3], points[4], points[5], points[6])

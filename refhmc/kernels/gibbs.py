@@ -28,8 +28,9 @@ from refhmc.kernels.hmc import HMC
 from refhmc.kernels.malt import MALT
 from refhmc.kernels.nuts import NUTS
 from refhmc.kernels.options import Kernel, check_kernel, named
+from refhmc.kernels.walnuts import WALNUTS
 
-OF_BLOCKS = registry({kind.__name__: kind for kind in (DHMC, DRHMC, GHMC, HMC, MALT, NUTS)})
+OF_BLOCKS = registry({kind.__name__: kind for kind in (DHMC, DRHMC, GHMC, HMC, MALT, NUTS, WALNUTS)})
 
 
 @dataclass(frozen=True, eq=False)

@@ -174,7 +174,7 @@ class NUTS:
 class State(NamedTuple):
     """A state of the trajectory: z = (q, p), with the copies if the step moves two; v = dH/dp; H; and its time in steps.
 
-    ``p`` is the momentum that the criterion follows.
+    ``p`` is the momentum that the criterion follows. The weight of the state is exp(log_ratio - H), with log_ratio 0 in NUTS.
     """
 
     z: tuple
@@ -182,6 +182,7 @@ class State(NamedTuple):
     v: Array
     energy: float
     time: int
+    log_ratio: float = 0.0
 
 
 class Interval(NamedTuple):
@@ -234,8 +235,7 @@ def spread(energies: list) -> float:
 
 
 def build_tree(
-    H: HamiltonianOnArrays,
-    step: Callable,
+    move: Callable[[State, float], State],
     edge: State,
     eps: float,
     depth: int,
@@ -243,25 +243,62 @@ def build_tree(
     new: NewStates,
     tape: list[float],
 ) -> Interval:
-    """Return the interval of the 2^depth states beyond ``edge``, and add them to ``new``. Raises Ended."""
+    """Return the interval of the 2^depth states beyond ``edge``, and add them to ``new``. Raises Ended.
+
+    ``move(edge, eps)`` returns the next state.
+    """
     if depth == 0:
-        state = state_at(H, step(H, *edge.z, eps), edge.time + (1 if eps > 0 else -1))
+        state = move(edge, eps)
         new.energies.append(state.energy)
         if not math.isfinite(state.energy):
             raise Ended("no energy")
         if spread(new.energies) > S.MAX_ENERGY_SPREAD:
             raise Ended("diverged")
-        weight = math.exp(min(H0 - state.energy, LARGEST_LOG_WEIGHT))
+        weight = math.exp(min(H0 - state.energy + state.log_ratio, LARGEST_LOG_WEIGHT))
         new.weight += weight
         if new.drawn is None or tape.pop() < (weight / new.weight if new.weight > 0 else 0.0):
             new.drawn = state
         return Interval(state, state, state.p)
-    near = build_tree(H, step, edge, eps, depth - 1, H0, new, tape)
-    far = build_tree(H, step, near.last if eps > 0 else near.first, eps, depth - 1, H0, new, tape)
+    near = build_tree(move, edge, eps, depth - 1, H0, new, tape)
+    far = build_tree(move, near.last if eps > 0 else near.first, eps, depth - 1, H0, new, tape)
     a, b = (near, far) if eps > 0 else (far, near)
     if turns(a, b):
         raise Ended("turned")
     return Interval(a.first, b.last, a.rho + b.rho)
+
+
+class Trajectory(NamedTuple):
+    """A complete trajectory: the state drawn, the number of doublings kept, all new energies, and why it ended."""
+
+    drawn: State
+    depth: int
+    energies: list[float]
+    ended: str
+
+
+def trajectory(
+    move: Callable[[State, float], State], start: State, eps: float, max_depth: int, tape: list[float]
+) -> Trajectory:
+    """Return the trajectory from ``start``, doubled until it turns, with a state drawn from it."""
+    chosen, H0 = start, start.energy
+    whole, weight, depth, ended = Interval(chosen, chosen, chosen.p), 1.0, 0, "full"
+    energies: list[float] = []
+    while depth < max_depth and ended == "full":
+        forward, new = tape.pop() < 0.5, NewStates([])
+        edge, signed = (whole.last, eps) if forward else (whole.first, -eps)
+        try:
+            half = build_tree(move, edge, signed, depth, H0, new, tape)
+            if tape.pop() < new.weight / weight:
+                chosen = new.drawn
+            a, b = (whole, half) if forward else (half, whole)
+            whole, weight, depth = Interval(a.first, b.last, a.rho + b.rho), weight + new.weight, depth + 1
+            ended = "turned" if turns(a, b) else "full"
+            if spread([H0, *energies, *new.energies]) > S.MAX_ENERGY_SPREAD:
+                ended = "diverged"
+        except Ended as reason:
+            ended = str(reason)
+        energies += new.energies
+    return Trajectory(chosen, depth, energies, ended)
 
 
 class Move(NamedTuple):
@@ -338,28 +375,15 @@ def transition(
         Position after the transition, its statistics, and why the trajectory ended.
     """
     tape = [float(u) for u in uniforms][::-1]
-    recorded, chosen = len(tape), state_at(H, (q, p) * copies, 0)
-    H0 = chosen.energy
-    whole, weight, depth, ended = Interval(chosen, chosen, chosen.p), 1.0, 0, "full"
-    energies: list[float] = []
-    while depth < max_treedepth and ended == "full":
-        forward, new = tape.pop() < 0.5, NewStates([])
-        edge, eps = (whole.last, step_size) if forward else (whole.first, -step_size)
-        try:
-            half = build_tree(H, step, edge, eps, depth, H0, new, tape)
-            if tape.pop() < new.weight / weight:
-                chosen = new.drawn
-            a, b = (whole, half) if forward else (half, whole)
-            whole, weight, depth = Interval(a.first, b.last, a.rho + b.rho), weight + new.weight, depth + 1
-            ended = "turned" if turns(a, b) else "full"
-            if spread([H0, *energies, *new.energies]) > S.MAX_ENERGY_SPREAD:
-                ended = "diverged"
-        except Ended as reason:
-            ended = str(reason)
-        energies += new.energies
-    accepted = [math.exp(min(H0 - energy, 0.0)) if math.isfinite(energy) else 0.0 for energy in energies]
+
+    def move(edge: State, eps: float) -> State:
+        return state_at(H, step(H, *edge.z, eps), edge.time + (1 if eps > 0 else -1))
+
+    recorded, start = len(tape), state_at(H, (q, p) * copies, 0)
+    drawn, depth, energies, ended = trajectory(move, start, step_size, max_treedepth, tape)
+    accepted = [math.exp(min(start.energy - E, 0.0)) if math.isfinite(E) else 0.0 for E in energies]
     rate, used = sum(accepted) / len(accepted), recorded - len(tape)
-    return Move(chosen.z[0], chosen.time, chosen.energy - H0, rate, depth, len(energies), used, ended)
+    return Move(drawn.z[0], drawn.time, drawn.energy - start.energy, rate, depth, len(energies), used, ended)
 
 
 # ------------------------------------------------------------------------------------------------- compiled implementation
@@ -373,6 +397,16 @@ class Extension(enum.IntEnum):
     DIVERGING = 2
     NO_ENERGY = 3
     INTERRUPTED = 4
+    NOT_REVERSIBLE = 5  # a macro step of WALNUTS
+
+
+class Leaf(NamedTuple):
+    """A new state: whether it may be one, its energy, its weight exp(H0 - H), and its term of the acceptance rate."""
+
+    extension: Extension
+    energy: float
+    weight: float
+    accept: float
 
 
 class Leaves(NamedTuple):
@@ -547,8 +581,30 @@ def together(first: Leaves, second: Leaves) -> Leaves:
     return Leaves(first.n + second.n, first.sum_accept + second.sum_accept, lowest, highest, second.worst)
 
 
-@jit
-def build_subtree(
+@jit_part
+def one_step(
+    dynamics: tuple,
+    model: tuple,
+    workspace: tuple,
+    randomness: tuple,
+    eps: float,
+    z: np.ndarray,
+    H0: float,
+    settings: np.record,
+    stats: np.record,
+) -> Leaf:
+    """Move ``z`` to the next state of NUTS, by one step of the integrator."""
+    _, _, _, own, work = as_workspace(workspace)
+    H = integrator_step(dynamics, model, z, eps, work, own, True)
+    if not math.isfinite(H):
+        return Leaf(Extension.NO_ENERGY, H, 0.0, 0.0)
+    weight = math.exp(min(H0 - H, LARGEST_LOG_WEIGHT))
+    return Leaf(Extension.VALID, H, weight, min(1.0, weight))
+
+
+@jit_inline
+def build_subtree_of(
+    move: Callable,
     dynamics: tuple,
     model: tuple,
     workspace: tuple,
@@ -558,26 +614,29 @@ def build_subtree(
     z: np.ndarray,
     candidate: np.ndarray,
     H0: float,
+    settings: np.record,
+    stats: np.record,
     control: np.record,
 ) -> Subtree:
-    """Build a subtree of 2^depth states from the point ``z``, which moves to its far end.
+    """Build a subtree of 2^depth states from the point ``z``, which ``move`` takes from state to state, to its far end.
 
     The first of the intervals in the workspace becomes that of the subtree, and ``candidate`` its candidate.
     """
-    _, intervals, scratch, own, work = as_workspace(workspace)
+    _, intervals, scratch, _, work = as_workspace(workspace)
     extension, weight, energy, draw = Extension.VALID, 0.0, H0, 0
     leaves = Leaves(0, 0.0, math.inf, -math.inf, 0.0)
     for leaf in range(1 << depth):
         if control.stop:
             extension = Extension.INTERRUPTED
             break
-        H = integrator_step(dynamics, model, z, eps, work, own, True)
-        if not math.isfinite(H):
-            worst = S.error_without_energy(H, H0, 0.0, S.reason(as_work(work).status))
-            extension, leaves = Extension.NO_ENERGY, together(leaves, Leaves(1, 0.0, math.inf, -math.inf, worst))
+        ending, H, leaf_weight, accept = move(dynamics, model, workspace, randomness, eps, z, H0, settings, stats)
+        if ending != Extension.VALID:
+            extension, worst = ending, 0.0
+            if ending == Extension.NO_ENERGY:
+                worst = S.error_without_energy(H, H0, 0.0, S.reason(as_work(work).status))
+            leaves = together(leaves, Leaves(1, accept, math.inf, -math.inf, worst))
             break
-        leaf_weight = math.exp(min(H0 - H, LARGEST_LOG_WEIGHT))
-        leaves = together(leaves, Leaves(1, min(1.0, leaf_weight), H, H, 0.0))
+        leaves = together(leaves, Leaves(1, accept, H, H, 0.0))
         if leaves.highest - leaves.lowest > S.MAX_ENERGY_SPREAD:
             extension = Extension.DIVERGING
             break
@@ -594,6 +653,27 @@ def build_subtree(
     invariant(extension != Extension.VALID or (leaves.n == 1 << depth and 1 <= draw <= leaves.n))
     invariant(leaves.sum_accept <= leaves.n and weight >= 0)
     return Subtree(extension, weight, energy, draw, leaves)
+
+
+@jit
+def build_subtree(
+    dynamics: tuple,
+    model: tuple,
+    workspace: tuple,
+    randomness: tuple,
+    eps: float,
+    depth: int,
+    z: np.ndarray,
+    candidate: np.ndarray,
+    H0: float,
+    settings: np.record,
+    stats: np.record,
+    control: np.record,
+) -> Subtree:
+    """Build a subtree of NUTS, whose states are single steps apart."""
+    return build_subtree_of(
+        one_step, dynamics, model, workspace, randomness, eps, depth, z, candidate, H0, settings, stats, control
+    )
 
 
 @jit_part
@@ -640,8 +720,9 @@ def summarise(
     return outcome
 
 
-@jit
-def nuts(
+@jit_inline
+def trajectory_of(
+    build: Callable,
     dynamics: tuple,
     model: tuple,
     workspace: tuple,
@@ -650,7 +731,7 @@ def nuts(
     stats: np.record,
     control: np.record,
 ) -> int:
-    """Make one transition from the state, with a fresh momentum, and return its outcome."""
+    """Make one transition from the state, with a fresh momentum, and return its outcome; ``build`` makes the subtrees."""
     points, intervals, scratch, _, work = as_workspace(workspace)
     at, status = as_points(points), as_work(work).status
     H0 = begin(dynamics, model, workspace, randomness, settings)
@@ -668,7 +749,9 @@ def nuts(
     while tree.depth < settings.max_depth and extension == Extension.VALID:
         forward = uniform(randomness) < 0.5
         eps, edge = (settings.step_size, at.right) if forward else (-settings.step_size, at.left)
-        subtree = build_subtree(dynamics, model, workspace, randomness, eps, tree.depth, edge, spare, H0, control)
+        subtree = build(
+            dynamics, model, workspace, randomness, eps, tree.depth, edge, spare, H0, settings, stats, control
+        )
         extension, leaves = subtree.extension, together(leaves, subtree.leaves)
         if extension != Extension.VALID:
             break
@@ -689,3 +772,17 @@ def nuts(
     copy_state(at.state, candidate)
     stats.lp = as_point(at.state).log_density[0]
     return summarise(tree, leaves, extension, H0, settings, status, stats)
+
+
+@jit
+def nuts(
+    dynamics: tuple,
+    model: tuple,
+    workspace: tuple,
+    randomness: tuple,
+    settings: np.record,
+    stats: np.record,
+    control: np.record,
+) -> int:
+    """Make one transition of NUTS."""
+    return trajectory_of(build_subtree, dynamics, model, workspace, randomness, settings, stats, control)

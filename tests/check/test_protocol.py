@@ -322,10 +322,14 @@ def test_a_transition_replays_recorded_randomness_and_places_the_directions(ask)
     model, q, p, u = refhmc.models.Banana(), [1.0, 0.5], [1.0, 0.5], np.random.default_rng(3).random(40)
     for kernel, made in (
         ("hmc", refhmc.HMC(step_size=0.05, n_steps=3, metric=refhmc.metrics.Identity())),
+        (
+            "walnuts",
+            refhmc.WALNUTS(step_size=0.05, max_treedepth=4, max_error=1e-4, metric=refhmc.metrics.Identity()),
+        ),
         ("nuts", refhmc.NUTS(step_size=0.05, max_treedepth=4, metric=refhmc.metrics.Identity())),
     ):
         request = {"op": "transition", "kernel": kernel, "target": "banana", "q": q, "p0": p, "eps": 0.05, "n": 3}
-        found = ask(**request, max_depth=4, u=hexes(u))
+        found = ask(**request, max_depth=4, max_error=1e-4, u=hexes(u))
         went = refhmc.transition(model, made, q, momentum=p, uniforms=u)
         assert np.array_equal(array(found["q"]), went.q)
         assert found["uniforms_used"] == went.uniforms_used

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import refhmc
-from refhmc import DHMC, DRHMC, GHMC, HMC, MALT, NUTS, SGD, SGHMC, SGLD, Gibbs
+from refhmc import DHMC, DRHMC, GHMC, HMC, MALT, NUTS, SGD, SGHMC, SGLD, WALNUTS, Gibbs
 from refhmc.integrators import GeneralizedLeapfrog, ImplicitMidpoint, ProjectedTao
 from refhmc.metrics import Dense, Diagonal, Fisher, SoftAbs
 from tests.helpers.discontinuous_cases import switch
@@ -41,6 +41,7 @@ KINDS = {
     ),
     "gibbs": lambda: (refhmc.models.Funnel(2), Gibbs({"v": NUTS(), "x": HMC(n_steps=3, metric=Dense())})),
     # From the middle of a pass: three updates a transition, four parts.
+    "walnuts": lambda: (refhmc.models.Funnel(2), WALNUTS(extra_halving=0.3)),
     "sgd, momentum": on_parts(SGD(step_size=0.003, momentum=0.8, n_steps=3, metric=Diagonal([0.3, 2.0]))),
     "sgld, decaying": on_parts(SGLD(step_size=0.02, n_steps=3, metric=Diagonal([0.3, 2.0]), decay=(7.0, 0.6))),
     "sghmc, cyclic": on_parts(SGHMC(step_size=0.1, friction=0.3, n_steps=3, cycle=5, metric=Diagonal([0.3, 2.0]))),

@@ -358,6 +358,23 @@ def transitions_of_nuts(new, target, stream, args, share, max_depth):
     return new("transition", target.name, ask, q=q, p=p, uniforms=uniforms)
 
 
+def transitions_of_walnuts(new, target, stream, args, share, **options):
+    """One that reads more than two uniforms, and whose macro steps are decided with a margin."""
+    ask = {"kernel": "walnuts", **args, **options}
+
+    def draw():
+        q = stream.point(target, 0.6)
+        eps, p = scaled_step(target, args, q, share), momentum(target, args, q, stream)
+        uniforms = [stream.uniform(0.0, 1.0) for _ in range(2 ** (options["max_depth"] + 2) + 2)]
+        inputs = {"q": q, "p": p, "uniforms": uniforms}
+        out, facts = answer(Numbering()("transition", target.name, {**ask, "eps": eps}, **inputs), wanted=18)
+        fit = out["uniforms_used"] > 4 and abs(out["energy_error"]) < 20 and out["index_in_trajectory"] != 0
+        return (eps, q, p, uniforms[: out["uniforms_used"]]), facts["margin"] if fit else 0
+
+    eps, q, p, uniforms = decided(draw)
+    return new("transition", target.name, {**ask, "eps": eps}, q=q, p=p, uniforms=uniforms)
+
+
 def transitions_records(new):
     for target in new.targets():
         stream = Stream("transitions", target.name)
@@ -381,6 +398,11 @@ def transitions_records(new):
         stream = Stream("transitions, splittings", target.name)
         for integrator in PALINDROMES:
             yield transitions_of_hmc(new, target, stream, {"metric": "identity"}, integrator=integrator, n=3)
+        stream = Stream("transitions, walnuts", target.name)
+        for args in constant_metrics(target, stream):
+            for extra in (0.0, 0.25):
+                options = {"max_depth": 3, "max_error": 0.25, "max_halvings": 6, "extra_halving": extra}
+                yield transitions_of_walnuts(new, target, stream, args, 2.0, **options)
     yield from kept_transitions(new)
 
 

@@ -69,4 +69,7 @@ def is_costly(record: dict) -> bool:
     constant = record["args"].get("metric") in ("identity", "diagonal", "dense")
     if record["target"] in NETWORKS and record["op"] != "logp":
         return True
-    return (record["op"] in ("step", "dH", "transition") and not constant) or record["args"].get("kernel") == "nuts"
+    return (record["op"] in ("step", "dH", "transition") and not constant) or record["args"].get("kernel") in (
+        "nuts",
+        "walnuts",
+    )

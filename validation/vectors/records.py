@@ -220,6 +220,9 @@ def transition(ask):
     q, p, uniforms = ask.vector("q"), ask.vector("p"), [mpf(u) for u in parsed(ask.record["uniforms"])]
     if ask.args["kernel"] == "hmc":
         out, margin = transitions.hmc(*stepping, q, p, e, ask.args["n"], uniforms[0])
+    elif ask.args["kernel"] == "walnuts":
+        options = (ask.args[key] for key in ("max_depth", "max_error", "max_halvings", "extra_halving"))
+        out, margin = transitions.Walnuts(stepping[0], q, p, e, uniforms, *options).run()
     else:
         out, margin = transitions.Nuts(stepping[0], q, p, e, uniforms, ask.args["max_depth"]).run()
     return out, {"margin": margin, "scale": {"acceptance_rate": mpf(1), "energy_error": mpf(1)}}

@@ -1,5 +1,6 @@
-"""Whole transitions of HMC and NUTS with the leapfrog (HMC: any integrator; both: steps that follow the parts of a split),
-randomness given.
+"""Whole transitions of HMC, NUTS and WALNUTS, randomness given.
+
+They use the leapfrog; HMC any integrator; HMC and NUTS steps that follow the parts of a split.
 
 HMC: n steps; the end is accepted if u < min(1, exp(H0 - H)).
 
@@ -16,6 +17,14 @@ one for each new state but the half's first, in the order in which they are made
 u < its weight / the weights so far, its own included; if the half is kept one more, by which its candidate becomes the
 tree's if u < half's weight / tree's weight before. Weight: exp(H0 - H). Energies that spread over more than 1000 end it
 too, like a half that is dropped.
+
+WALNUTS is NUTS with macro steps of length eps in the place of its steps. A macro step of level l makes 2^l leapfrog steps of
+size eps / 2^l. Its level is the least one, up to max_halvings, for which the energies of its 2^l + 1 states spread over at
+most max_error. If extra_halving is positive, a uniform is read after that, before the leaf's own, and the level is one higher
+if u < extra_halving. A level k above the least one has probability 1 - extra_halving (k = 0), extra_halving (k = 1) or 0. Let P
+and P' be the probabilities of the level at the start, and at the end for the step back. The weight of a state is that of its
+neighbour towards the start, times exp(H - H') P' / P. If no level is accepted, or P' = 0, the half is dropped and ends the
+transition. The acceptance rate is the average over the macro steps of min(1, exp(H - H')) with H' after one step of size eps.
 
 Every comparison's distance from its limit is noted: the least of them is the record's ``margin``.
 """
@@ -56,10 +65,10 @@ class Turned(Exception):
 
 
 class State:
-    """A state of the trajectory."""
+    """A state of the trajectory; ``ratio`` is the factor of its weight in WALNUTS."""
 
     def __init__(self, q, p, v, H, index):
-        self.q, self.p, self.v, self.H, self.index = q, p, v, H, index
+        self.q, self.p, self.v, self.H, self.index, self.ratio = q, p, v, H, index, mpf(1)
 
 
 class Nuts:
@@ -87,7 +96,7 @@ class Nuts:
         return a < b
 
     def weight(self, state):
-        return mp.exp(self.start.H - state.H)
+        return mp.exp(self.start.H - state.H) * state.ratio
 
     def onward(self, rho, state):
         """Whether rho . v > 0 there."""
@@ -158,3 +167,52 @@ class Nuts:
             "uniforms_used": self.used,
         }
         return out, self.margin
+
+
+class Walnuts(Nuts):
+    """One transition of WALNUTS with the leapfrog."""
+
+    def __init__(self, on, q, p, e, uniforms, max_depth, max_error, max_halvings, extra_halving):
+        self.max_error, self.max_halvings, self.extra_halving = mpf(max_error), max_halvings, mpf(extra_halving)
+        super().__init__(on, q, p, e, uniforms, max_depth)
+
+    def path(self, z, e, level):
+        """The end of a macro step, or a state before it if the energies spread too far, and the spread."""
+        noise, energies = self.on.noise, [self.state(*z, 0).H]
+        for _ in range(2**level):
+            z = tuple(noise.each(part) for part in self.step(z, e / 2**level))
+            energies.append(self.state(*z, 0).H)
+            if max(energies) - min(energies) > 1000:
+                break
+        return z, max(energies) - min(energies)
+
+    def least(self, z, e):
+        """The smallest level that is accepted, or None."""
+        for level in range(self.max_halvings + 1):
+            width = self.path(z, e, level)[1]
+            self.margin = min(self.margin, abs(width - self.max_error) / self.max_error)
+            if width <= self.max_error:
+                return level
+        return None
+
+    def chance(self, level, least):
+        more = None if least is None else level - least
+        return {0: 1 - self.extra_halving, 1: self.extra_halving}.get(more, mpf(0))
+
+    def leaf(self, edge, sign):
+        z, e = (edge.q, edge.p), sign * self.e
+        change = self.state(*self.step(z, e), 0).H - edge.H
+        self.acceptances.append(min(mpf(1), mp.exp(-change)))
+        least = self.least(z, e)
+        if least is None:
+            raise Turned
+        level = least
+        if self.extra_halving > 0:
+            level += self.less(self.uniform(), self.extra_halving)
+        end, width = self.path(z, e, level)
+        back = self.chance(level, self.least(end, -e)) if width < 1000 else 0
+        if back == 0:
+            raise Turned
+        state = self.state(*end, edge.index + sign)
+        state.ratio = edge.ratio * back / self.chance(level, least)
+        return state

@@ -111,7 +111,7 @@ def tape_transition(run: Callable, most: int) -> Callable:
 
 
 def of_refhmc(kernel: Any, target: Any) -> Any:
-    """Return NUTS of refhmc as (transition, leap, energy) on a model of refhmc: compiled code, on tapes of uniforms.
+    """Return NUTS or WALNUTS of refhmc as (transition, leap, energy) on a model of refhmc: compiled code, on tapes of uniforms.
 
     The leapfrog with the identity metric is implemented here independently; other maps are refhmc's own. For an
     integrator that draws an order of parts per trajectory one order is used, not the parts' own: each order must leave the
@@ -123,7 +123,8 @@ def of_refhmc(kernel: Any, target: Any) -> Any:
     kernel = type(kernel)(**{**vars(kernel), "metric": metric, "integrator": integrator})
     order = np.roll(np.arange(adapters.drawn_parts(kernel, model)), 1)
     first = adapters.uniforms_of(order)
-    if type(metric) is own.metrics.Identity and type(integrator) is own.integrators.Leapfrog:
+    plain = type(metric) is own.metrics.Identity and type(integrator) is own.integrators.Leapfrog
+    if plain and not hasattr(kernel, "macro_step"):
 
         def leap(q: np.ndarray, p: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray]:
             half = p + 0.5 * eps * model.gradient(q)
@@ -132,6 +133,15 @@ def of_refhmc(kernel: Any, target: Any) -> Any:
 
         def energy(q: np.ndarray, p: np.ndarray) -> float:
             return 0.5 * float(p @ p) - model.log_density(q)
+
+    elif hasattr(kernel, "macro_step"):
+        if kernel.extra_halving > 0:
+            raise ValueError(f"extra_halving must be 0 for a check on orbits; got {kernel.extra_halving!r}.")
+        on_arrays, energy = own.array_api.hamiltonian(model, metric), own.Hamiltonian(model, metric).energy
+
+        def leap(q: np.ndarray, p: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray]:
+            with np.errstate(all="ignore"):
+                return kernel.macro_step(on_arrays, q, p, eps)
 
     else:
         H = own.Hamiltonian(model, metric)

@@ -170,7 +170,7 @@ def capabilities(request: dict) -> dict:
         "targets": names.known_targets(),
         "metrics": list(own.metrics.METRICS),
         "methods": list(own.integrators.INTEGRATORS),
-        "kernels": ["hmc", "nuts", "ghmc", "drhmc"],
+        "kernels": ["hmc", "nuts", "walnuts", "ghmc", "drhmc"],
         "eps": "0.1",
         "digits": DIGITS,
         "limits": LIMITS,
@@ -244,16 +244,20 @@ def orbit(request: dict) -> dict:
 
 
 def transition(request: dict) -> dict:
-    """Return one transition of HMC, NUTS, GHMC or DRHMC on the given randomness."""
+    """Return one transition of HMC, NUTS, WALNUTS, GHMC or DRHMC on the given randomness."""
     H, q, eps = _hamiltonian(request), _vector(request, "q"), _step_size(request)
     kernel = str(request.get("kernel", "hmc")).lower()
     wanted = names.method(request.get("method") or _default_method(H), **_solver(0))
-    options: dict[str, Any] = {"step_size": abs(eps), "metric": H.metric, "integrator": wanted}
     more: dict[str, Any]
+    options: dict[str, Any] = {"step_size": abs(eps), "metric": H.metric, "integrator": wanted}
     if kernel == "hmc":
         make, more = own.HMC, {"n_steps": _count(request, "n", 1)}
     elif kernel == "nuts":
         make, more = own.NUTS, {"max_treedepth": _count(request, "max_depth", 10, LIMITS["depth"])}
+    elif kernel == "walnuts":
+        make, more = own.WALNUTS, {"max_treedepth": _count(request, "max_depth", 10, LIMITS["depth"])}
+        more["max_halvings"] = _count(request, "max_halvings", 12)
+        more |= {key: number(request[key]) for key in ("max_error", "extra_halving") if key in request}
     elif kernel in ("ghmc", "drhmc"):
         make, more = own.GHMC if kernel == "ghmc" else own.DRHMC, {"n_steps": _count(request, "n", 1)}
         given = ("persistence",) if kernel == "ghmc" else ("persistence", "reduction")
@@ -264,7 +268,7 @@ def transition(request: dict) -> dict:
                 "same_length": bool(request.get("same_length", True)),
             }
     else:
-        raise Rejection(NOT_SUPPORTED, f"kernel must be one of hmc, nuts, ghmc, drhmc; got {kernel!r}")
+        raise Rejection(NOT_SUPPORTED, f"kernel must be one of hmc, nuts, walnuts, ghmc, drhmc; got {kernel!r}")
     source = {
         "momentum": _field(request, "p0", 1) if "p0" in request else None,
         "normals": _field(request, "normals", 1) if "normals" in request else None,
@@ -281,8 +285,9 @@ def transition(request: dict) -> dict:
     moved = int(went.stats.get("index_in_trajectory", went.stats["n_steps"] if went.stats.get("is_accepted") else 0))
     if went.kept_momentum is not None:
         return {**found, **told}
-    replay = {**request, "p": hexes(went.momentum), "eps": abs(eps)}
-    tol = _trajectory(replay, abs(moved), 1.0 if moved >= 0 else -1.0)[1] if moved else _no_tol(request)
+    level = int(went.stats.get("n_halvings", 0))  # a macro step has at most 2^level steps
+    replay = {**request, "p": hexes(went.momentum), "eps": abs(eps) / 2**level}
+    tol = _trajectory(replay, abs(moved) << level, 1.0 if moved >= 0 else -1.0)[1] if moved else _no_tol(request)
     return {**found, **told, **tol}
 
 

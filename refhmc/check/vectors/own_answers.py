@@ -161,13 +161,19 @@ def discontinuous_step(r: golden.Record) -> dict:
 
 
 def moved_by_kernel(r: golden.Record, of: Any) -> dict:
-    """Return the answer for one transition of HMC or NUTS on the model ``of``."""
+    """Return the answer for one transition of HMC, NUTS or WALNUTS on the model ``of``."""
     a = r.args
     options = {"step_size": a["eps"], "metric": metric(a)} | (
         {"integrator": integrator(a)} if "integrator" in a else {}
     )
     hmc = a["kernel"] == "hmc"
-    kernel = own.HMC(n_steps=a["n"], **options) if hmc else own.NUTS(max_treedepth=a["max_depth"], **options)
+    if hmc:
+        kernel = own.HMC(n_steps=a["n"], **options)
+    elif a["kernel"] == "walnuts":
+        options |= {key: a[key] for key in ("max_error", "max_halvings", "extra_halving")}
+        kernel = own.WALNUTS(max_treedepth=a["max_depth"], **options)
+    else:
+        kernel = own.NUTS(max_treedepth=a["max_depth"], **options)
     t = own.transition(of, kernel, r.inputs["q"], momentum=r.inputs["p"], uniforms=r.inputs["uniforms"])
     out = {"q": t.q, "acceptance_rate": t.stats["acceptance_rate"], "uniforms_used": t.uniforms_used}
     if hmc:

@@ -118,7 +118,7 @@ def inexact_part(kernel: AnyKernel) -> Any:
         integrator = resolve(part.metric, part.integrator)[1]
         if not getattr(part, "exact", True):
             return part
-        is_nuts = getattr(part, "name", "") == "nuts"
+        is_nuts = getattr(part, "name", "") in ("nuts", "walnuts")
         if not (integrator.exact or (is_nuts and getattr(integrator, "exact_in_nuts", False))):
             return integrator
     return None
