@@ -258,12 +258,18 @@ def test_plot_of_a_kernel_without_an_energy(tmp_path, capsys):
         ("funnel --init jitter", "init must be 'uniform' or 'pathfinder'.*'jitter'"),
         ("change-point --init pathfinder", "init=.pathfinder.*discontinuous.*change-point"),
         ("funnel --step-size 0", "step_size.*positive.*0.0"),
-        ("gaussian --n-steps 3", "--n-steps belongs to --kernel dhmc and hmc and sgd and sghmc and sgld"),
+        (
+            "gaussian --n-steps 3",
+            "--n-steps belongs to --kernel dhmc and drhmc and ghmc and hmc and malt and sgd and sghmc and sgld",
+        ),
         ("funnel --kernel sgld", "--kernel sgld needs the option step_size"),
         ("funnel --kernel sgld --friction 0.1", "--friction belongs to --kernel sghmc"),
         ("funnel --decay 1,0.5", "--decay belongs to --kernel sgd and sghmc and sgld"),
         ("funnel --kernel sgd --target-accept 0.9", "--target-accept belongs to --kernel dhmc"),
-        ("funnel --kernel sgd --step-size 1e-3 --integrator leapfrog", "--integrator belongs to --kernel hmc and nuts"),
+        (
+            "funnel --kernel sgd --step-size 1e-3 --integrator leapfrog",
+            "--integrator belongs to --kernel .*hmc and malt and nuts",
+        ),
         ("funnel --kernel sgd --step-size 1e-3 --metric diagonal", r"Identity\(\).*Diagonal\(variances\).*SGD"),
         ("funnel --kernel sgd --step-size 1 --momentum 1", r"momentum.*\[0, 1\)"),
         ("funnel --metric fisher --integrator leapfrog", "metric must be constant.*Fisher"),
@@ -287,7 +293,7 @@ def test_plot_of_a_kernel_without_an_energy(tmp_path, capsys):
             "--tolerance belongs to .*midpoint.*; got --integrator leapfrog",
         ),
         ("banana --store there --out r.nc --generate all", "--generate.*--store.*--checkpoint"),
-        ("banana --kernel nuts:n_steps=3", "--n-steps belongs to --kernel dhmc and hmc"),
+        ("banana --kernel nuts:n_steps=3", "--n-steps belongs to --kernel dhmc and drhmc and ghmc and hmc"),
         ("banana --fuse --backend arrays", "--fuse belongs to --backend numba; got --backend arrays"),
         ("banana --kernel nuts:foo=3", "--kernel nuts has no option 'foo'"),
         ("banana --warmup no-such-file.nc", "--warmup.*'no-such-file.nc'"),
@@ -489,7 +495,7 @@ def test_help_has_the_first_sentences_of_the_docstrings(capsys, monkeypatch):
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 80
     assert "Number of warm-up iterations per chain (default: 1000)." in " ".join(shown.split())
-    assert "Maximum number of doublings, from 1 to 30 (nuts: 10)." in " ".join(shown.split())
+    assert "Maximum number of doublings, from 1 to 30 (nuts: 10, walnuts: 10)." in " ".join(shown.split())
     assert "`" not in shown.replace("`refhmc models`", "")
 
 

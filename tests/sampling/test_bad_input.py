@@ -87,7 +87,7 @@ NAN, INF = float("nan"), float("inf")
             r"target_accept.*sample\(model, (refhmc\.)?NUTS\(target_accept=...\)\)",
         ),
         ({"adapt_delta": 0.9}, TypeError, "'adapt_delta'.*target_accept.*NUTS"),
-        ({"n_steps": 3}, TypeError, r"sample\(model, (refhmc\.)?HMC\(n_steps=...\)\).*DHMC, HMC, "),
+        ({"n_steps": 3}, TypeError, r"sample\(model, (refhmc\.)?HMC\(n_steps=...\)\).*DHMC, DRHMC, GHMC, HMC, "),
         ({"metric": "dense"}, TypeError, r"'metric'.*NUTS\(metric="),
         ({"checkpoint": ""}, ValueError, "checkpoint must.*got ''"),
         ({"store": ""}, ValueError, "store must.*got ''"),

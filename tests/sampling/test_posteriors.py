@@ -31,7 +31,7 @@ CASES = {
     "breast-cancer": (refhmc.NUTS(), 3000),
     "diabetes": (refhmc.NUTS(), 3000),
     "heart": (refhmc.HMC(trajectory_length=1.5, step_jitter=0.1), 4000),
-    "banana": (refhmc.NUTS(target_accept=0.95), 4000),
+    "banana": (refhmc.NUTS(target_accept=0.95, metric="low-rank"), 4000),
     "gaussian": (refhmc.HMC(), 4000),
 }
 
