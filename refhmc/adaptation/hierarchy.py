@@ -8,18 +8,19 @@ Let x be draws of a density with scores s = dL/dq. Given earlier coordinates x_<
 s_i = -e^v x_i and M_i = e^v.) Whether a coordinate j scales a coordinate i is therefore a question about the squared scores
 s_i^2, and needs no Hessian.
 
-**Screening.** r_ji is the correlation of the normal scores of x_j (the normal quantiles of its ranks, so that outliers do not
-matter) and log s_i^2. The logarithm turns a factor into a shift, and its left tail is cut. If s_i = M_i^1/2 z with z standard
-normal, and log M_i = c x_j has the standard deviation w, then r_ji = w / (w^2 + pi^2/2)^1/2, and s_i has the kurtosis 3
-exp(w^2). Coordinates with a kurtosis below ``KURTOSIS`` are not looked at. A coordinate j may be a *hyperparameter* if one
-|r_ji| exceeds max(``least``, ``CHANCE`` / sqrt(n)); independent draws exceed the latter in one of 10^6 pairs. That with the
-largest sum of these |r_ji| is one, and all i with |r_ji| > max(``least`` / 2, ``WEAK`` / sqrt(n)) are its children. Their log
-s_i^2 are replaced by the residuals of a regression on it, and the search is repeated until no other is found. (In the centred
-eight schools, each theta is correlated with the squared scores of the others, but no longer if log tau is taken into
-account.) ``LEAST`` = 0.2 is w = 0.45: the masses one standard deviation up and down differ by a factor of 2.5.
+**Screening.** r_ji is the correlation of x_j and log s_i^2. The logarithm turns a factor into a shift, and its left tail is
+cut. If s_i = M_i^1/2 z with z standard normal, and log M_i = c x_j has the standard deviation w, then r_ji = w / (w^2 +
+pi^2/2)^1/2, and s_i has the kurtosis 3 exp(w^2). Coordinates whose kurtosis is less than halfway between 3 and that for |r| =
+``least`` are not looked at. (On many posteriors none is left, and the search ends here.) A coordinate j may be a
+*hyperparameter* if one |r_ji| exceeds max(``least``, ``CHANCE`` / sqrt(n)); independent draws exceed the latter in one of
+10^6 pairs. That with the largest sum of these |r_ji| is one, and all i with |r_ji| > max(``least`` / 2, ``WEAK`` / sqrt(n))
+are its children. Their log s_i^2 are replaced by the residuals of a regression on it, and the search is repeated until no
+other is found. (In the centred eight schools, each theta is correlated with the squared scores of the others, but no longer
+if log tau is taken into account.) ``LEAST`` = 0.2 is w = 0.45: the masses one standard deviation up and down differ by a
+factor of 2.5.
 
 The coordinates of a variable, such as theta[0], theta[1], ..., usually have the same parents, and their mean of log s_i^2 has
-far less noise than one of them. All of them are looked at if the share ``SHARE`` of them has a large kurtosis. If the
+far less noise than one of them. All of them are looked at if the share ``SHARE`` of them has such a kurtosis. If the
 correlation of that mean with x_j exceeds ``CHANCE`` / sqrt(n), and its covariance w with x_j corresponds to more than
 ``least``, then j may be a hyperparameter, and all coordinates of the variable are its children.
 
@@ -60,7 +61,6 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import scipy.special
 from numba import types as nb
 
 from refhmc.adaptation.fisher_divergence import STANDARD_ERRORS
@@ -71,9 +71,9 @@ from refhmc.metrics.hierarchical import PARENTS, TERMS, WIDEST, Hierarchical
 from refhmc.numerics.linalg import cholesky, solve_lower, solve_lower_transposed
 
 LEAST, LEAST_OF_AUTO, CHANCE, WEAK = 0.2, 0.45, 5.0, 3.0
-KURTOSIS, SHARE = 3.5, 0.25  # and of the coordinates of a variable that must have it for all of them to be looked at
+SHARE = 0.25  # of the coordinates of a variable that must have the least kurtosis for all of them to be looked at
 LARGEST_CHANGE = 2.0  # of an eigenvalue above level 0
-TAIL = 4.0  # log s^2 is cut at so much below its mean, where 1.4 % of the logarithms of chi^2 are
+TAIL = 8.0  # log s^2 is cut at so much below its mean, where 1 % of the logarithms of chi^2 are
 WORTH, RIDGE, RIDGE_OF_CONSTANT, TINY = 4.0, 1.0, 0.1, 1e-9
 FEWEST, FEWEST_MEMBERS, LOW = 50, 3, 0.05
 ITERATIONS, HALVINGS, ENOUGH = 30, 12, 1e-5
@@ -98,7 +98,7 @@ def learn_hierarchy(
     with np.errstate(all="ignore"):
         squares = scores**2
         size = squares.mean(axis=0)
-        is_mixed = np.mean(squares**2, axis=0) > KURTOSIS * size**2
+        is_mixed = np.mean(squares**2, axis=0) > least_kurtosis(least) * size**2
         if not is_mixed.any() or not np.all(np.isfinite(size)):
             return None
         masks = [] if variables is None else [variables == each for each in np.unique(variables)]
@@ -110,7 +110,7 @@ def learn_hierarchy(
         if earlier is not None:
             possible &= earlier[:, mixed]
         r = np.zeros((d, d))
-        r[:, mixed] = screened(normal_scores(draws), y, possible, [each[mixed] for each in masks], least)
+        r[:, mixed] = screened(x, y, possible, [each[mixed] for each in masks], least)
     if not r.any():
         return None
     parents, matters = parents_of(r)
@@ -184,10 +184,9 @@ def screened(x: np.ndarray, y: np.ndarray, possible: np.ndarray, masks: list[np.
     return r
 
 
-def normal_scores(draws: np.ndarray) -> np.ndarray:
-    """Return the normal quantiles of the ranks of the draws (n, d), in standard units; 0 in a constant column."""
-    z = scipy.special.ndtri((draws.argsort(axis=0).argsort(axis=0) + 0.5) / len(draws))
-    return np.where(np.ptp(draws, axis=0) > 0, z / z.std(axis=0), 0.0)
+def least_kurtosis(least: float) -> float:
+    """Return the kurtosis halfway between that of a normal and that for |r| = ``least``."""
+    return 1.5 + 1.5 * math.exp(0.5 * math.pi**2 * least**2 / (1 - least**2))
 
 
 def logarithms(squares: np.ndarray) -> np.ndarray:
