@@ -53,7 +53,7 @@ from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
 ENERGY, LOG_REJECTION, STAGE = range(3)
-MOST_STAGES = 4  # stage k compares k states of a chain of ghosts, for which the workspace has rooms
+MOST_STAGES = 4  # stage k compares k states of a chain of ghosts, for which the workspace has points
 
 
 @with_advice
