@@ -60,16 +60,16 @@ class DRHMCTransitions(KeptMomenta):
         xp = batched.namespace(self.H0)
         all_rows: Array = indices(rows, xp.isfinite(self.H0[rows]) | True)
         H0, zero = self.H0[all_rows], 0 * self.H0[all_rows]
-        begun = self.point_of(all_rows)
+        origin = self.point_of(all_rows)
         H0 = xp.where(xp.isfinite(H0), H0, xp.inf)
         self.put(rows, steps=0 * self.H0[rows], reached=xp.zeros(H0.shape, dtype=xp.int64))
-        log_rejection, rate, worst, stage, end = zero + 0.0, zero + 0.0, zero + 0.0, zero + 0.0, begun
+        log_rejection, rate, worst, stage, end = zero + 0.0, zero + 0.0, zero + 0.0, zero + 0.0, origin
         energy = H0 + 0.0
         (left,) = xp.nonzero(xp.isfinite(H0))
         for k in range(1, int(self.settings["max_stages"]) + 1):
             if not left.shape[0]:
                 break
-            these, start = all_rows[left], pick_point(begun, left)
+            these, start = all_rows[left], pick_point(origin, left)
             self.put(
                 these, failed=xp.zeros(left.shape, dtype=xp.bool), not_reversed=xp.zeros(left.shape, dtype=xp.bool)
             )

@@ -266,7 +266,7 @@ def test_the_conformance_kit_passes_it():
         refhmc.check.orbit(dataclasses.replace(kernel, extra_halving=0.1), target=refhmc.models.Funnel(2))
 
 
-# ---------------------------------------------------------------------------------------------------- laws of the draws
+# ---------------------------------------------------------------------------------------------------- distribution of the draws
 
 
 @pytest.mark.parametrize("extra_halving", [0.0, R2P])

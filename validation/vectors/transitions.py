@@ -18,7 +18,7 @@ u < its weight / the weights so far, its own included; if the half is kept one m
 tree's if u < half's weight / tree's weight before. Weight: exp(H0 - H). Energies that spread over more than 1000 end it
 too, like a half that is dropped.
 
-WALNUTS is NUTS with macro steps of length eps in the place of its steps. A macro step of level l makes 2^l leapfrog steps of
+WALNUTS is NUTS with macro steps of length eps instead of its steps. A macro step of level l makes 2^l leapfrog steps of
 size eps / 2^l. Its level is the least one, up to max_halvings, for which the energies of its 2^l + 1 states spread over at
 most max_error. If extra_halving is positive, a uniform is read after that, before the leaf's own, and the level is one higher
 if u < extra_halving. A level k above the least one has probability 1 - extra_halving (k = 0), extra_halving (k = 1) or 0. Let P
