@@ -16,8 +16,8 @@ The iterations of an implicit integrator's solver grow with the step size. Among
 and banana with Fisher and for the funnel with SoftAbs. Step sizes from half to one and a half times that value gave at most
 6 % more effective draws per iteration (``validation/benchmarks/results/riemannian_step.md``). There is therefore no second
 criterion, and the default target is one at which solvers hardly fail, 0.98. An explicit integrator on a metric that depends on
-the position has the target 0.9: in funnels with learned metrics, 0.8 gave up to a third more effective draws per gradient, and
-several times as many divergences.
+the position has the target 0.9: in funnels with learned metrics, 0.8 gave between none and a third more effective draws per
+gradient, and several times as many divergences.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ from refhmc.numerics.linalg import cholesky, solve_lower, solve_lower_transposed
 LEAST, LEAST_OF_AUTO, CHANCE, WEAK = 0.2, 0.45, 5.0, 3.0
 SHARE = 0.25  # of the coordinates of a variable that must have the least kurtosis for all of them to be looked at
 LARGEST_CHANGE = 2.0  # of an eigenvalue above level 0
-TAIL = 8.0  # log s^2 is cut at so much below its mean, where 1 % of the logarithms of chi^2 are
+TAIL = 8.0  # log s^2 is cut at so much below its mean, where 0.8 % of the logarithms of chi^2 are
 WORTH, RIDGE, RIDGE_OF_CONSTANT, TINY = 4.0, 1.0, 0.1, 1e-9
 FEWEST, FEWEST_MEMBERS, LOW = 50, 3, 0.05
 ITERATIONS, HALVINGS, ENOUGH = 30, 12, 1e-5

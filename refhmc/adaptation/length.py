@@ -34,11 +34,11 @@ best length by this criterion, with squares for distances, gives this many draws
 
 **Procedure.** From iteration 25 of warm-up (or an eighth of it, if it is shorter than 200) to its last phase, a window has 25
 trajectories, or half as many as came before it. All of them look ahead if L grew in the last window, and otherwise a quarter,
-but at least 25: their length is L' (1 + j (2u - 1)) with L' = max(3/2 L, L + 2 eps), and that of all others is L (1 + j (2u -
-1)). At the end of the window L becomes the best of the lengths between L' / 4 and L' that are four per octave. Here var f is
-the variance over the window, and c and s are those of the one before (in the first window c is its first state, and u = x). L
-therefore grows if it is too short, to at most L' per window, and the first windows need not have seen the whole distribution.
-If the longest trajectory has 1,024 steps, L does not change, and trajectories are cut there.
+but at least 25. These have the length L' (1 + j (2u - 1)) with L' = max(3/2 L, L + 2 eps), and all others have the length
+L (1 + j (2u - 1)). At the end of the window L becomes the best of the lengths between L' / 4 and L' that are four per octave.
+Here var f is the variance over the window, and c and s are those of the one before (in the first window c is its first state,
+and u = x). L therefore grows if it is too short, to at most L' per window, and the first windows need not have seen the whole
+distribution. If the longest trajectory has 1,024 steps, L does not change, and trajectories are cut there.
 
 **Recording.** Consider the lengths l_k = l_last 2^((k - K + 1)/4), k < K, four per octave over five octaves, and the
 n(l_k) = round(l_k / eps) steps that trajectories of these lengths have, at least one and at most 1,024, where eps is the step
@@ -77,7 +77,7 @@ N_LENGTHS, AN_OCTAVE = 20, 4
 DEFAULT_JITTER = 0.5
 FIRST, SMALLEST, SHORTEST_TUNE = 25, 25, 30
 LOOK_AHEAD, MORE_STEPS = 1.5, 2
-MOST_APART = 4
+MOST_APART = 4  # trajectories from one that looks ahead to the next, if there are enough
 N_CANDIDATES = 2 * AN_OCTAVE + 1
 FEWEST = 5  # trajectories that have reached a length, for it to count
 LEAST_TAU = 0.05  # an estimate may be 0 or negative
