@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from refhmc.adaptation.fisher_divergence import LARGEST, Learned, centred, least_divergence, scales
-from refhmc.adaptation.hierarchy import learn_hierarchy
+from refhmc.adaptation.hierarchy import describes_better, learn_hierarchy
 from refhmc.adaptation.length import lengthen
 from refhmc.core.point import GRADIENT
 from refhmc.metrics.base import put_hyperparameters
@@ -62,10 +62,9 @@ def learn_if_due(block: Any) -> bool:
     settings["keep_momentum"] = 0  # the next one is drawn for the new metric
     if progress["given"] and stop <= EARLY:
         return True
-    draws, scores, search = block.kept[kept], block.kept_gradients[kept], block.plan.hierarchical
-    if search is not None:
-        variances = scales(centred(draws), centred(scores))
-        found = learn_hierarchy(draws, scores, variances, search.earlier, search.least, search.variables)
+    draws, scores = block.kept[kept], block.kept_gradients[kept]
+    if block.plan.hierarchical is not None:
+        found = hierarchy_of(block, draws, scores)
         if found is not None:
             before = block.dynamics.metric.from_rows(block.vecs, block.mats)
             put_hierarchy(block, found)
@@ -93,6 +92,17 @@ def learn_if_due(block: Any) -> bool:
     settings["max_depth"] = depth_at(block.plan, stop, bool(progress["given"]))
     progress["restart"] = was_hierarchical or change(old, inverse_mass_of(block)) > ANOTHER
     return True
+
+
+def hierarchy_of(block: Any, draws: np.ndarray, scores: np.ndarray) -> Hierarchical | None:
+    """Return the hierarchical metric, if one describes the scores better than the metric of low rank."""
+    search, variances = block.plan.hierarchical, scales(centred(draws), centred(scores))
+    found = learn_hierarchy(draws, scores, variances, search.earlier, search.variables)
+    if found is None:
+        return None
+    most = block.plan.dynamics.vecs.shape[0] - FIRST_DIRECTION
+    constant = least_divergence(draws, scores, variances, most, True, cost_of_gradient(block))
+    return found if describes_better(found, constant, draws, scores) else None
 
 
 def put_hierarchy(block: Any, learned: Hierarchical) -> None:

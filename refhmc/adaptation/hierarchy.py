@@ -11,18 +11,24 @@ s_i^2, and needs no Hessian.
 **Screening.** r_ji is the correlation of x_j and log s_i^2. The logarithm turns a factor into a shift, and its left tail is
 cut. If s_i = M_i^1/2 z with z standard normal, and log M_i = c x_j has the standard deviation w, then r_ji = w / (w^2 +
 pi^2/2)^1/2, and s_i has the kurtosis 3 exp(w^2). Coordinates whose kurtosis is less than halfway between 3 and that for |r| =
-``least`` are not looked at. (On many posteriors none is left, and the search ends here.) A coordinate j may be a
-*hyperparameter* if one |r_ji| exceeds max(``least``, ``CHANCE`` / sqrt(n)); independent draws exceed the latter in one of
-10^6 pairs. That with the largest sum of these |r_ji| is one, and all i with |r_ji| > max(``least`` / 2, ``WEAK`` / sqrt(n))
-are its children. Their log s_i^2 are replaced by the residuals of a regression on it, and the search is repeated until no
+``LEAST`` are not looked at. (On many posteriors none is left, and the search ends here.) A coordinate j may be a
+*hyperparameter* if one |r_ji| exceeds ``LEAST`` and ``CHANCE`` standard errors; independent draws exceed the latter in one of
+10^6 pairs. That with the largest sum of these |r_ji| is one, and all i whose |r_ji| exceeds ``LEAST`` / 2 and ``WEAK``
+standard errors are its children. Their log s_i^2 are replaced by the residuals of a regression on it, and the search is repeated until no
 other is found. (In the centred eight schools, each theta is correlated with the squared scores of the others, but no longer
 if log tau is taken into account.) ``LEAST`` = 0.2 is w = 0.45: the masses one standard deviation up and down differ by a
 factor of 2.5.
 
+The draws of a chain are not independent. If x_j and the part of log s_i^2 that does not depend on x_j are autoregressive with
+the autocorrelations a and b at lag one, the standard error of r_ji is ((1 + ab) / (1 - ab) / n)^1/2. Here b is (rho - r_ji^2 a)
+/ (1 - r_ji^2), with rho the autocorrelation of log s_i^2. (With 1 / sqrt(n) instead, some intercepts of a regression with
+varying intercepts were taken for hyperparameters.)
+
 The coordinates of a variable, such as theta[0], theta[1], ..., usually have the same parents, and their mean of log s_i^2 has
 far less noise than one of them. All of them are looked at if the share ``SHARE`` of them has such a kurtosis. If the
-correlation of that mean with x_j exceeds ``CHANCE`` / sqrt(n), and its covariance w with x_j corresponds to more than
-``least``, then j may be a hyperparameter, and all coordinates of the variable are its children.
+covariance w of that mean with x_j exceeds ``CHANCE`` standard errors, and corresponds to more than ``LEAST``, then j may be a
+hyperparameter. If it is one, then all coordinates of the variable are its children if w exceeds ``WEAK`` standard errors, and
+corresponds to more than ``LEAST`` / 2.
 
 **Order.** Hyperparameters come first, those with the largest sum of |r| to their children minus that from their parents at the
 beginning. A coordinate has earlier hyperparameters as parents only, and at most ``PARENTS``, those of the largest |r|. The
@@ -51,8 +57,14 @@ in every second draw are the directions u_j of a level, and 1 / mean (u_j . D^-1
 where hyperparameters make the correlations weaker, a larger one lets steps diverge (in the centred eight schools 0.2 % of the
 transitions without a limit, and 0.003 % with this one). Above d = ``WIDEST`` there are no directions.
 
-If no coordinate scales another, the metric of low rank is used. The search then costs the sums of s_i^2 and s_i^4, and the
-correlations of the coordinates that are looked at.
+**Choice.** If no coordinate scales another, the metric of low rank is used. The search then costs the sums of s_i^2 and s_i^4,
+and the correlations of the coordinates that are looked at. The metric of low rank is also used if it describes the scores
+better, by the mean of
+
+    s' M^-1 s + log det M,
+
+twice the Kullback-Leibler divergence of N(0, M) from the scores, up to a constant. (In a Poisson regression on a Gaussian
+process, the length scale changes the masses, but correlations that a hierarchy cannot have matter far more.)
 """
 
 from __future__ import annotations
@@ -63,14 +75,14 @@ from dataclasses import replace
 import numpy as np
 from numba import types as nb
 
-from refhmc.adaptation.fisher_divergence import STANDARD_ERRORS
+from refhmc.adaptation.fisher_divergence import STANDARD_ERRORS, Learned
 from refhmc.compile.compiled import entry, jit
 from refhmc.core import types
 from refhmc.core.point import copy_row
 from refhmc.metrics.hierarchical import PARENTS, TERMS, WIDEST, Hierarchical
 from refhmc.numerics.linalg import cholesky, solve_lower, solve_lower_transposed
 
-LEAST, LEAST_OF_AUTO, CHANCE, WEAK = 0.2, 0.45, 5.0, 3.0
+LEAST, CHANCE, WEAK = 0.2, 5.0, 3.0
 SHARE = 0.25  # of the coordinates of a variable that must have the least kurtosis for all of them to be looked at
 LARGEST_CHANGE = 2.0  # of an eigenvalue above level 0
 TAIL = 8.0  # log s^2 is cut at so much below its mean, where 0.8 % of the logarithms of chi^2 are
@@ -84,7 +96,6 @@ def learn_hierarchy(
     scores: np.ndarray,
     variances: np.ndarray,
     earlier: np.ndarray | None = None,
-    least: float = LEAST,
     variables: np.ndarray | None = None,
 ) -> Hierarchical | None:
     """Return the metric of ``draws`` and ``scores`` (n, d); None if no coordinate scales another.
@@ -97,20 +108,24 @@ def learn_hierarchy(
         return None
     with np.errstate(all="ignore"):
         squares = scores**2
-        size = squares.mean(axis=0)
-        is_mixed = np.mean(squares**2, axis=0) > least_kurtosis(least) * size**2
-        if not is_mixed.any() or not np.all(np.isfinite(size)):
+        size = squares.sum(axis=0) / n
+        is_mixed = np.einsum("td,td->d", squares, squares) / n > least_kurtosis(LEAST) * size**2
+        if not is_mixed.any() or not np.isfinite(size).all():
             return None
-        masks = [] if variables is None else [variables == each for each in np.unique(variables)]
-        masks = [each for each in masks if FEWEST_MEMBERS <= each.sum() < d and is_mixed[each].mean() >= SHARE]
-        mixed = np.flatnonzero(np.any([is_mixed, *masks], axis=0))
-        center, scale = draws.mean(axis=0), draws.std(axis=0)
-        x, y = (draws - center) / scale, logarithms(squares[:, mixed])
-        possible = np.isfinite(y).all(axis=0) & (np.arange(d)[:, None] != mixed)
-        if earlier is not None:
-            possible &= earlier[:, mixed]
+        variable = np.full(d, -1)
+        if variables is not None:
+            members = np.bincount(variables)
+            mixed = np.bincount(variables, is_mixed) >= SHARE * members
+            variable = np.where((mixed & (members >= FEWEST_MEMBERS) & (members < d))[variables], variables, -1)
+        looked_at = np.flatnonzero(is_mixed | (variable >= 0))
+        center = draws.sum(axis=0) / n
+        x, y = draws - center, logarithms(squares[:, looked_at])
+        scale = np.sqrt(np.einsum("td,td->d", x, x) / n)
+        x /= scale
+        possible = np.isfinite(y).all(axis=0) & (np.arange(d)[:, None] != looked_at)
+        possible &= True if earlier is None else earlier[:, looked_at]
         r = np.zeros((d, d))
-        r[:, mixed] = screened(x, y, possible, [each[mixed] for each in masks], least)
+        r[:, looked_at] = screened(x, y, possible, variable[looked_at])
     if not r.any():
         return None
     parents, matters = parents_of(r)
@@ -154,31 +169,51 @@ def with_correlations(metric: Hierarchical, s: np.ndarray) -> Hierarchical:
     return replace(metric, directions=np.concatenate(rows), eigenvalues=np.concatenate(found))
 
 
-def screened(x: np.ndarray, y: np.ndarray, possible: np.ndarray, masks: list[np.ndarray], least: float) -> np.ndarray:
+def describes_better(metric: Hierarchical, constant: Learned, draws: np.ndarray, scores: np.ndarray) -> bool:
+    """Return whether the scores (n, d) are more probable under the metric than under the constant one."""
+    found = mean_divergence(metric.masses(draws), *metric.low_rank(draws.shape[1]), scores)
+    return found < mean_divergence(1 / constant.variances, constant.directions, constant.eigenvalues, scores)
+
+
+def mean_divergence(D: np.ndarray, U: np.ndarray, eigenvalues: np.ndarray, s: np.ndarray) -> float:
+    """Return the mean of s' M^-1 s + log det M over scores s (n, d).
+
+    M^-1 = D^-1/2 (I + U' (Lambda - I) U) D^-1/2 with D, (n, d) or (d,), and the rows U.
+    """
+    z, n = s / np.sqrt(D), len(s)
+    squares = np.sum(z * z) + np.sum((z @ U.T) ** 2 @ (eigenvalues - 1))
+    return float(squares / n + np.sum(np.log(np.broadcast_to(D, s.shape))) / n - np.sum(np.log(eigenvalues)))
+
+
+def screened(x: np.ndarray, y: np.ndarray, possible: np.ndarray, variable: np.ndarray) -> np.ndarray:
     """Return |r| (d, m) of hyperparameters among x (n, d) and their children, with log s^2 in y (n, m); 0 elsewhere.
 
-    ``possible`` (d, m) restricts the pairs. ``masks`` (m,) are the coordinates of variables. Overwrites ``y``.
+    ``possible`` (d, m) restricts the pairs. ``variable`` (m,) are numbers of variables that are looked at as a whole, or -1.
+    Overwrites ``y``.
     """
     (n, d), m = x.shape, y.shape[1]
-    noise = 1 / np.sqrt(n)
     r, is_hyper, changed = np.zeros((d, m)), np.zeros(d, bool), np.ones(m, bool)
     found, strong, linked = np.zeros((d, m)), np.zeros((d, m), bool), np.zeros((d, m), bool)
+    persistence = autocorrelations(x)
     while changed.any():
-        now = np.nan_to_num(np.abs(correlations(x, y[:, changed])))
-        found[:, changed] = now
-        strong[:, changed] = now > max(least, CHANCE * noise)
-        linked[:, changed] = now > max(least / 2, WEAK * noise)
-        for of in (each for each in masks if changed[each].any()):
-            mean = y[:, of].mean(axis=1, keepdims=True)
-            w = np.abs(x.T @ mean) / n
-            w[~(np.abs(correlations(x, mean)) > CHANCE * noise)] = 0.0
-            pooled = w / np.sqrt(w**2 + np.pi**2 / 2)
-            found[:, of] = np.maximum(found[:, of], pooled)
-            strong[:, of] |= pooled > least
-            linked[:, of] |= pooled > least
-        strength = np.where(strong & possible & ~is_hyper[:, None], found, 0.0).sum(axis=1)
-        j = np.argmax(strength)
-        changed = possible[j] & linked[j] & (strength[j] > 0)
+        of_changed = y[:, changed]
+        w, size = covariances(x, of_changed)
+        found[:, changed] = now = w / size
+        error = errors(now, persistence, of_changed)
+        strong[:, changed] = (now > LEAST) & (now > CHANCE * error)
+        linked[:, changed] = (now > LEAST / 2) & (now > WEAK * error)
+        for v in set(variable[changed]) - {-1}:
+            of, mean = variable == v, y[:, variable == v].mean(axis=1, keepdims=True)
+            w, size = covariances(x, mean)
+            pooled, error = w / np.sqrt(w**2 + np.pi**2 / 2), errors(w / size, persistence, mean) * size
+            found[:, of] = np.fmax(found[:, of], np.where(w > WEAK * error, pooled, 0.0))
+            strong[:, of] |= (pooled > LEAST) & (w > CHANCE * error)
+            linked[:, of] |= (pooled > LEAST / 2) & (w > WEAK * error)
+        strong &= possible & ~is_hyper[:, None]
+        if not strong.any():
+            break
+        j = np.argmax(np.sum(found, axis=1, where=strong))
+        changed = possible[j] & linked[j]
         r[j, changed], is_hyper[j] = found[j, changed], True
         y[:, changed] -= x[:, j, None] * (x[:, j] @ y[:, changed] / n)
     return r
@@ -193,14 +228,27 @@ def logarithms(squares: np.ndarray) -> np.ndarray:
     """Return the logarithms of the squares (n, m) minus their means, with the left tail cut."""
     y = np.log(squares)
     there = np.isfinite(y)
-    low = np.sum(np.where(there, y, 0.0), axis=0) / there.sum(axis=0) - TAIL
+    low = np.sum(y, axis=0, where=there) / there.sum(axis=0) - TAIL
     y = np.where(there, np.maximum(y, low), low)
-    return y - y.mean(axis=0)
+    return y - y.sum(axis=0) / len(y)
 
 
-def correlations(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the correlations (d, m) of x (n, d), in standard units, and y (n, m)."""
-    return x.T @ (y / y.std(axis=0)) / len(x)
+def covariances(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return |covariances| (d, m) of x (n, d), in standard units, and y (n, m), of mean 0, and the standard deviations of y."""
+    return np.abs(x.T @ y) / len(x), np.sqrt(np.einsum("tm,tm->m", y, y) / len(x))
+
+
+def autocorrelations(y: np.ndarray) -> np.ndarray:
+    """Return the autocorrelations (m,) of y (n, m), of mean 0, at lag one; at least 0."""
+    return np.maximum(np.einsum("tm,tm->m", y[1:], y[:-1]) / np.einsum("tm,tm->m", y, y), 0.0)
+
+
+def errors(r: np.ndarray, persistence: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return the standard errors (d, m) of correlations r (d, m) with y (n, m); ``persistence`` (d,) is that of x."""
+    squared = np.minimum(r * r, 0.99)
+    rest = np.maximum(autocorrelations(y) - squared * persistence[:, None], 0.0) / (1 - squared)
+    both = np.minimum(rest * persistence[:, None], 0.99)
+    return np.sqrt((1 + both) / ((1 - both) * len(y)))
 
 
 def parents_of(r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -24,7 +24,7 @@ from numba import types as nb
 
 from refhmc.adaptation.dual_averaging import DUAL, target_acceptance
 from refhmc.adaptation.from_pairs import HISTORY, begin_learning, learn_if_due, put_levels
-from refhmc.adaptation.hierarchy import FEWEST, LEAST, LEAST_OF_AUTO
+from refhmc.adaptation.hierarchy import FEWEST
 from refhmc.adaptation.length import (
     DEFAULT_JITTER,
     LEARNER,
@@ -319,11 +319,6 @@ class HierarchicalPlan:
     def target(self) -> float:
         """The target acceptance."""
         return target_acceptance(self.kernel, self.dynamics.metric)
-
-    @property
-    def least(self) -> float:
-        """The least correlation with which a coordinate is a hyperparameter."""
-        return LEAST_OF_AUTO if self.kernel.metric is None else LEAST
 
     @functools.cached_property
     def earlier(self) -> np.ndarray | None:

@@ -30,6 +30,8 @@ MIN_NO_FLIP = 0.3
 # Rejections by a solver reduce the effective draws by their share. Below this share there is no warning, provided that the
 # other draws are known to be valid.
 FEW_UNSOLVED = 0.005
+# On hierarchical models it makes about twice as many effective draws per gradient (validation/benchmarks/results/explicit.md).
+FARTHER = ", use refhmc.HMC(), whose trajectories are longer in hierarchical models,"
 MAX_NAMED = 8  # chains listed in a message
 MAX_COLUMNS, MAX_CHAINS = 2000, 64  # beyond these, R-hat and ESS use an even selection of coordinates and chains
 # Limits on the draws per coordinate (all chains together) and on all numbers that R-hat and ESS use; beyond them, draws are
@@ -80,7 +82,8 @@ def review(names: list[str], kernel: AnyKernel, to_review: DrawsToReview, tune: 
     # A block's energy also changes with the other blocks; that of a kept momentum changes slowly by construction.
     if "energy" in blocks.get("", {}) and not getattr(kernel, "keeps_momentum", False):
         found += _energy(blocks[""]["energy"])
-    found += _mixing(names, draws if thinned is None else thinned)
+    is_nuts = any(each.name == "nuts" for each in kernels.values())
+    found += _mixing(names, draws if thinned is None else thinned, FARTHER if is_nuts else "")
     if chains < MIN_CHAINS:
         many = f"Only {chains} chains were" if chains > 1 else "Only one chain was"
         found.append(
@@ -349,7 +352,8 @@ def values_looked_at(columns: int) -> int:
     return max(FEWEST_VALUES, min(MAX_VALUES, MAX_NUMBERS // max(1, columns)))
 
 
-def _mixing(names: list[str], draws: np.ndarray) -> list[str]:
+def _mixing(names: list[str], draws: np.ndarray, cure: str) -> list[str]:
+    """Return the warnings of R-hat and effective sample size; ``cure`` is an advice beside more draws."""
     chains, d = min(len(draws), MAX_CHAINS), draws.shape[2]
     columns = np.unique(np.linspace(0, d - 1, min(d, MAX_COLUMNS)).astype(int))
     x = draws[:, :: -(-draws.shape[1] * chains // values_looked_at(len(columns)))]
@@ -376,6 +380,6 @@ def _mixing(names: list[str], draws: np.ndarray) -> list[str]:
         found.append(
             f"The effective sample size is below {asked} for {bad.size} of {len(columns)} coordinates "
             f"(worst: {names[columns[worst]]}, {ess[worst]:.0f} in total). The draws are strongly correlated, so R-hat and "
-            f"quantiles are unreliable. Take more draws or reparametrise. {_see('effective-sample-size')}"
+            f"quantiles are unreliable. Take more draws{cure} or reparametrise. {_see('effective-sample-size')}"
         )
     return found
