@@ -14,10 +14,10 @@ pi^2/2)^1/2, and s_i has the kurtosis 3 exp(w^2). Coordinates whose kurtosis is 
 ``LEAST`` are not looked at. (On many posteriors none is left, and the search ends here.) A coordinate j may be a
 *hyperparameter* if one |r_ji| exceeds ``LEAST`` and ``CHANCE`` standard errors; independent draws exceed the latter in one of
 10^6 pairs. That with the largest sum of these |r_ji| is one, and all i whose |r_ji| exceeds ``LEAST`` / 2 and ``WEAK``
-standard errors are its children. Their log s_i^2 are replaced by the residuals of a regression on it, and the search is repeated until no
-other is found. (In the centred eight schools, each theta is correlated with the squared scores of the others, but no longer
-if log tau is taken into account.) ``LEAST`` = 0.2 is w = 0.45: the masses one standard deviation up and down differ by a
-factor of 2.5.
+standard errors are its children. Their log s_i^2 are replaced by the residuals of a regression on it, and the search is
+repeated until no other is found. (In the centred eight schools, each theta is correlated with the squared scores of the
+others, but no longer if log tau is taken into account.) ``LEAST`` = 0.2 is w = 0.45: the masses one standard deviation up and
+down differ by a factor of 2.5.
 
 The draws of a chain are not independent. If x_j and the part of log s_i^2 that does not depend on x_j are autoregressive with
 the autocorrelations a and b at lag one, the standard error of r_ji is ((1 + ab) / (1 - ab) / n)^1/2. Here b is (rho - r_ji^2 a)

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import scipy.linalg
 import scipy.optimize
+import scipy.stats
 
 import refhmc
 from refhmc.adaptation import hierarchy
 from refhmc.adaptation.adapted import adapted_of, as_dataset, begin_from, chains_of, from_dataset
-from refhmc.adaptation.fisher_divergence import centred, scales
+from refhmc.adaptation.fisher_divergence import centred, least_divergence, scales
 from refhmc.adaptation.hierarchy import learn_hierarchy
 from refhmc.core.records import CONTROL, one
 from refhmc.core.sample_stats import N_STATS
@@ -79,6 +80,83 @@ def test_nothing_is_learned_from_a_normal(d):
     for seed in range(5):
         x = np.random.default_rng(seed).normal(size=(475, d))
         assert learned(x, -x) is None
+
+
+def slow(rng: np.random.Generator, shape: tuple[int, int], rho: float) -> np.ndarray:
+    """Standard normal series with the autocorrelations rho^k along the first axis."""
+    series = rng.normal(size=shape)
+    for t in range(1, len(series)):
+        series[t] = rho * series[t - 1] + (1 - rho**2) ** 0.5 * series[t]
+    return series
+
+
+def test_the_errors_of_correlations_are_those_of_autoregressive_series():
+    """The standard deviation of correlations of 400 pairs is the stated error, within six of its standard errors, 1/sqrt(800).
+
+    Fixed draws. The factor without autocorrelations would be 1, here it is (1.72 / 0.28)^1/2 = 2.5 for a = b = 0.85.
+    """
+    rng, n, pairs = np.random.default_rng(3), 2000, 400
+    x, y = slow(rng, (n, pairs), 0.85), slow(rng, (n, pairs), 0.85)
+    x = (x - x.mean(axis=0)) / x.std(axis=0)
+    y -= y.mean(axis=0)
+    w, size = hierarchy.covariances(x, y)
+    r = np.diag(w / size)
+    stated = np.diag(hierarchy.errors(w / size, hierarchy.autocorrelations(x), y))
+    assert np.sqrt(np.mean((r / stated) ** 2)) == pytest.approx(1.0, abs=6 / np.sqrt(2 * pairs))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_slow_draws_are_not_taken_for_hyperparameters(seed):
+    """Fixed normal draws with slow masses of their own, so that the kurtosis excludes no coordinate; they do not depend on x.
+
+    With errors of 1 / sqrt(n), 2 to 4 coordinates are hyperparameters, and with the stated ones at most one.
+    """
+    rng = np.random.default_rng(seed)
+    x, log_mass = slow(rng, (475, 20), 0.9), 0.8 * slow(rng, (475, 20), 0.9)
+    scores = np.exp(log_mass) * rng.normal(size=(475, 20))
+    metric = learned(x, scores)
+    assert metric is None or np.unique(metric.parents[metric.coefficients[1] != 0]).size <= 1
+
+
+def test_the_mean_divergence_is_that_of_normal_log_densities():
+    """-2 log N(s; 0, M) - d log 2 pi by SciPy, on each draw of a hierarchical metric with directions."""
+    draws, scores = np.random.default_rng(0).normal(size=(2, 40, 10))
+    U = np.zeros((1, 10))
+    U[0, :8] = 8**-0.5
+    c, parents, a = np.zeros((2, 1, 10)), np.full((1, 10), 9), np.full((2, 10), -np.inf)
+    c[1, 0, :8], a[1], a[0, :8] = -2.0, 0.3, -4.0
+    metric = Hierarchical(a, parents, c, directions=U, eigenvalues=[1.7])
+    D, expected = metric.masses(draws), []
+    for mass, s in zip(D, scores, strict=True):
+        root = np.sqrt(mass)
+        M = np.linalg.inv((np.eye(10) + 0.7 * U.T @ U) / root / root[:, None])
+        expected.append(-2 * scipy.stats.multivariate_normal(np.zeros(10), M).logpdf(s) - 10 * np.log(2 * np.pi))
+    found = hierarchy.mean_divergence(D, *metric.low_rank(10), scores)
+    assert found == pytest.approx(np.mean(expected), rel=1e-10)
+
+
+def test_a_hierarchy_must_describe_the_scores_better_than_a_constant_metric():
+    """x2 has a weak funnel on x1, while x3, ..., x6 have the correlation 0.999: their directions matter more.
+
+    On their own, without the correlation, the hierarchy is chosen.
+    """
+    rng, n = np.random.default_rng(0), 1000
+    x1 = rng.normal(size=(n, 1))
+    x2 = np.exp(-0.5 * x1) * rng.normal(size=(n, 1))
+    s1, s2 = -x1 + 0.5 - 0.5 * np.exp(x1) * x2**2, -np.exp(x1) * x2
+    for rho, expected in ((0.0, True), (0.999, False)):
+        C = np.full((4, 4), rho) + (1 - rho) * np.eye(4)
+        rest = rng.multivariate_normal(np.zeros(4), C, size=n)
+        # The correlation changes with x1, which a hierarchy without directions above level 0 cannot have.
+        scales_of = np.exp(-0.3 * x1)
+        x = np.concatenate([x1, x2, scales_of * rest], axis=1)
+        of_rest = -np.linalg.solve(C, rest.T).T
+        s1_all = s1 + 0.3 * np.sum(1 + rest * of_rest, axis=1, keepdims=True)
+        s = np.concatenate([s1_all, s2, of_rest / scales_of], axis=1)
+        found = learned(x, s)
+        assert found is not None
+        constant = least_divergence(x, s, np.ones(6), None, True)
+        assert hierarchy.describes_better(found, constant, x, s) == expected
 
 
 def test_nothing_is_learned_from_few_draws_or_constant_columns():
