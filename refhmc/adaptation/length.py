@@ -71,7 +71,8 @@ from refhmc.core import types
 from refhmc.core.point import as_point, copy_row
 from refhmc.core.records import REAL, WHOLE, Layout, one, record_type
 from refhmc.core.types import as_points, as_workspace
-from refhmc.kernels.hmc import MAX_STEPS, hmc_with
+from refhmc.kernels.hmc import MAX_STEPS, hmc, hmc_with
+from refhmc.kernels.mams import mams, mams_with
 
 N_LENGTHS, AN_OCTAVE = 20, 4
 DEFAULT_JITTER = 0.5
@@ -171,11 +172,30 @@ def hmc_recording(
     dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any, stats: Any, control: Any
 ) -> int:
     """Make one transition of HMC, which in the windows of warm-up records states along its trajectory."""
+    begin_path(workspace, settings)
+    return hmc_with(record, dynamics, model, workspace, randomness, settings, stats, control)
+
+
+@jit
+def mams_recording(
+    dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any, stats: Any, control: Any
+) -> int:
+    """Make one transition of MAMS, which in the windows of warm-up records states along its trajectory."""
+    begin_path(workspace, settings)
+    return mams_with(record, dynamics, model, workspace, randomness, settings, stats, control)
+
+
+# The transitions that record, by those that do not.
+RECORDING = {hmc: hmc_recording, mams: mams_recording}
+
+
+@jit
+def begin_path(workspace: tuple, settings: Any) -> None:
+    """Record the start of a trajectory, if states along it are recorded."""
     points, path, _, _, _ = as_workspace(workspace)
     if settings.watched > 0:
         path[:, 1:, 0] = 0.0
         copy_row(path[N_LENGTHS, 0], as_point(as_points(points).state).q)
-    return hmc_with(record, dynamics, model, workspace, randomness, settings, stats, control)
 
 
 @jit

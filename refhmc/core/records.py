@@ -104,6 +104,7 @@ COUNTERS = record_type(
 # broken off), and whether it was broken off because it is bound to arrive. ``energy_spared``: the kernel does not ask for the
 # energy at the end of this step; what the step returns then is finite where the point is, and nothing else.
 # ``log_ratio_before``, ``log_ratio_after``: WALNUTS's factors of the weights at the first and the last state of the trajectory.
+# ``kinetic``: K of the microcanonical samplers, minus the log of the Jacobian of the trajectory so far.
 STATUS = record_type(
     {
         "failure": WHOLE,
@@ -115,6 +116,7 @@ STATUS = record_type(
         "energy_spared": WHOLE,
         "log_ratio_before": REAL,
         "log_ratio_after": REAL,
+        "kinetic": REAL,
     }
 )
 
