@@ -15,7 +15,7 @@ from refhmc.core.point import POINT_ROWS
 from refhmc.core.records import CACHE, COUNTERS, OPTIONS, STATUS, one
 from refhmc.core.split_data import rows_of_order
 from refhmc.errors import MetricError
-from refhmc.integrators import Leapfrog, McLachlan, microcanonical
+from refhmc.integrators import BCSS, Leapfrog, microcanonical
 from refhmc.integrators.base import CHECK, Integrator
 from refhmc.integrators.defaults import resolve
 from refhmc.integrators.discontinuous import Discontinuous
@@ -175,7 +175,7 @@ def make_microcanonical_dynamics(model: Model, metric: Metric | None, integrator
             f"model must have at least two coordinates for the microcanonical samplers, whose velocity turns; got {model.dim}. "
             "Use NUTS or HMC."
         )
-    dynamics = make_dynamics(model, metric, McLachlan() if integrator is None else integrator)
+    dynamics = make_dynamics(model, metric, BCSS() if integrator is None else integrator)
     kind, _, _, of_metric = dynamics.pointers
     pointers = (kind, microcanonical.refresh, microcanonical.step, of_metric)
     return dynamics._replace(pointers=pointers, rows=np.zeros((microcanonical.LAYOUT.n_vectors, model.dim)))

@@ -34,6 +34,7 @@ from refhmc.integrators.microcanonical import projected
 from refhmc.integrators.splitting import Splitting
 from refhmc.kernels.ghmc import NOT_DRAWN, KeptMoves, begin_with_kept, refreshed
 from refhmc.kernels.hmc import (
+    MAX_STEPS,
     accept,
     begin,
     compiled_trajectory,
@@ -183,6 +184,7 @@ class MAMS:
             "n_steps": self.n_steps or 0,
             "trajectory_length": length or 0.0,
             "persistence": self.persistence,
+            "max_depth": 0 if self.n_steps else int(math.log2(MAX_STEPS)),
         }
 
 

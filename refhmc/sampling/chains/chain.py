@@ -287,6 +287,11 @@ class BlockPlan(NamedTuple):
     hierarchical: HierarchicalPlan | None = None
     keeps_momentum: bool = False
 
+    @property
+    def chooses_length(self) -> bool:
+        """Whether the kernel ends its trajectories by itself, as NUTS does."""
+        return self.max_depth > 0 and self.settings[0].trajectory_length == 0
+
     def compile(self, model_name: str) -> None:
         """Compile, or load from the cache, everything that the block's turn calls."""
         of_block = f", block {self.name}" if self.name else ""
