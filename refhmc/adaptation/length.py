@@ -211,7 +211,7 @@ def adapt_length(learner: tuple, path: np.ndarray, iteration: int, settings: Any
             take_path(known, moments, sums, path)
             if iteration == stop - 1:
                 before, known.length = known.length, max(best_length(known, moments, sums, settings), known.least)
-                known.apart = 1 if known.length > before else MOST_APART
+                known.apart = settings.apart * (1 if known.length > before else MOST_APART)
                 begin_window(known, moments, sums)
         if iteration == start - 1 or (iteration == stop - 1 and k < last):
             begin_watching(known, settings)

@@ -120,7 +120,8 @@ STATUS = record_type(
     }
 )
 
-# Settings of a kernel. ``watched``: warm-up records states at lengths up to ``longest`` (:mod:`refhmc.adaptation.length`).
+# Settings of a kernel. ``watched``: warm-up records states at lengths up to ``longest``; ``apart``: trajectories from one that looks
+# ahead to the next, if the length grows (:mod:`refhmc.adaptation.length`).
 # ``keep_momentum``: the state already has a momentum. GHMC and DRHMC keep the share ``persistence`` of it (negative: GHMC's
 # default); with 0 they draw all of it. ``slice_variable``: Neal's u of GHMC, 2 before it is drawn. From ``updates`` on, for
 # stochastic gradients: the updates so far; a and c of :mod:`refhmc.kernels.stochastic_gradient`; h^2 / eps (0: h = eps); b,
@@ -134,6 +135,7 @@ SETTINGS = record_type(
         "length_jitter": REAL,
         "watched": WHOLE,
         "longest": REAL,
+        "apart": WHOLE,
         "max_depth": WHOLE,
         "max_error": REAL,
         "max_halvings": WHOLE,
