@@ -41,6 +41,7 @@ _HOME = {
     "DRHMC": "refhmc.kernels",
     "MALT": "refhmc.kernels",
     "MAMS": "refhmc.kernels",
+    "MCLMC": "refhmc.kernels",
     "NUTS": "refhmc.kernels",
     "WALNUTS": "refhmc.kernels",
     "Gibbs": "refhmc.kernels",

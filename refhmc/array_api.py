@@ -42,6 +42,7 @@ from refhmc.kernels.ghmc import transition as ghmc
 from refhmc.kernels.hmc import transition as hmc
 from refhmc.kernels.malt import transition as malt
 from refhmc.kernels.mams import transition as mams
+from refhmc.kernels.mclmc import transition as mclmc
 from refhmc.kernels.nuts import transition as nuts
 from refhmc.kernels.options import Kernel
 from refhmc.kernels.stochastic_gradient import transition as stochastic_gradient
@@ -81,6 +82,7 @@ __all__ = [
     "leapfrog",
     "malt",
     "mams",
+    "mclmc",
     "nuts",
     "projected_tao",
     "randomized_split",
@@ -165,7 +167,7 @@ def transitions(
     ----------
     model : Model or object
         The model, or an object with its functions on arrays.
-    kernel : HMC, NUTS, DHMC, GHMC or DRHMC
+    kernel : HMC, NUTS, DHMC, GHMC, DRHMC or MAMS
         The kernel, with a step size.
     q : array, shape (n, d)
         Positions of the chains.

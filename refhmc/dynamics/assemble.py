@@ -15,7 +15,7 @@ from refhmc.core.point import POINT_ROWS
 from refhmc.core.records import CACHE, COUNTERS, OPTIONS, STATUS, one
 from refhmc.core.split_data import rows_of_order
 from refhmc.errors import MetricError
-from refhmc.integrators import BCSS, Leapfrog, microcanonical
+from refhmc.integrators import Leapfrog, microcanonical
 from refhmc.integrators.base import CHECK, Integrator
 from refhmc.integrators.defaults import resolve
 from refhmc.integrators.discontinuous import Discontinuous
@@ -170,12 +170,8 @@ def make_discontinuous_dynamics(model: Model, metric: Identity | Diagonal | None
 
 def make_microcanonical_dynamics(model: Model, metric: Metric | None, integrator: Splitting | None) -> Dynamics:
     """Return the dynamics of the microcanonical samplers, with turns for the kicks of a splitting."""
-    if model.dim < 2:
-        raise ValueError(
-            f"model must have at least two coordinates for the microcanonical samplers, whose velocity turns; got {model.dim}. "
-            "Use NUTS or HMC."
-        )
-    dynamics = make_dynamics(model, metric, BCSS() if integrator is None else integrator)
+    microcanonical.check_dimension(model.dim)
+    dynamics = make_dynamics(model, metric, microcanonical.splitting_of(integrator))
     kind, _, _, of_metric = dynamics.pointers
     pointers = (kind, microcanonical.refresh, microcanonical.step, of_metric)
     return dynamics._replace(pointers=pointers, rows=np.zeros((microcanonical.LAYOUT.n_vectors, model.dim)))

@@ -45,6 +45,7 @@ from refhmc.compile.compiled import jit
 from refhmc.core.point import as_point
 from refhmc.core.records import Layout
 from refhmc.core.types import as_metric, as_model, as_work
+from refhmc.integrators.splitting import BCSS, Splitting
 from refhmc.integrators.splitting import kick as add
 from refhmc.metrics.base import HamiltonianOnArrays
 from refhmc.numerics import batched
@@ -54,6 +55,20 @@ from refhmc.numerics.linalg import dot
 LARGEST_TURN = 12.0  # with errors of rounding of about exp(24) 1e-16 = 3e-6 after the step back
 LAYOUT = Layout("natural_gradient")
 rows = LAYOUT.rows
+
+
+def check_dimension(d: int) -> None:
+    """Raise ValueError for fewer than two coordinates, in which a velocity cannot turn."""
+    if d < 2:
+        raise ValueError(
+            f"model must have at least two coordinates for the microcanonical samplers; got {d}, and a velocity cannot turn in "
+            "one dimension. Use NUTS or HMC."
+        )
+
+
+def splitting_of(integrator: Splitting | None) -> Splitting:
+    """Return a kernel's splitting, by default BCSS with two stages."""
+    return BCSS() if integrator is None else integrator
 
 
 def projected(H: HamiltonianOnArrays, q: Array, p: Array) -> Array:

@@ -89,8 +89,8 @@ class MAMS:
         :class:`refhmc.metrics.LowRank`. In a block of Gibbs, and with the backends ``"arrays"`` and ``"cupy"``, it is an
         adapted ``Diagonal()``.
     integrator : object or str, optional
-        ``McLachlan()``, the default, ``BCSS()`` or ``Omelyan()``, or the name in lower case. The kicks of the splitting become
-        turns of the velocity.
+        ``BCSS()``, the default, ``McLachlan()``, which is that of the paper, or ``Omelyan()``, or the name in lower case. The
+        kicks of the splitting become turns of the velocity. ``BCSS()`` allows steps that are half as long again.
     target_accept : float, default 0.9
         Target acceptance rate, in (0, 1).
 
@@ -180,7 +180,7 @@ class MAMS:
         length = math.pi / 2 if self.learns_length else self.trajectory_length
         return {
             "jitter": self.step_jitter,
-            "length_jitter": self.length_jitter or 0.0,
+            "length_jitter": 0.5 * self.learns_length if self.length_jitter is None else self.length_jitter,
             "n_steps": self.n_steps or 0,
             "trajectory_length": length or 0.0,
             "persistence": self.persistence,
@@ -198,8 +198,8 @@ def check_microcanonical(kernel: Any) -> None:
         )
     if not isinstance(kernel.integrator, Splitting | None):
         raise ValueError(
-            f"integrator of {kind} must be McLachlan(), BCSS() or Omelyan(); got {type(kernel.integrator).__name__}. "
-            "Omit it for McLachlan()."
+            f"integrator of {kind} must be BCSS(), McLachlan() or Omelyan(); got {type(kernel.integrator).__name__}. "
+            "Omit it for BCSS()."
         )
 
 
