@@ -10,8 +10,8 @@ e = g / |g| is
 
     u <- (u + e (sinh delta + (e.u)(cosh delta - 1))) / (cosh delta + (e.u) sinh delta)
 
-(Steeg and Galbraith 2021; Robnik, De Luca, Silverstein and Seljak 2023, arXiv 2212.08549; Robnik, Cohn-Gordon and Seljak 2025,
-arXiv 2503.01707, eq. 6 and 7). A turn does not preserve volume on the sphere. Its Jacobian in the tangent space is
+(Ver Steeg and Galstyan 2021; Robnik, De Luca, Silverstein and Seljak 2023, arXiv 2212.08549; Robnik, Cohn-Gordon and Seljak
+2025, arXiv 2503.01707). A turn does not preserve volume on the sphere. Its Jacobian in the tangent space is
 (cosh delta + (e.u) sinh delta)^-(d-1) = exp(-dK), where
 
     dK = (d - 1) log(cosh delta + (e.u) sinh delta)
@@ -104,7 +104,8 @@ def drifts_and_turns(coefficients: Sequence[float]) -> Callable:
         turn of duration b_1 eps
         q <- q + a_k eps M^-1 p,    turn of duration b_{k+1} eps,    k = 1, ..., s
 
-    A turn of duration h replaces u, the direction of p, as follows, with e = g / \\|g\\| and delta = d^(1/2) h \\|g\\| / (d - 1)::
+    A turn of duration h changes u, the direction of p. With the gradient g in coordinates in which the metric is the identity,
+    ``e = g / |g|`` and ``delta = d^(1/2) h |g| / (d - 1)``, it is::
 
         u <- (u + e (sinh delta + (e.u)(cosh delta - 1))) / (cosh delta + (e.u) sinh delta)
 
@@ -116,9 +117,10 @@ def drifts_and_turns(coefficients: Sequence[float]) -> Callable:
     Returns
     -------
     callable
-        ``step(H, q, p, eps)`` with ``p' M^-1 p = d`` returns ``(q', p', dK)``. The sum dK of (d - 1) log(cosh delta + (e.u) sinh
-        delta) over the turns, (...), is minus the log of the Jacobian of (q, p) -> (q', p'), with p on the ellipsoid. It is NaN
-        if the density is not finite at a position on the way, or if delta exceeds 12.
+        ``step(H, q, p, eps)`` with ``p' M^-1 p = d`` returns ``(q', p', dK)``. The sum dK of
+        ``(d - 1) log(cosh delta + (e.u) sinh delta)`` over the turns, (...), is minus the log of the Jacobian of
+        (q, p) -> (q', p'), with p on the ellipsoid. It is NaN if the density is not finite at a position on the way, or if
+        delta exceeds 12.
 
     References
     ----------

@@ -5,9 +5,9 @@
 
 The steps are those of :mod:`refhmc.integrators.microcanonical`. They turn the velocity u, which has a constant length, towards
 the gradient. K is the sum of their changes dK, minus the log of the Jacobian of (q, u) -> (q*, u*). The proposal (q*, -u*) is
-its own inverse. So the ratio of the densities of the two directions is exp(L(q*) - L(q)) times this Jacobian, and the test keeps
-exp(L(q)) times the uniform distribution of u. Robnik, Cohn-Gordon and Seljak (2025), Metropolis adjusted microcanonical
-Hamiltonian Monte Carlo, arXiv 2503.01707, sec. 3.
+its own inverse. So the ratio of the densities of the two directions is exp(L(q*) - L(q)) times this Jacobian, and the test
+keeps exp(L(q)) times the uniform distribution of u. Robnik, Cohn-Gordon and Seljak (2025), Metropolis adjusted microcanonical
+Hamiltonian Monte Carlo, arXiv 2503.01707.
 
 With a persistence a > 0 the velocity is kept in part, u <- a u + (1 - a^2)^(1/2) n with n uniform on the sphere, divided by its
 length. The density of this move depends on the angle between the old and the new u only, so that it is reversible and keeps

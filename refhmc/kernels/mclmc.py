@@ -1,23 +1,23 @@
-"""Microcanonical Langevin Monte Carlo: steps of constant speed, with a part of the velocity redrawn before each, and no decision.
+"""Microcanonical Langevin Monte Carlo: steps of constant speed, a partial refreshment before each, and no decision.
 
     u <- a u + (1 - a^2)^(1/2) n,  divided by its length,   n uniform on the sphere;       (q, u) <- one step of (q, u)
 
 The steps are those of :mod:`refhmc.integrators.microcanonical`, whose exact flow keeps exp(L(q)) times the uniform distribution
 of u. Those of a finite size do not, and every step is accepted, so that the stationary distribution differs from the target.
-Robnik, De Luca, Silverstein and Seljak (2023), Microcanonical Hamiltonian Monte Carlo, arXiv 2212.08549, sec. 3 and 4. The
-share a = exp(-eps / l) forgets the velocity over a length l. In their notation l d^(1/2) is L, and (1 - a^2)^(1/2) / (a d^(1/2))
-is nu.
+Robnik, De Luca, Silverstein and Seljak (2023), Microcanonical Hamiltonian Monte Carlo, arXiv 2212.08549. The
+share a = exp(-eps / l) forgets the velocity over a length l. In their notation l d^(1/2) is L, and
+(1 - a^2)^(1/2) / (a d^(1/2)) is nu.
 
 **Bias on a normal.** One step of a splitting with kicks and drifts is a linear map (A, B; C, A) of each (q_i, p_i) of HMC, for
-q_i in units of its standard deviation, which keeps -C q_i^2 + B p_i^2. On the sphere each p_i has variance 1. For d -> infinity,
-where the isokinetic steps tend to those of HMC, q_i is therefore stationary with
+q_i in units of its standard deviation, which keeps -C q_i^2 + B p_i^2. On the sphere each p_i has variance 1. For
+d -> infinity, where the isokinetic steps tend to those of HMC, q_i is therefore stationary with
 
     E q_i^2 = -B / C,         1 / (1 - eps^2 / 4) for the leapfrog
 
 ``validation/benchmarks/results/mclmc.md`` compares this with measurements.
 
-**Step size.** Warm-up chooses it so that the energy error of a step, the change of H = -L + K, has the variance v d (sec. 4.3
-there, with v = 5e-4). Dual averaging makes the mean of exp(-(change of H)^2 / (v d)) equal to 3^(-1/2). This is its mean if the
+**Step size.** Warm-up chooses it so that the energy error of a step, the change of H = -L + K, has the variance v d (v = 5e-4
+in BlackJAX). Dual averaging makes the mean of exp(-(change of H)^2 / (v d)) equal to 3^(-1/2). This is its mean if the
 change is normal with the variance v d. A single large error then moves the step size no more than any other.
 """
 

@@ -8,7 +8,6 @@ import pytest
 import scipy.linalg
 import scipy.stats
 from hypothesis import given
-from hypothesis import strategies as st
 
 import refhmc
 from refhmc.compile.compiled import plain

@@ -395,9 +395,7 @@ def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: 
     elif minibatches:
         dynamics = make_minibatch_dynamics(model, kernel.metric)
     elif getattr(kernel, "microcanonical", False):
-        dynamics = make_microcanonical_dynamics(
-            model, metric_of_block(kernel, model is joint, name), kernel.integrator
-        )
+        dynamics = make_microcanonical_dynamics(model, metric_of_block(kernel, model is joint, name), kernel.integrator)
     else:
         dynamics = make_dynamics(model, metric_of_block(kernel, model is joint, name), kernel.integrator)
     metric, keeps_momentum = dynamics.metric, getattr(kernel, "keeps_momentum", False)
