@@ -37,7 +37,6 @@ if __package__ in (None, ""):
 import refhmc
 from refhmc import diagnostics
 from validation.benchmarks import common, samplers
-from validation.benchmarks.explicit import versions_of
 from validation.benchmarks.peers import number, spread
 from validation.benchmarks.posteriors import POSTERIORS
 from validation.benchmarks.samplers import RESULT_MARK
@@ -95,7 +94,7 @@ def figures_of(draws: np.ndarray, warm: float, each: np.ndarray, seconds: float)
 
 SAMPLERS: dict[str, Callable[[str], Callable[[int], Figures]]] = {
     "MAMS": lambda problem: of_refhmc(problem, refhmc.MAMS(), 2),
-    "NUTS": lambda problem: of_refhmc(problem, refhmc.NUTS(metric=refhmc.metrics.LowRank()), 1),
+    "NUTS": lambda problem: of_refhmc(problem, refhmc.NUTS(), 1),
     BLACKJAX: of_blackjax,
 }
 
@@ -172,6 +171,13 @@ def write(cells: dict[str, dict[str, list[Figures]]], about: dict[str, Any]) -> 
     common.report(NAME, "MAMS next to NUTS and BlackJAX", text, {"cells": cells}, about)
 
 
+def version_of_blackjax(interpreter: str) -> str:
+    """Return the version of BlackJAX in an interpreter, or "missing"."""
+    code = "import importlib.metadata as m; print(m.version('blackjax'))"
+    done = subprocess.run([interpreter, "-c", code], capture_output=True, text=True)
+    return done.stdout.strip() or "missing"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds (default 5)")
@@ -188,7 +194,7 @@ def main() -> None:
     stored = common.RESULTS / f"{NAME}.json"
     cells = json.loads(stored.read_text(encoding="utf-8"))["cells"] if stored.exists() else {}
     about: dict[str, Any] = common.machine(PACKAGES)
-    about["versions"]["blackjax"] = versions_of(arguments.peers)["blackjax"]
+    about["versions"]["blackjax"] = version_of_blackjax(arguments.peers)
     for problem in POSTERIORS:
         if arguments.only and not any(is_meant(problem, word) for word in arguments.only):
             continue
