@@ -124,9 +124,10 @@ def fields(one: np.recarray) -> np.void:
 
 
 def allowed_depth(most: int, iteration: int) -> int:
-    """Return how deep trees of NUTS may be in warm-up, before the first metric is learned and for some time after.
+    """Return how deep trees may be in warm-up, before the first metric is learned and for some time after.
 
-    Long trajectories are not worth their gradients then, since a few draws are informative wherever they are.
+    Long trajectories are not worth their gradients then, since a few draws are informative wherever they are. The depth of MAMS
+    is the binary logarithm of its largest number of steps.
     """
     if iteration < EARLY:
         return min(most, EARLY_DEPTH if iteration else FIRST_DEPTH)

@@ -1,4 +1,4 @@
-"""The length of HMC's trajectories, learned in warm-up to maximise the least effective sample size per step.
+"""The length of the trajectories of HMC and MAMS, learned in warm-up to maximise the least effective sample size per step.
 
 For a function f of the position, a start q_0 from the stationary distribution and the state q_l at distance l on the
 trajectory,
@@ -38,7 +38,9 @@ but at least 25. These have the length L' (1 + j (2u - 1)) with L' = max(3/2 L, 
 L (1 + j (2u - 1)). At the end of the window L becomes the best of the lengths between L' / 4 and L' that are four per octave.
 Here var f is the variance over the window, and c and s are those of the one before (in the first window c is its first state,
 and u = x). L therefore grows if it is too short, to at most L' per window, and the first windows need not have seen the whole
-distribution. If the longest trajectory has 1,024 steps, L does not change, and trajectories are cut there.
+distribution. If the longest trajectory has 1,024 steps, L does not change, and trajectories are cut there. Trajectories of MAMS
+have few steps, of which those that look ahead need several times as many. A quarter of them looks ahead if L grew, otherwise a
+sixteenth, but at least 25.
 
 **Recording.** Consider the lengths l_k = l_last 2^((k - K + 1)/4), k < K, four per octave over five octaves, and the
 n(l_k) = round(l_k / eps) steps that trajectories of these lengths have, at least one and at most 1,024, where eps is the step

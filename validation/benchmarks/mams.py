@@ -165,7 +165,9 @@ def write(cells: dict[str, dict[str, list[Figures]]], about: dict[str, Any]) -> 
     shown = [[problem, *("" if np.isnan(x) else f"{x:.2f}" for x in found)] for problem, found in each.items()]
     known = [[x for x in column if not np.isnan(x)] for column in zip(*each.values(), strict=True)]
     shown.append(["*median; least*", *(f"{np.median(x):.2f}; {min(x):.2f}" if x else "" for x in known)])
-    rows = [row_of(f"{problem}: {name}", runs) for problem, found in cells.items() for name, runs in found.items() if runs]
+    rows = [
+        row_of(f"{problem}: {name}", runs) for problem, found in cells.items() for name, runs in found.items() if runs
+    ]
     what = "\n\n".join((__doc__ or "").split("\n\n")[1:])
     text = "\n\n".join([what, common.table(["problem", *RATIOS], shown), common.table(HEADER, rows)])
     common.report(NAME, "MAMS next to NUTS and BlackJAX", text, {"cells": cells}, about)
