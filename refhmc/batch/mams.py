@@ -22,8 +22,9 @@ class SphereMover(Mover):
 
     def __init__(self, H: HamiltonianOnArrays, integrator: Splitting | None) -> None:
         check_dimension(H.model.dim)
-        super().__init__(H, splitting_of(integrator))
-        self.step = drifts_and_turns(splitting_of(integrator).coefficients)
+        splitting: Any = splitting_of(integrator)
+        super().__init__(H, splitting)
+        self.step = drifts_and_turns(splitting.coefficients)
 
     def __call__(self, point: Point, eps: Array, order: Array | None = None, wanted: Array | None = None) -> Point:
         model = self.H.model

@@ -14,8 +14,8 @@ maps (r^2, s) by
     drift of length h:  r^2 <- r^2 + 2 h s + h^2,  s <- s + h
     turn of length h:   s <- (s - r (sinh D + c (cosh D - 1))) / (cosh D + c sinh D),    D = h r,  c = -s / r
 
-and the refreshment multiplies s by a. The map is reversible under s -> -s. It has a fixed point with s = 0, whatever a is: the r^2
-for which a step from (r^2, 0) ends with s = 0. The variance of the draws is this r^2. It is 1 for eps -> 0.
+and the refreshment multiplies s by a. The map is reversible under s -> -s. It has a fixed point with s = 0, whatever a is: the
+r^2 for which a step from (r^2, 0) ends with s = 0. The variance of the draws is this r^2. It is 1 for eps -> 0.
 ``validation/benchmarks/results/mclmc.md`` compares it with measurements.
 
 **Step size.** Warm-up chooses it so that the energy error of a step, the change of H = -L + K, has the variance v d (v = 5e-4

@@ -1,10 +1,10 @@
 """Bias of MCLMC on normals next to the predicted one: ``python -m validation.benchmarks.mclmc [--draws 20000]``.
 
-Every step of MCLMC is accepted, so that its stationary distribution is not the target. For a normal with independent coordinates
-of variance 1 and d -> infinity, the variance of the draws is the fixed point of a map of (|q|^2 / d, q.p / d)
+Every step of MCLMC is accepted, so that its stationary distribution is not the target. For a normal with independent
+coordinates of variance 1 and d -> infinity, the variance of the draws is the fixed point of a map of (|q|^2 / d, q.p / d)
 (``refhmc/kernels/mclmc.py``). Four chains start from exact draws. The table has, for each splitting, dimension and step size:
 
-- the mean of q_i^2 over all coordinates, less 1, with its standard error from the effective sample size, and the predicted value;
+- the mean of q_i^2 over all coordinates, less 1, with its standard error from the effective sample size, and its prediction;
 - the variance of the energy error of a step, divided by d, which is what warm-up adapts the step size to. Its default is 5e-4.
 
 The last table has runs whose step size was adapted in 1,000 iterations of warm-up.
@@ -56,7 +56,7 @@ def predicted(coefficients: tuple[float, ...], eps: float) -> float:
 
 
 def measured(d: int, kernel: Any, draws: int, tune: int = 0) -> dict[str, float]:
-    """Return the mean of q^2 - 1 with its standard error, the variance of the energy error per coordinate, and the step size."""
+    """Return the mean of q^2 - 1, its standard error, the variance of the energy error per coordinate, and the step size."""
     model = refhmc.models.Gaussian(np.zeros(d), np.eye(d))
     starts = np.random.default_rng(1).normal(size=(4, d))
     options: dict[str, Any] = {"cores": 1, "raw": True, "progressbar": False, "initvals": starts, "random_seed": 1}
