@@ -40,6 +40,8 @@ _HOME = {
     "GHMC": "refhmc.kernels",
     "DRHMC": "refhmc.kernels",
     "MALT": "refhmc.kernels",
+    "MAMS": "refhmc.kernels",
+    "MCLMC": "refhmc.kernels",
     "NUTS": "refhmc.kernels",
     "WALNUTS": "refhmc.kernels",
     "Gibbs": "refhmc.kernels",

@@ -31,6 +31,7 @@ from refhmc.integrators.generalized_leapfrog import step as generalized_leapfrog
 from refhmc.integrators.implicit_midpoint import step as implicit_midpoint
 from refhmc.integrators.implicit_midpoint import step_by_midpoint as implicit_midpoint_by_midpoint
 from refhmc.integrators.leapfrog import step as leapfrog
+from refhmc.integrators.microcanonical import drifts_and_turns
 from refhmc.integrators.projected_tao import step as projected_tao
 from refhmc.integrators.randomized_split import step as randomized_split
 from refhmc.integrators.splitting import kicks_and_drifts
@@ -40,6 +41,8 @@ from refhmc.kernels.drhmc import transition as drhmc
 from refhmc.kernels.ghmc import transition as ghmc
 from refhmc.kernels.hmc import transition as hmc
 from refhmc.kernels.malt import transition as malt
+from refhmc.kernels.mams import transition as mams
+from refhmc.kernels.mclmc import transition as mclmc
 from refhmc.kernels.nuts import transition as nuts
 from refhmc.kernels.options import Kernel
 from refhmc.kernels.stochastic_gradient import transition as stochastic_gradient
@@ -64,6 +67,7 @@ __all__ = [
     "discontinuous",
     "discontinuous_hamiltonian",
     "drhmc",
+    "drifts_and_turns",
     "explicit_tao",
     "fixed_point",
     "gaussian_split",
@@ -77,6 +81,8 @@ __all__ = [
     "kicks_and_drifts",
     "leapfrog",
     "malt",
+    "mams",
+    "mclmc",
     "nuts",
     "projected_tao",
     "randomized_split",
@@ -161,7 +167,7 @@ def transitions(
     ----------
     model : Model or object
         The model, or an object with its functions on arrays.
-    kernel : HMC, NUTS, DHMC, GHMC or DRHMC
+    kernel : HMC, NUTS, DHMC, GHMC, DRHMC or MAMS
         The kernel, with a step size.
     q : array, shape (n, d)
         Positions of the chains.

@@ -81,7 +81,7 @@ def learn_if_due(block: Any) -> bool:
         if len(block.length_moments):
             lengthen(block.learner, stop, block.settings[0], 1.0)
     before, dense = rank_of(block), block.dynamics.metric.is_dense
-    looks = dense or before > 0 or steps > short(draws.shape[1]) or block.plan.max_depth == 0
+    looks = dense or before > 0 or steps > short(draws.shape[1]) or not block.plan.chooses_length
     looks = looks or (stop > LATE and draws.shape[1] <= FEW) or (stop > EARLY and are_correlated(draws))
     most = None if dense else block.vecs.shape[0] - FIRST_DIRECTION
     learned = least_divergence(draws, scores, block.vecs[0].copy(), most, looks, cost_of_gradient(block))
@@ -134,9 +134,10 @@ def fields(one: np.recarray) -> np.void:
 
 
 def allowed_depth(most: int, iteration: int) -> int:
-    """Return how deep trees of NUTS may be in warm-up, before the first metric is learned and for some time after.
+    """Return how deep trees may be in warm-up, before the first metric is learned and for some time after.
 
-    Long trajectories are not worth their gradients then, since a few draws are informative wherever they are.
+    Long trajectories are not worth their gradients then, since a few draws are informative wherever they are. The depth of MAMS
+    is the binary logarithm of its largest number of steps.
     """
     if iteration < EARLY:
         return min(most, EARLY_DEPTH if iteration else FIRST_DEPTH)

@@ -1,4 +1,4 @@
-"""The length of HMC's trajectories, learned in warm-up to maximise the least effective sample size per step.
+"""The length of the trajectories of HMC and MAMS, learned in warm-up to maximise the least effective sample size per step.
 
 For a function f of the position, a start q_0 from the stationary distribution and the state q_l at distance l on the
 trajectory,
@@ -38,7 +38,9 @@ but at least 25. These have the length L' (1 + j (2u - 1)) with L' = max(3/2 L, 
 L (1 + j (2u - 1)). At the end of the window L becomes the best of the lengths between L' / 4 and L' that are four per octave.
 Here var f is the variance over the window, and c and s are those of the one before (in the first window c is its first state,
 and u = x). L therefore grows if it is too short, to at most L' per window, and the first windows need not have seen the whole
-distribution. If the longest trajectory has 1,024 steps, L does not change, and trajectories are cut there.
+distribution. If the longest trajectory has 1,024 steps, L does not change, and trajectories are cut there. Trajectories of MAMS
+have few steps, of which those that look ahead need several times as many. A quarter of them looks ahead if L grew, otherwise a
+sixteenth, but at least 25.
 
 **Recording.** Consider the lengths l_k = l_last 2^((k - K + 1)/4), k < K, four per octave over five octaves, and the
 n(l_k) = round(l_k / eps) steps that trajectories of these lengths have, at least one and at most 1,024, where eps is the step
@@ -71,7 +73,8 @@ from refhmc.core import types
 from refhmc.core.point import as_point, copy_row
 from refhmc.core.records import REAL, WHOLE, Layout, one, record_type
 from refhmc.core.types import as_points, as_workspace
-from refhmc.kernels.hmc import MAX_STEPS, hmc_with
+from refhmc.kernels.hmc import MAX_STEPS, hmc, hmc_with
+from refhmc.kernels.mams import mams, mams_with
 
 N_LENGTHS, AN_OCTAVE = 20, 4
 DEFAULT_JITTER = 0.5
@@ -171,11 +174,30 @@ def hmc_recording(
     dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any, stats: Any, control: Any
 ) -> int:
     """Make one transition of HMC, which in the windows of warm-up records states along its trajectory."""
+    begin_path(workspace, settings)
+    return hmc_with(record, dynamics, model, workspace, randomness, settings, stats, control)
+
+
+@jit
+def mams_recording(
+    dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any, stats: Any, control: Any
+) -> int:
+    """Make one transition of MAMS, which in the windows of warm-up records states along its trajectory."""
+    begin_path(workspace, settings)
+    return mams_with(record, dynamics, model, workspace, randomness, settings, stats, control)
+
+
+# The transitions that record, by those that do not.
+RECORDING = {hmc: hmc_recording, mams: mams_recording}
+
+
+@jit
+def begin_path(workspace: tuple, settings: Any) -> None:
+    """Record the start of a trajectory, if states along it are recorded."""
     points, path, _, _, _ = as_workspace(workspace)
     if settings.watched > 0:
         path[:, 1:, 0] = 0.0
         copy_row(path[N_LENGTHS, 0], as_point(as_points(points).state).q)
-    return hmc_with(record, dynamics, model, workspace, randomness, settings, stats, control)
 
 
 @jit
@@ -191,7 +213,7 @@ def adapt_length(learner: tuple, path: np.ndarray, iteration: int, settings: Any
             take_path(known, moments, sums, path)
             if iteration == stop - 1:
                 before, known.length = known.length, max(best_length(known, moments, sums, settings), known.least)
-                known.apart = 1 if known.length > before else MOST_APART
+                known.apart = settings.apart * (1 if known.length > before else MOST_APART)
                 begin_window(known, moments, sums)
         if iteration == start - 1 or (iteration == stop - 1 and k < last):
             begin_watching(known, settings)

@@ -16,6 +16,7 @@ from refhmc.batch.dhmc import DHMCTransitions, JumpMover
 from refhmc.batch.drhmc import DRHMCTransitions
 from refhmc.batch.ghmc import GHMCTransitions
 from refhmc.batch.hmc import HMCTransitions
+from refhmc.batch.mams import SphereMover, mams_transitions
 from refhmc.batch.memory import Remembering
 from refhmc.batch.nuts import NUTSTransitions
 from refhmc.batch.steps import Mover
@@ -46,6 +47,7 @@ TRANSITIONS: dict[str, Callable] = {
     "dhmc": DHMCTransitions,
     "ghmc": GHMCTransitions,
     "drhmc": DRHMCTransitions,
+    "mams": mams_transitions,
 }
 # Counted for the whole run, since a batch evaluates for all of its chains together.
 NOT_OF_A_DRAW = ("n_gradient_evaluations", "n_metric_evaluations", "n_contraction_evaluations", "n_density_evaluations")
@@ -295,6 +297,8 @@ def mover_for(kernel: Kernel, metric: Any, integrator: ArrayIntegrator, model: R
     """Return the object that makes the kernel's steps."""
     if getattr(kernel, "jumping", False):
         return JumpMover(model, metric)
+    if getattr(kernel, "microcanonical", False):
+        return SphereMover(metric.on_arrays(model), kernel.integrator)
     return Mover(metric.on_arrays(model), integrator)
 
 

@@ -26,6 +26,7 @@ PUBLIC = {
         "NUTS",
         "GHMC",
         "DRHMC",
+        "MAMS",
         "WALNUTS",
         "SGD",
         "SGLD",

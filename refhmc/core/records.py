@@ -104,6 +104,7 @@ COUNTERS = record_type(
 # broken off), and whether it was broken off because it is bound to arrive. ``energy_spared``: the kernel does not ask for the
 # energy at the end of this step; what the step returns then is finite where the point is, and nothing else.
 # ``log_ratio_before``, ``log_ratio_after``: WALNUTS's factors of the weights at the first and the last state of the trajectory.
+# ``kinetic``: K of the microcanonical samplers, minus the log of the Jacobian of the trajectory so far.
 STATUS = record_type(
     {
         "failure": WHOLE,
@@ -115,14 +116,17 @@ STATUS = record_type(
         "energy_spared": WHOLE,
         "log_ratio_before": REAL,
         "log_ratio_after": REAL,
+        "kinetic": REAL,
     }
 )
 
-# Settings of a kernel. ``watched``: warm-up records states at lengths up to ``longest`` (:mod:`refhmc.adaptation.length`).
-# ``keep_momentum``: the state already has a momentum. GHMC and DRHMC keep the share ``persistence`` of it (negative: GHMC's
-# default); with 0 they draw all of it. ``slice_variable``: Neal's u of GHMC, 2 before it is drawn. From ``updates`` on, for
-# stochastic gradients: the updates so far; a and c of :mod:`refhmc.kernels.stochastic_gradient`; h^2 / eps (0: h = eps); b,
-# gamma, T; the share of a cycle without noise; whether lp is evaluated.
+# Settings of a kernel. ``watched``: warm-up records states at lengths up to ``longest``; ``apart``: one trajectory of as many
+# looks ahead while the length grows (:mod:`refhmc.adaptation.length`). ``max_depth``: of a tree, or the binary logarithm of the
+# largest number of steps. ``keep_momentum``: the state already has a momentum. GHMC, DRHMC, MAMS and MCLMC keep the share
+# ``persistence`` of it (negative: the default); with 0 they draw all of it. ``energy_variance``: of a step of MCLMC, per
+# coordinate. ``slice_variable``: Neal's u of GHMC, 2 before it is drawn. From ``updates`` on, for stochastic gradients: the
+# updates so far; a and c of :mod:`refhmc.kernels.stochastic_gradient`; h^2 / eps (0: h = eps); b, gamma, T; the share of a
+# cycle without noise; whether lp is evaluated.
 SETTINGS = record_type(
     {
         "step_size": REAL,
@@ -132,6 +136,7 @@ SETTINGS = record_type(
         "length_jitter": REAL,
         "watched": WHOLE,
         "longest": REAL,
+        "apart": WHOLE,
         "max_depth": WHOLE,
         "max_error": REAL,
         "max_halvings": WHOLE,
@@ -139,6 +144,7 @@ SETTINGS = record_type(
         "jump_size": REAL,
         "keep_momentum": WHOLE,
         "persistence": REAL,
+        "energy_variance": REAL,
         "slice_shift": REAL,
         "slice_variable": REAL,
         "max_stages": WHOLE,

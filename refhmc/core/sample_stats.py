@@ -7,17 +7,19 @@ value at the start of the transition, with the momentum just drawn. "Leaves" are
 lp                          log density of the draw (unconstrained space, up to a constant). SGD, SGLD, SGHMC: on request
 energy                      H of the draw, with the momentum it was selected with; H0 if the proposal was rejected (inf if H0
                             is not finite)
-energy_error                energy - H0 (0 if rejected)
+energy_error                energy - H0 (0 if rejected). MAMS and MCLMC: with the log Jacobian in H; MCLMC: the sum over the
+                            steps of the draw
 max_energy_error            the energy error of largest magnitude along the trajectory, signed; inf if a state has no energy
                             (NaN, density zero, no metric). A step that a solver rejects reaches no state
-acceptance_rate             HMC, DHMC, GHMC: min(1, exp(H0 - H)) of the proposal, 0 if it is not finite. DRHMC: the same of the
-                            first stage, also if a later one was accepted. MALT: with the sum of the steps' errors for
+acceptance_rate             HMC, DHMC, GHMC, MAMS: min(1, exp(H0 - H)) of the proposal, 0 if it is not finite. DRHMC: the same
+                            of the first stage, also if a later one was accepted. MALT: with the sum of the steps' errors for
                             H - H0, which is also ``energy - H0``. NUTS: the plain average of
                             min(1, exp(H0 - H)) over *all* leaves, including those of rejected subtrees (as in Stan).
                             WALNUTS: the average of min(1, exp(H - H')) over macro steps, H' after one step of their length
 diverging                   an energy was not finite, a metric not positive definite, or the energies of one trajectory
                             differed by more than 1,000. WALNUTS: also a macro step that exceeded ``max_error`` at every level.
-                            SGD, SGLD, SGHMC: a position or a minibatch's density was not finite
+                            MAMS, MCLMC: also a turn by delta > 12. SGD, SGLD, SGHMC: a position or a minibatch's density was
+                            not finite
 step_size                   the step size of the draw (SGD, SGLD, SGHMC: of the last update); step_size_nom: before jitter
 exploring                   SGLD, SGHMC with an exploration: the last update had no noise; discard such a draw
 n_steps                     integrator steps, macro steps of WALNUTS, or updates; int_time: n_steps * step_size
@@ -26,7 +28,8 @@ n_halvings                  WALNUTS: the largest number of halvings of the step 
 tree_depth                  NUTS, WALNUTS: doublings whose new subtree was valid (Stan's count, not PyMC's)
 reached_max_treedepth       NUTS, WALNUTS: the trajectory had not ended at ``max_treedepth``
 index_in_trajectory         position of the draw on the trajectory, in signed steps from its start (0: not moved)
-is_accepted                 HMC, DHMC, GHMC, DRHMC: the proposal was accepted. NUTS, WALNUTS: the draw is not the starting point
+is_accepted                 HMC, DHMC, GHMC, DRHMC, MAMS: the proposal was accepted. NUTS, WALNUTS: the draw is not the starting
+                            point. MCLMC: a step was made
 outcome                     how the transition ended, see ``OUTCOMES``
 stage                       DRHMC: the stage whose proposal was accepted, from 1 on; 0 if all were rejected
 slice_variable              GHMC with a ``slice_shift``: Neal's u after the transition, in [-1, 1]

@@ -15,10 +15,11 @@ from refhmc.core.point import POINT_ROWS
 from refhmc.core.records import CACHE, COUNTERS, OPTIONS, STATUS, one
 from refhmc.core.split_data import rows_of_order
 from refhmc.errors import MetricError
-from refhmc.integrators import Leapfrog
+from refhmc.integrators import Leapfrog, microcanonical
 from refhmc.integrators.base import CHECK, Integrator
 from refhmc.integrators.defaults import resolve
 from refhmc.integrators.discontinuous import Discontinuous
+from refhmc.integrators.splitting import Splitting
 from refhmc.metrics import Diagonal, Identity, laplace
 from refhmc.metrics.base import FROM_GRADIENTS, FROM_PAIRS, Metric, put_hyperparameters
 
@@ -165,6 +166,15 @@ def make_discontinuous_dynamics(model: Model, metric: Identity | Diagonal | None
     return Dynamics(
         metric, integrator, model.core.tuple_for_changes, pointers, vecs, mats, options, np.zeros((0, d)), POINT_ROWS
     )
+
+
+def make_microcanonical_dynamics(model: Model, metric: Metric | None, integrator: Splitting | None) -> Dynamics:
+    """Return the dynamics of the microcanonical samplers, with turns for the kicks of a splitting."""
+    microcanonical.check_dimension(model.dim)
+    dynamics = make_dynamics(model, metric, microcanonical.splitting_of(integrator))
+    kind, _, _, of_metric = dynamics.pointers
+    pointers = (kind, microcanonical.refresh, microcanonical.step, of_metric)
+    return dynamics._replace(pointers=pointers, rows=np.zeros((microcanonical.LAYOUT.n_vectors, model.dim)))
 
 
 def options_of(metric: Metric, integrator: Integrator) -> np.recarray:

@@ -7,6 +7,8 @@ from refhmc.kernels.ghmc import GHMC as GHMC
 from refhmc.kernels.gibbs import Gibbs as Gibbs
 from refhmc.kernels.hmc import HMC as HMC
 from refhmc.kernels.malt import MALT as MALT
+from refhmc.kernels.mams import MAMS as MAMS
+from refhmc.kernels.mclmc import MCLMC as MCLMC
 from refhmc.kernels.nuts import NUTS as NUTS
 from refhmc.kernels.stochastic_gradient import SGD as SGD
 from refhmc.kernels.stochastic_gradient import SGHMC as SGHMC

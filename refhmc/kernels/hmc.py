@@ -164,6 +164,7 @@ class HMC:
             "length_jitter": self.length_jitter or 0.0,
             "n_steps": self.n_steps or 0,
             "trajectory_length": length or 0.0,
+            "apart": 1,
         }
 
 
@@ -322,7 +323,9 @@ def jittered_length(randomness: tuple, settings: Any) -> int:
         length = settings.trajectory_length / settings.step_size
     if settings.length_jitter > 0:
         length *= 1 + settings.length_jitter * (2 * uniform(randomness) - 1)
-    return int(min(max(round(length), 1), MAX_STEPS)) if settings.n_steps == 0 else int(max(round(length), 1))
+    if settings.n_steps > 0:
+        return int(max(round(length), 1))
+    return int(min(max(round(length), 1), MAX_STEPS if settings.max_depth == 0 else 2**settings.max_depth))
 
 
 class Energies(NamedTuple):

@@ -349,6 +349,7 @@ def test_a_transition_returns_the_momentum_that_is_kept(ask):
     for kernel, made, more in (
         ("ghmc", refhmc.GHMC(**options), {}),
         ("drhmc", refhmc.DRHMC(**options, max_stages=2, same_length=False), {"max_stages": 2, "same_length": False}),
+        ("mams", refhmc.MAMS(**options), {}),
     ):
         request = {"op": "transition", "kernel": kernel, "target": "banana", "q": q, "p0": p, "normals": z, **more}
         found = ask(**request, eps=0.3, n=2, persistence=0.5, u=hexes([0.9, 0.3]))

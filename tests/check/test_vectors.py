@@ -95,15 +95,18 @@ def test_transitions_on_a_split_use_every_order_and_distinguish_baselines():
 
 
 def test_transitions_with_kept_momenta_decide_in_every_way():
-    """GHMC accepts and rejects with both kinds of decisions; DRHMC ends in each stage after the first, and in none."""
-    decisions, stages = set(), set()
+    """GHMC and MAMS accept and reject with both kinds of decisions; DRHMC ends in each stage after the first, and in none."""
+    decisions, decisions_of_mams, stages = set(), set(), set()
     for r in gv.records("kept_transition"):
         if r.args["kernel"] == "ghmc":
             decisions.add(("slice_variable" in r.inputs, r.out["accepted"]))
+        elif r.args["kernel"] == "mams":
+            decisions_of_mams.add((r.args["integrator"], r.out["accepted"]))
         else:
             stages.add(r.out["stage"])
             assert len(r.out["probabilities"]) == r.out["uniforms_used"] >= 2
     assert decisions == {(False, 0), (False, 1), (True, 0), (True, 1)}
+    assert decisions_of_mams == {(name, way) for name in ("mclachlan", "bcss(2)") for way in (0, 1)}
     assert {0, 2, 3} <= stages
 
 

@@ -260,7 +260,8 @@ def test_plot_of_a_kernel_without_an_energy(tmp_path, capsys):
         ("funnel --step-size 0", "step_size.*positive.*0.0"),
         (
             "gaussian --n-steps 3",
-            "--n-steps belongs to --kernel dhmc and drhmc and ghmc and hmc and malt and sgd and sghmc and sgld",
+            "--n-steps belongs to --kernel dhmc and drhmc and ghmc and hmc and malt and mams and "
+            "mclmc and sgd and sghmc and sgld",
         ),
         ("funnel --kernel sgld", "--kernel sgld needs the option step_size"),
         ("funnel --kernel sgld --friction 0.1", "--friction belongs to --kernel sghmc"),
@@ -268,7 +269,7 @@ def test_plot_of_a_kernel_without_an_energy(tmp_path, capsys):
         ("funnel --kernel sgd --target-accept 0.9", "--target-accept belongs to --kernel dhmc"),
         (
             "funnel --kernel sgd --step-size 1e-3 --integrator leapfrog",
-            "--integrator belongs to --kernel .*hmc and malt and nuts",
+            "--integrator belongs to --kernel .*hmc and malt and mams and mclmc and nuts",
         ),
         ("funnel --kernel sgd --step-size 1e-3 --metric diagonal", r"Identity\(\).*Diagonal\(variances\).*SGD"),
         ("funnel --kernel sgd --step-size 1 --momentum 1", r"momentum.*\[0, 1\)"),

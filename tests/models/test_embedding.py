@@ -303,6 +303,6 @@ def test_command_line_accepts_dhmc(capsys):
     assert main(["sample", "closed-population", "--kernel", "dhmc", "--n-steps", "4", *common]) == 0
     assert "true mean" in capsys.readouterr().out
     assert main(["sample", "cell-grid", "--integrator", "leapfrog", *common]) == 1
-    assert "hmc and malt and nuts and walnuts" in capsys.readouterr().err
+    assert "hmc and malt and mams and mclmc and nuts and walnuts" in capsys.readouterr().err
     assert main(["sample", "cell-grid", "--metric", "dense", *common]) == 1
     assert "one at a time" in capsys.readouterr().err

@@ -403,7 +403,8 @@ def transitions_records(new):
             for extra in (0.0, 0.25):
                 options = {"max_depth": 3, "max_error": 0.25, "max_halvings": 6, "extra_halving": extra}
                 yield transitions_of_walnuts(new, target, stream, args, 2.0, **options)
-    yield from kept_transitions(new)
+    yield from kept_transitions(new, KEPT, "kept transitions")
+    yield from kept_transitions(new, KEPT_VELOCITIES, "kept velocities")
 
 
 KEPT = (  # options; the share of the step size of a standard normal
@@ -415,18 +416,24 @@ KEPT = (  # options; the share of the step size of a standard normal
 )
 
 
-def kept_transitions(new):
+KEPT_VELOCITIES = (
+    ("mams", {"n": 1, "persistence": 0.75, "integrator": "mclachlan"}, 2.0),
+    ("mams", {"n": 2, "persistence": 0.5, "integrator": "bcss(2)"}, 2.0),
+)
+
+
+def kept_transitions(new, kinds, title):
     for target in new.targets("gaussian", "banana"):
-        stream = Stream("kept transitions", target.name)
+        stream = Stream(title, target.name)
         metrics = [args for args in constant_metrics(target, stream) if args["metric"] != "dense"]
         for late in (False, True):
-            for k, (kernel, options, share) in enumerate(KEPT):
+            for k, (kernel, options, share) in enumerate(kinds):
                 of = metrics[(k + late) % len(metrics)]
                 yield kept_transition(new, target, of, stream, kernel, options, share, late)
 
 
 def kept_transition(new, target, args, stream, kernel, options, share, late):
-    """Decisions with a margin: GHMC accepts, or rejects if ``late``; DRHMC reaches stage 2, or 3 if ``late``."""
+    """Decisions with a margin: GHMC and MAMS accept, or reject if ``late``; DRHMC reaches stage 2, or 3 if ``late``."""
     args = {"kernel": kernel, **args, "integrator": "leapfrog", **options}
 
     def draw():

@@ -1,4 +1,4 @@
-"""Transitions of kernels that keep their momentum, with the leapfrog, randomness given: p is the momentum after the transition.
+"""Transitions of kernels that keep their momentum, randomness given: p is the momentum after the transition.
 
 First p <- a p + sqrt(1 - a^2) M^1/2 z with the normals z. Then
 
@@ -11,6 +11,13 @@ drhmc    stage k = 1, ..., K: n r^(k-1) steps of size e/r^(k-1) (``same_length``
 
          If no stage accepts, the chain stays and p is reversed.
 
+mams     M^1/2 z, and then p, are multiplied by a number, so that p' M^-1 p = d; n steps of a splitting whose kicks turn p:
+
+             s^2 = g' M^-1 g,  D = h d^(1/2) s / (d - 1),  c = g' M^-1 p / (s d^(1/2)),  N = cosh D + c sinh D,
+             p' = (p + d^(1/2) g / s (sinh D + c (cosh D - 1))) / N,  K <- K + (d - 1) log N
+
+         accepted if u < exp(L(q') - L(q) - K). A rejection gives (q, -p).
+
 The products are computed as they stand. The margin is the least distance of a decision from its limit.
 """
 
@@ -18,8 +25,9 @@ from __future__ import annotations
 
 from mpmath import mp, mpf
 
-from validation.vectors.fields import energy_at
-from validation.vectors.steps import path
+from validation.vectors.arithmetic import dot
+from validation.vectors.fields import energy_at, velocity
+from validation.vectors.steps import add, coefficients_of, path
 
 
 def refreshed(on, a, p, normals):
@@ -58,6 +66,43 @@ def ghmc(on, args, q, p, normals, uniforms, variable, e):
         out["slice_variable"] = w / ratio if accepted else w
     out["q"], out["p"] = end if accepted else reversed_momentum(z)
     return {**out, "accepted": int(accepted)}, margin
+
+
+def projected(on, q, p):
+    """P times a number, so that p' M^-1 p = d."""
+    factor = mp.sqrt(len(p) / dot(p, velocity(on.at(q), p, on.noise)))
+    return on.noise.each([factor * x for x in p])
+
+
+def turned(on, q, p, h):
+    """P after a turn, and the change of K."""
+    d, g = mpf(len(p)), on.gradient(q)
+    s = mp.sqrt(dot(g, velocity(on.at(q), g, on.noise)))
+    D, c = h * mp.sqrt(d) * s / (d - 1), dot(g, velocity(on.at(q), p, on.noise)) / (s * mp.sqrt(d))
+    N = on.noise(mp.cosh(D) + c * mp.sinh(D))
+    towards = mp.sqrt(d) / s * (mp.sinh(D) + c * (mp.cosh(D) - 1))
+    return on.noise.each([x / N for x in add(p, towards, g)]), (d - 1) * mp.log(N)
+
+
+def mams(on, args, q, p, normals, uniforms, e):
+    """The fields of the record, and the margin."""
+    a, zero = on.noise(mpf(args["persistence"])), [mpf(0)] * len(q)
+    n = projected(on, q, refreshed(on, mpf(0), zero, normals))
+    p = projected(on, q, add([a * x for x in p], mp.sqrt(1 - a * a), n))
+    x, u, K = q, p, mpf(0)
+    for _ in range(args["n"]):
+        for k, size in enumerate(coefficients_of(args["integrator"])[1]):
+            h = on.noise(size) * e
+            if k % 2 == 0:
+                u, change = turned(on, x, u, h)
+                K += change
+            else:
+                x = on.noise.each(add(x, h, velocity(on.at(x), u, on.noise)))
+    ratio = mp.exp(energy(on, (q, zero)) - energy(on, (x, zero)) - K)
+    out = {"acceptance_rate": min(mpf(1), ratio), "uniforms_used": len(uniforms)}
+    accepted = uniforms[0] < ratio
+    out["q"], out["p"] = (x, u) if accepted else reversed_momentum((q, p))
+    return {**out, "accepted": int(accepted)}, abs(uniforms[0] - out["acceptance_rate"])
 
 
 def drhmc(on, args, q, p, normals, uniforms, e):

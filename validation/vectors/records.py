@@ -244,6 +244,8 @@ def kept_transition(ask):
     if ask.args["kernel"] == "ghmc":
         variable = mpf(parsed(ask.record["slice_variable"])) if "slice_variable" in ask.record else None
         out, margin = kept_momenta.ghmc(on, ask.args, q, p, normals, uniforms, variable, e)
+    elif ask.args["kernel"] == "mams":
+        out, margin = kept_momenta.mams(on, ask.args, q, p, normals, uniforms, e)
     else:
         out, margin = kept_momenta.drhmc(on, ask.args, q, p, normals, uniforms, e)
     scale = dict.fromkeys(("acceptance_rate", "probabilities", "slice_variable"), mpf(1))

@@ -70,13 +70,18 @@ PALINDROMES = {
 }
 
 
-def splitting(name, on, z, e):
-    q, p = z
+def coefficients_of(name):
+    """Whether a palindrome begins with a kick ("k") or a drift ("d"), and its coefficients."""
     moves, *free = PALINDROMES[name]
     first = [mpf(x) for x in free]
     s = len(first) + 1
     rest = [mpf(1) - 2 * sum(first[k % 2 :: 2]) for k in (s - 1, s)]
-    sizes = [*first, rest[0] / 2, rest[1], rest[0] / 2, *first[::-1]]
+    return moves, [*first, rest[0] / 2, rest[1], rest[0] / 2, *first[::-1]]
+
+
+def splitting(name, on, z, e):
+    q, p = z
+    moves, sizes = coefficients_of(name)
     for k, size in enumerate(sizes):
         h = on.noise(size) * e
         if (k % 2 == 0) == (moves == "k"):

@@ -170,7 +170,7 @@ def capabilities(request: dict) -> dict:
         "targets": names.known_targets(),
         "metrics": list(own.metrics.METRICS),
         "methods": list(own.integrators.INTEGRATORS),
-        "kernels": ["hmc", "nuts", "walnuts", "ghmc", "drhmc"],
+        "kernels": ["hmc", "nuts", "walnuts", "ghmc", "drhmc", "mams"],
         "eps": "0.1",
         "digits": DIGITS,
         "limits": LIMITS,
@@ -244,10 +244,11 @@ def orbit(request: dict) -> dict:
 
 
 def transition(request: dict) -> dict:
-    """Return one transition of HMC, NUTS, WALNUTS, GHMC or DRHMC on the given randomness."""
+    """Return one transition of HMC, NUTS, WALNUTS, GHMC, DRHMC or MAMS on the given randomness."""
     H, q, eps = _hamiltonian(request), _vector(request, "q"), _step_size(request)
     kernel = str(request.get("kernel", "hmc")).lower()
-    wanted = names.method(request.get("method") or _default_method(H), **_solver(0))
+    default = "bcss" if kernel == "mams" else _default_method(H)
+    wanted = names.method(request.get("method") or default, **_solver(0))
     more: dict[str, Any]
     options: dict[str, Any] = {"step_size": abs(eps), "metric": H.metric, "integrator": wanted}
     if kernel == "hmc":
@@ -258,6 +259,9 @@ def transition(request: dict) -> dict:
         make, more = own.WALNUTS, {"max_treedepth": _count(request, "max_depth", 10, LIMITS["depth"])}
         more["max_halvings"] = _count(request, "max_halvings", 12)
         more |= {key: number(request[key]) for key in ("max_error", "extra_halving") if key in request}
+    elif kernel == "mams":
+        make, more = own.MAMS, {"n_steps": _count(request, "n", 1)}
+        more |= {"persistence": number(request["persistence"])} if "persistence" in request else {}
     elif kernel in ("ghmc", "drhmc"):
         make, more = own.GHMC if kernel == "ghmc" else own.DRHMC, {"n_steps": _count(request, "n", 1)}
         given = ("persistence",) if kernel == "ghmc" else ("persistence", "reduction")
@@ -268,7 +272,7 @@ def transition(request: dict) -> dict:
                 "same_length": bool(request.get("same_length", True)),
             }
     else:
-        raise Rejection(NOT_SUPPORTED, f"kernel must be one of hmc, nuts, walnuts, ghmc, drhmc; got {kernel!r}")
+        raise Rejection(NOT_SUPPORTED, f"kernel must be one of hmc, nuts, walnuts, ghmc, drhmc, mams; got {kernel!r}")
     source = {
         "momentum": _field(request, "p0", 1) if "p0" in request else None,
         "normals": _field(request, "normals", 1) if "normals" in request else None,
@@ -283,7 +287,7 @@ def transition(request: dict) -> dict:
     found = _numbers(values if went.kept_momentum is None else {**values, "p": went.kept_momentum})
     told = {"outcome": went.outcome, "n_steps": int(went.stats["n_steps"]), "uniforms_used": went.uniforms_used}
     moved = int(went.stats.get("index_in_trajectory", went.stats["n_steps"] if went.stats.get("is_accepted") else 0))
-    if went.kept_momentum is not None:
+    if went.kept_momentum is not None or kernel == "mams":
         return {**found, **told}
     level = int(went.stats.get("n_halvings", 0))  # a macro step has at most 2^level steps
     replay = {**request, "p": hexes(went.momentum), "eps": abs(eps) / 2**level}

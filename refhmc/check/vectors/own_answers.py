@@ -188,10 +188,11 @@ def split_transition(r: golden.Record) -> dict:
 
 
 def kept_transition(r: golden.Record) -> dict:
-    """Return the answer for one transition of GHMC or DRHMC."""
+    """Return the answer for one transition of GHMC, DRHMC or MAMS."""
     a, given = r.args, ("persistence", "slice_shift", "max_stages", "reduction", "same_length")
     options = {name: a[name] for name in given if name in a}
-    kind = own.GHMC if a["kernel"] == "ghmc" else own.DRHMC
+    options |= {"integrator": integrator(a)} if a["kernel"] == "mams" else {}
+    kind = {"ghmc": own.GHMC, "drhmc": own.DRHMC, "mams": own.MAMS}[a["kernel"]]
     kernel = kind(step_size=a["eps"], n_steps=a["n"], metric=metric(a), **options)
     numbers = {"normals": r.inputs["normals"], "uniforms": np.append(r.inputs["uniforms"], 0.5)}
     more = {"slice_variable": r.inputs["slice_variable"]} if "slice_variable" in r.inputs else {}

@@ -29,6 +29,7 @@ from refhmc.adaptation.length import (
     DEFAULT_JITTER,
     LEARNER,
     N_LENGTHS,
+    RECORDING,
     WATCHED_ROWS,
     adapt_length,
     begin_length,
@@ -45,7 +46,13 @@ from refhmc.core.hierarchy import blocks_of, coordinates_of, variable_of
 from refhmc.core.point import GRADIENT, LOG_DENSITY, Q, as_point, copy_row
 from refhmc.core.records import CACHE, CONTROL, COUNTERS, SETTINGS, STATUS, one, records
 from refhmc.core.types import N_POINTS, as_model, as_points, as_work, as_workspace
-from refhmc.dynamics.assemble import Dynamics, make_discontinuous_dynamics, make_dynamics, make_minibatch_dynamics
+from refhmc.dynamics.assemble import (
+    Dynamics,
+    make_discontinuous_dynamics,
+    make_dynamics,
+    make_microcanonical_dynamics,
+    make_minibatch_dynamics,
+)
 from refhmc.dynamics.fuse import functions_to_fuse, fused_transition, transition_with
 from refhmc.errors import CheckpointError, MetricError
 from refhmc.integrators.defaults import default_metric
@@ -280,6 +287,11 @@ class BlockPlan(NamedTuple):
     hierarchical: HierarchicalPlan | None = None
     keeps_momentum: bool = False
 
+    @property
+    def chooses_length(self) -> bool:
+        """Whether the kernel ends its trajectories by itself, as NUTS does."""
+        return self.max_depth > 0 and self.settings[0].trajectory_length == 0
+
     def compile(self, model_name: str) -> None:
         """Compile, or load from the cache, everything that the block's turn calls."""
         of_block = f", block {self.name}" if self.name else ""
@@ -377,6 +389,8 @@ def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: 
         dynamics = make_discontinuous_dynamics(model, kernel.metric)
     elif minibatches:
         dynamics = make_minibatch_dynamics(model, kernel.metric)
+    elif getattr(kernel, "microcanonical", False):
+        dynamics = make_microcanonical_dynamics(model, metric_of_block(kernel, model is joint, name), kernel.integrator)
     else:
         dynamics = make_dynamics(model, metric_of_block(kernel, model is joint, name), kernel.integrator)
     metric, keeps_momentum = dynamics.metric, getattr(kernel, "keeps_momentum", False)
@@ -398,7 +412,9 @@ def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: 
     learns_jitter = learns_length and kernel.length_jitter is None
     if len(lengths) and learns_jitter:
         settings["length_jitter"] = DEFAULT_JITTER
-    transition, title = hmc_recording if len(lengths) else kernel.transition, type(kernel).__name__
+    transition, title = kernel.transition, type(kernel).__name__
+    if len(lengths):
+        transition = RECORDING.get(transition, hmc_recording)
     hierarchical = hierarchical_plan(model, kernel, transition) if model is joint else None
     if fuse:
         functions = functions_to_fuse(model, dynamics)
