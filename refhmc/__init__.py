@@ -40,6 +40,8 @@ _HOME = {
     "GHMC": "refhmc.kernels",
     "DRHMC": "refhmc.kernels",
     "MALT": "refhmc.kernels",
+    "GIST": "refhmc.kernels",
+    "AutoStep": "refhmc.kernels",
     "NUTS": "refhmc.kernels",
     "WALNUTS": "refhmc.kernels",
     "Gibbs": "refhmc.kernels",

@@ -54,6 +54,7 @@ def compile_everything() -> Iterator[tuple[int, int, str, float]]:
         ("HMC, learned length, dense metric", core(refhmc.HMC(metric=M.Dense()), tune=1000)),
         ("DHMC", core(refhmc.DHMC())),
         *((kind.__name__, core(kind())) for kind in (refhmc.GHMC, refhmc.DRHMC, refhmc.MALT)),
+        *((kind.__name__, core(kind())) for kind in (refhmc.GIST, refhmc.AutoStep)),
         ("Gibbs, two blocks", core(refhmc.Gibbs({(0,): refhmc.NUTS(), (1,): refhmc.HMC()}))),
         *((f"metric {type(metric).__name__}", core(refhmc.HMC(metric=metric))) for metric in metrics),
         *((f"integrator {title}", core(refhmc.HMC(metric=M.Fisher(), integrator=each))) for title, each in variants()),

@@ -16,6 +16,8 @@ compared with a probability, the probability replaces it on the tape. The order 
                        contains the normals z before the uniforms
     MALT               one uniform for the step's jitter, as for HMC; before each step but the first, d standard normals for the
                        refreshment (a tape contains them unchanged, in their places); one for the acceptance, always
+    GIST               one uniform for the number of steps, and one for the acceptance, always
+    AutoStep           two uniforms for the thresholds, and one for the acceptance, always
     DHMC               the uniforms of the jitters as for HMC; before each step, for the order of its n discontinuous
                        coordinates, one for each k = n-1, ..., 1 (entry floor(u (k + 1)) of the order is swapped with
                        entry k); one for the acceptance, always.

@@ -21,16 +21,18 @@ import numpy as np
 
 from refhmc.core.registry import registry
 from refhmc.kernels.blocks import Block, block_name
+from refhmc.kernels.autostep import AutoStep
 from refhmc.kernels.dhmc import DHMC
 from refhmc.kernels.drhmc import DRHMC
 from refhmc.kernels.ghmc import GHMC
+from refhmc.kernels.gist import GIST
 from refhmc.kernels.hmc import HMC
 from refhmc.kernels.malt import MALT
 from refhmc.kernels.nuts import NUTS
 from refhmc.kernels.options import Kernel, check_kernel, named
 from refhmc.kernels.walnuts import WALNUTS
 
-OF_BLOCKS = registry({kind.__name__: kind for kind in (DHMC, DRHMC, GHMC, HMC, MALT, NUTS, WALNUTS)})
+OF_BLOCKS = registry({kind.__name__: kind for kind in (AutoStep, DHMC, DRHMC, GHMC, GIST, HMC, MALT, NUTS, WALNUTS)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,10 +52,11 @@ class Gibbs:
     ----------
     blocks : mapping
         The kernel of each block, in the order in which the blocks are moved. A kernel is ``HMC(...)``, ``NUTS(...)``,
-        ``GHMC(...)``, ``DRHMC(...)``, ``MALT(...)``, ``DHMC(...)``, one of your own, or a name such as ``"nuts"``. A block is
-        the name of a variable, a tuple of names, or a tuple or range of indices of coordinates. Names of coordinates are for
-        example ``"v"``, ``"x[3]"``, or ``"x"`` for all of ``x[0]``, ``x[1]``, .... The name of a constrained variable means all
-        coordinates on which it depends. Each coordinate must be in exactly one block. Coordinates with jumps need ``DHMC``.
+        ``GHMC(...)``, ``DRHMC(...)``, ``MALT(...)``, ``GIST(...)``, ``AutoStep(...)``, ``DHMC(...)``, one of your own, or a
+        name such as ``"nuts"``. A block is the name of a variable, a tuple of names, or a tuple or range of indices of
+        coordinates. Names of coordinates are for example ``"v"``, ``"x[3]"``, or ``"x"`` for all of ``x[0]``, ``x[1]``, ....
+        The name of a constrained variable means all coordinates on which it depends. Each coordinate must be in exactly one
+        block. Coordinates with jumps need ``DHMC``.
 
     Raises
     ------
