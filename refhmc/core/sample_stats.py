@@ -30,7 +30,7 @@ n_halvings                  WALNUTS: the largest number of halvings of the step 
 tree_depth                  NUTS, WALNUTS: doublings whose new subtree was valid (Stan's count, not PyMC's)
 reached_max_treedepth       NUTS, WALNUTS: the trajectory had not ended at ``max_treedepth``
 index_in_trajectory         position of the draw on the trajectory, in signed steps from its start (0: not moved)
-is_accepted                 HMC, DHMC, GHMC, DRHMC, GIST, AutoStep: the proposal was accepted. NUTS, WALNUTS: the draw is not the starting point
+is_accepted                 NUTS, WALNUTS: the draw is not the starting point. Other kernels: the proposal was accepted
 outcome                     how the transition ended, see ``OUTCOMES``
 stage                       DRHMC: the stage whose proposal was accepted, from 1 on; 0 if all were rejected
 slice_variable              GHMC with a ``slice_shift``: Neal's u after the transition, in [-1, 1]

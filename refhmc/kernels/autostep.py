@@ -24,8 +24,8 @@ The compiled implementation does not repeat the step from z' to z, whose ratio i
 j(z') cannot be j(z).
 
 **Adaptation.** The papers set eps to the average step size of a round. Here dual averaging adapts eps to the average of
-min(1, exp(H(z) - H(Psi_0 z))), the acceptance probability of the first trial. With its default target of 0.6 the step is doubled
-about as often as halved. A single chain of the papers' rounds and dual averaging both settle where most exponents are near 0.
+min(1, exp(H(z) - H(Psi_0 z))), the acceptance probability of the first trial. Both settle where the exponents are near 0: the
+step is doubled about as often as halved.
 """
 
 from __future__ import annotations
@@ -76,14 +76,15 @@ class AutoStep:
     max_doublings : int, default 10
         Largest number of doublings or halvings, from 0 to 30.
     symmetric : bool, default True
-        Whether the ratio is ``exp(-abs(H' - H))``. If not, it is ``exp(H - H')``, as in autoMALA.
+        Whether the ratio is ``exp(-abs(H' - H))``. If not, it is ``exp(H - H')``, as in autoMALA. A chain that starts far out
+        may then stay there, because the step size that is chosen where the energy falls is not chosen where it rises.
     metric : object or str, optional
         A metric of `refhmc.metrics`, or its name in lower case. The default, ``"auto"``, is :class:`refhmc.metrics.LowRank`. In
         a block of Gibbs, and with the backends ``"arrays"`` and ``"cupy"``, it is an adapted ``Diagonal()``.
     integrator : object or str, optional
         An explicit integrator of `refhmc.integrators`, or its name in lower case. Defaults to ``Leapfrog()``, or to
         ``BlockLeapfrog()`` for ``Hierarchical``.
-    target_accept : float, default 0.6
+    target_accept : float, default 0.5
         Target of the adaptation, in (0, 1).
 
     Raises
@@ -130,7 +131,7 @@ class AutoStep:
     symmetric: bool = True
     metric: object = None
     integrator: object = None
-    target_accept: float | None = 0.6
+    target_accept: float | None = 0.5
 
     def __post_init__(self) -> None:
         check_options(self)

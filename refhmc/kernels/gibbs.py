@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from refhmc.core.registry import registry
-from refhmc.kernels.blocks import Block, block_name
 from refhmc.kernels.autostep import AutoStep
+from refhmc.kernels.blocks import Block, block_name
 from refhmc.kernels.dhmc import DHMC
 from refhmc.kernels.drhmc import DRHMC
 from refhmc.kernels.ghmc import GHMC

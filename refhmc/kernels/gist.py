@@ -45,7 +45,7 @@ import numpy as np
 from refhmc.compile.compiled import jit, jit_inline, jit_sum
 from refhmc.core import sample_stats as S
 from refhmc.core.arguments import share, whole_number
-from refhmc.core.point import GRADIENT, LOG_DENSITY, VELOCITY, P, Q, as_point, copy_point, copy_row
+from refhmc.core.point import GRADIENT, LOG_DENSITY, VELOCITY, P, Q, copy_point, copy_row
 from refhmc.core.randomness import bernoulli, uniform
 from refhmc.core.types import as_points, as_work, as_workspace
 from refhmc.integrators.defaults import resolve
@@ -81,8 +81,8 @@ class GIST:
         L ~ uniform on {l, ..., tau},   l = max(1, floor(fraction * tau))
         q <- q_L  with probability  min(1, exp(H - H_L) (tau - l + 1) / (tau' - l' + 1))  if  l' <= L <= tau',  else 0
 
-    Here tau' is the number of steps to the U-turn backward in time from (q_L, p_L), and l' its smallest choice. The ratio of the
-    probabilities of L makes the transition exact.
+    Here tau' is the number of steps to the U-turn backward in time from (q_L, p_L), and l' its smallest choice. The ratio of
+    the probabilities of L makes the transition exact.
 
     Parameters
     ----------
@@ -299,7 +299,7 @@ def transition(
     TunedMoves
         Positions after the transition, acceptance, energy errors, and the numbers of steps as the parameter.
     """
-    xp, eps = batched.namespace(q), step_size + 0.0 * q[..., 0]
+    eps = step_size + 0.0 * q[..., 0]
 
     def range_of(q: Array, p: Array) -> tuple[Array, Array]:
         tau = steps_to_turn(H, step, q, p, eps, max_steps)
@@ -354,8 +354,8 @@ def drawn_lengths(uniforms: Array, low: Array, tau: Array) -> Array:
 
 def log_probability_of(L: Array, low: Array, tau: Array) -> Array:
     """Return log P(L | z)."""
-    xp = batched.namespace(tau)
-    return xp.where((low <= L) & (L <= tau), -xp.log(tau - low + 1), -xp.inf)
+    xp, possible = batched.namespace(tau), (low <= L) & (tau >= L)
+    return xp.where(possible, -xp.log(xp.where(possible, tau - low + 1, 1.0)), -xp.inf)
 
 
 # ------------------------------------------------------------------------------------------------------------ compiled
@@ -437,7 +437,7 @@ def remember(row: np.ndarray, z: np.ndarray, H: float) -> None:
 @jit_inline
 def lowest_length(tau: int, fraction: float) -> int:
     """Return l = max(1, floor(fraction tau))."""
-    return max(1, int(math.floor(fraction * tau)))
+    return max(1, math.floor(fraction * tau))
 
 
 @jit

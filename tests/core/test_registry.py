@@ -70,4 +70,5 @@ def test_a_hyphen_is_an_underscore():
     assert refhmc.integrators.INTEGRATORS["yoshida"] is refhmc.integrators.Yoshida
     with pytest.raises(KeyError, match="soft-abs|soft_abs"):
         refhmc.metrics.METRICS["soft-abs"]
-    assert sorted(refhmc.kernels.KERNELS.made_with()) == ["dhmc", "drhmc", "ghmc", "hmc", "malt", "nuts", "walnuts"]
+    of_defaults = ["autostep", "dhmc", "drhmc", "ghmc", "gist", "hmc", "malt", "nuts", "walnuts"]
+    assert sorted(refhmc.kernels.KERNELS.made_with()) == of_defaults
