@@ -27,6 +27,8 @@ PUBLIC = {
         "GHMC",
         "DRHMC",
         "WALNUTS",
+        "GIST",
+        "AutoStep",
         "SGD",
         "SGLD",
         "SGHMC",

@@ -427,7 +427,7 @@ def ends_path(start: np.ndarray, z: np.ndarray, sign: float, error: float) -> bo
 
 @jit_inline
 def remember(row: np.ndarray, z: np.ndarray, H: float) -> None:
-    """Copy the state of a point, its momentum and its energy, which is written in the place of the velocity."""
+    """Copy the state of a point, its momentum and its energy, in the row of the velocity."""
     copy_row(row[Q], z[Q])
     copy_row(row[P], z[P])
     copy_row(row[GRADIENT], z[GRADIENT])
