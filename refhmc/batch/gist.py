@@ -150,7 +150,9 @@ class GISTTransitions(SelfTunedTransitions):
             highest = xp.where(finite, xp.maximum(highest, point.energy), xp.inf)
             lowest = xp.where(finite, xp.minimum(lowest, point.energy), lowest)
             worst = xp.where(finite, xp.where(xp.abs(error) > xp.abs(worst), error, worst), xp.inf)
-            moving = moving & ~has_turned(start.z[0], *point.z, error) & (tau < self.settings["max_depth"])
+            moving = (
+                moving & ~has_turned(start.z[0], point.z[0], point.z[1], error) & (tau < self.settings["max_depth"])
+            )
         low = lowest_lengths(tau, self.settings["fraction"])
         L = drawn_lengths(uniforms[:, 0], low, tau)
         end = start

@@ -259,7 +259,8 @@ def self_tuning(
     log_back = xp.asarray(log_probability(back, new, end))
     a = probability_of(log_back - log_probability(t, q, p) - error)
     accepted = uniforms < a
-    return TunedMoves(xp.where(accepted[..., None], new, q), accepted, a, error, t, log_back > -xp.inf)
+    possible = xp.isfinite(error) & (log_back > -xp.inf)
+    return TunedMoves(xp.where(accepted[..., None], new, q), accepted, a, error, t, possible)
 
 
 def transition(

@@ -189,7 +189,7 @@ def test_invalid_options_are_rejected():
 
 
 @pytest.mark.sweep  # thousands of transitions
-def test_the_kit_passes_it():
+def test_the_kit_does_not_fail_it():
     kernel = refhmc.AutoStep(step_size=0.7, metric=Diagonal([1.0, 1.0]))
     report = refhmc.check.transition(kernel, refhmc.Hamiltonian(normals(2), kernel.metric), n_points=4, seconds=None)
     assert report.status != "FAIL", report

@@ -1,7 +1,7 @@
 """GIST and AutoStep next to NUTS: ``python -m validation.benchmarks.self_tuning``.
 
 Five seeds. Each run has four chains of about 100,000 gradients each, after warm-up with 2,000 transitions, or 10,000 of
-AutoStep with one step. All kernels learn a diagonal metric. The first two columns are medians over the seeds: the smallest
+kernels with one step. All kernels learn a diagonal metric. The first two columns are medians over the seeds: the smallest
 bulk effective sample size (ESS) of a parameter per 1,000 gradients, and that of the squared distances from the means. The next
 ones are gradients per draw, the share of proposals that are accepted (NUTS: of draws that are not the start), the share that
 could be proposed from the other end, the largest step size over the smallest one of a run, and divergences per 1,000 draws. The
