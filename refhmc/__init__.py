@@ -42,6 +42,8 @@ _HOME = {
     "MALT": "refhmc.kernels",
     "MAMS": "refhmc.kernels",
     "MCLMC": "refhmc.kernels",
+    "GIST": "refhmc.kernels",
+    "AutoStep": "refhmc.kernels",
     "NUTS": "refhmc.kernels",
     "WALNUTS": "refhmc.kernels",
     "Gibbs": "refhmc.kernels",

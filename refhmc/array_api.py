@@ -36,9 +36,12 @@ from refhmc.integrators.projected_tao import step as projected_tao
 from refhmc.integrators.randomized_split import step as randomized_split
 from refhmc.integrators.splitting import kicks_and_drifts
 from refhmc.integrators.symmetric_split import step as symmetric_split
+from refhmc.kernels.autostep import transition as autostep
 from refhmc.kernels.dhmc import transition as dhmc
 from refhmc.kernels.drhmc import transition as drhmc
 from refhmc.kernels.ghmc import transition as ghmc
+from refhmc.kernels.gist import self_tuning
+from refhmc.kernels.gist import transition as gist
 from refhmc.kernels.hmc import transition as hmc
 from refhmc.kernels.malt import transition as malt
 from refhmc.kernels.mams import transition as mams
@@ -61,6 +64,7 @@ __all__ = [
     "LaplaceOnArrays",
     "ModelOnArrays",
     "Transitions",
+    "autostep",
     "block_leapfrog",
     "composed",
     "dhmc",
@@ -73,6 +77,7 @@ __all__ = [
     "gaussian_split",
     "generalized_leapfrog",
     "ghmc",
+    "gist",
     "hamiltonian",
     "hmc",
     "implicit_midpoint",
@@ -86,6 +91,7 @@ __all__ = [
     "nuts",
     "projected_tao",
     "randomized_split",
+    "self_tuning",
     "stochastic_gradient",
     "symmetric_split",
     "transitions",
@@ -167,7 +173,7 @@ def transitions(
     ----------
     model : Model or object
         The model, or an object with its functions on arrays.
-    kernel : HMC, NUTS, DHMC, GHMC, DRHMC or MAMS
+    kernel : HMC, NUTS, DHMC, GHMC, DRHMC, MAMS, GIST or AutoStep
         The kernel, with a step size.
     q : array, shape (n, d)
         Positions of the chains.

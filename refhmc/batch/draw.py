@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refhmc.adaptation.windows import warmup_schedule
+from refhmc.batch.autostep import AutoStepTransitions
 from refhmc.batch.backends import BUDGET, to_host
 from refhmc.batch.chains import ALL, Chains, copied, run
 from refhmc.batch.dhmc import DHMCTransitions, JumpMover
 from refhmc.batch.drhmc import DRHMCTransitions
 from refhmc.batch.ghmc import GHMCTransitions
+from refhmc.batch.gist import GISTTransitions
 from refhmc.batch.hmc import HMCTransitions
 from refhmc.batch.mams import SphereMover, mams_transitions
 from refhmc.batch.memory import Remembering
@@ -48,6 +50,8 @@ TRANSITIONS: dict[str, Callable] = {
     "ghmc": GHMCTransitions,
     "drhmc": DRHMCTransitions,
     "mams": mams_transitions,
+    "gist": GISTTransitions,
+    "autostep": AutoStepTransitions,
 }
 # Counted for the whole run, since a batch evaluates for all of its chains together.
 NOT_OF_A_DRAW = ("n_gradient_evaluations", "n_metric_evaluations", "n_contraction_evaluations", "n_density_evaluations")

@@ -12,7 +12,8 @@
     momentum       target, q, normals, metric                 p; the oracle has no such operation
     transition     target, q, p0 (or normals), u, bits,       q, outcome, accept = the acceptance probability,
                    eps, n, kernel ("hmc", "nuts", "walnuts",  uniforms_used; p = the kept momentum (ghmc, drhmc)
-                   "ghmc", "drhmc": the last two read normals)
+                   "ghmc", "drhmc", "gist", "autostep"; ghmc and
+                   drhmc read normals)
     draw_exact     target, n, seed                            q, n rows of independent exact draws
     batch          requests                                   answers, one per request
     evidence       key, target, starts, ends                  e, log_e: of all pairs given for that key so far
@@ -59,7 +60,7 @@ OPERATIONS = {
     "discontinuous_step": Operation(record=("q", "p", "energy_error")),
     "orbit": Operation({"q": 2, "p": 2, "H": 1}),
     "momentum": Operation({"p": 1}, record=("p",)),
-    "transition": Operation({"q": 1, "p0": 1, "accept": 0}, record=(*TRANSITION, "index_in_trajectory")),
+    "transition": Operation({"q": 1, "p0": 1, "accept": 0}, record=(*TRANSITION, "index_in_trajectory", "chosen")),
     "split_transition": Operation(record=(*TRANSITION, "index_in_trajectory", "p")),
     "kept_transition": Operation(
         record=("q", "p", "acceptance_rate", "accepted", "slice_variable", "stage", "probabilities", "uniforms_used")

@@ -28,6 +28,8 @@ PUBLIC = {
         "DRHMC",
         "MAMS",
         "WALNUTS",
+        "GIST",
+        "AutoStep",
         "SGD",
         "SGLD",
         "SGHMC",

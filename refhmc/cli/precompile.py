@@ -55,6 +55,7 @@ def compile_everything() -> Iterator[tuple[int, int, str, float]]:
         ("DHMC", core(refhmc.DHMC())),
         *((kind.__name__, core(kind())) for kind in (refhmc.GHMC, refhmc.DRHMC, refhmc.MALT, refhmc.MCLMC)),
         *((title, core(refhmc.MAMS(), tune=n)) for title, n in (("MAMS", 0), ("MAMS, learned length", 1000))),
+        *((kind.__name__, core(kind())) for kind in (refhmc.GIST, refhmc.AutoStep)),
         ("Gibbs, two blocks", core(refhmc.Gibbs({(0,): refhmc.NUTS(), (1,): refhmc.HMC()}))),
         *((f"metric {type(metric).__name__}", core(refhmc.HMC(metric=metric))) for metric in metrics),
         *((f"integrator {title}", core(refhmc.HMC(metric=M.Fisher(), integrator=each))) for title, each in variants()),

@@ -18,6 +18,8 @@ compared with a probability, the probability replaces it on the tape. The order 
                        refreshment (a tape contains them unchanged, in their places); one for the acceptance, always
     MAMS               as HMC. With a persistence a tape contains the normals z before the uniforms
     MCLMC              d standard normals for the refreshment before each step (a tape contains them unchanged)
+    GIST               one uniform for the number of steps, and one for the acceptance, always
+    AutoStep           two uniforms for the thresholds, and one for the acceptance, always
     DHMC               the uniforms of the jitters as for HMC; before each step, for the order of its n discontinuous
                        coordinates, one for each k = n-1, ..., 1 (entry floor(u (k + 1)) of the order is swapped with
                        entry k); one for the acceptance, always.

@@ -15,21 +15,25 @@ acceptance_rate             HMC, DHMC, GHMC, MAMS: min(1, exp(H0 - H)) of the pr
                             of the first stage, also if a later one was accepted. MALT: with the sum of the steps' errors for
                             H - H0, which is also ``energy - H0``. NUTS: the plain average of
                             min(1, exp(H0 - H)) over *all* leaves, including those of rejected subtrees (as in Stan).
-                            WALNUTS: the average of min(1, exp(H - H')) over macro steps, H' after one step of their length
+                            WALNUTS: the average of min(1, exp(H - H')) over macro steps, H' after one step of their length.
+                            GIST: as HMC, without the ratio of the probabilities of L. AutoStep: as HMC, for the first trial
 diverging                   an energy was not finite, a metric not positive definite, or the energies of one trajectory
                             differed by more than 1,000. WALNUTS: also a macro step that exceeded ``max_error`` at every level.
                             MAMS, MCLMC: also a turn by delta > 12. SGD, SGLD, SGHMC: a position or a minibatch's density was
                             not finite
 step_size                   the step size of the draw (SGD, SGLD, SGHMC: of the last update); step_size_nom: before jitter
 exploring                   SGLD, SGHMC with an exploration: the last update had no noise; discard such a draw
-n_steps                     integrator steps, macro steps of WALNUTS, or updates; int_time: n_steps * step_size
+n_steps                     integrator steps, macro steps of WALNUTS, or updates; int_time: n_steps * step_size. GIST, AutoStep:
+                            those in both directions of time, and of all trials
+chosen_steps                GIST: the number of steps L that was drawn
+is_reversible               GIST, AutoStep: the tuning parameter that was drawn is possible at the other end
 n_micro_steps               WALNUTS: integrator steps in its macro steps, without trials and reversibility checks
 n_halvings                  WALNUTS: the largest number of halvings of the step in a macro step of the trajectory
 tree_depth                  NUTS, WALNUTS: doublings whose new subtree was valid (Stan's count, not PyMC's)
 reached_max_treedepth       NUTS, WALNUTS: the trajectory had not ended at ``max_treedepth``
 index_in_trajectory         position of the draw on the trajectory, in signed steps from its start (0: not moved)
-is_accepted                 HMC, DHMC, GHMC, DRHMC, MAMS: the proposal was accepted. NUTS, WALNUTS: the draw is not the starting
-                            point. MCLMC: a step was made
+is_accepted                 NUTS, WALNUTS: the draw is not the starting point. MCLMC: a step was made. Other kernels: the
+                            proposal was accepted
 outcome                     how the transition ended, see ``OUTCOMES``
 stage                       DRHMC: the stage whose proposal was accepted, from 1 on; 0 if all were rejected
 slice_variable              GHMC with a ``slice_shift``: Neal's u after the transition, in [-1, 1]
@@ -71,9 +75,9 @@ FLOATS = (
 COUNTS = (
     *("n_steps", "tree_depth", "index_in_trajectory", "outcome", "solver_iterations", "n_gradient_evaluations"),
     *("n_metric_evaluations", "n_contraction_evaluations", "n_density_evaluations", "stage", "n_micro_steps"),
-    "n_halvings",
+    *("n_halvings", "chosen_steps"),
 )
-FLAGS = ("diverging", "reached_max_treedepth", "is_accepted", "solver_failed", "exploring")
+FLAGS = ("diverging", "reached_max_treedepth", "is_accepted", "solver_failed", "exploring", "is_reversible")
 # A row of the core: all values as float64.
 STATS = record_type(dict.fromkeys((*FLOATS, *COUNTS, *FLAGS), REAL))
 N_STATS = len(STATS.names or ())

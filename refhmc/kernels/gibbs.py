@@ -20,10 +20,12 @@ from typing import Any
 import numpy as np
 
 from refhmc.core.registry import registry
+from refhmc.kernels.autostep import AutoStep
 from refhmc.kernels.blocks import Block, block_name
 from refhmc.kernels.dhmc import DHMC
 from refhmc.kernels.drhmc import DRHMC
 from refhmc.kernels.ghmc import GHMC
+from refhmc.kernels.gist import GIST
 from refhmc.kernels.hmc import HMC
 from refhmc.kernels.malt import MALT
 from refhmc.kernels.mams import MAMS
@@ -32,7 +34,9 @@ from refhmc.kernels.nuts import NUTS
 from refhmc.kernels.options import Kernel, check_kernel, named
 from refhmc.kernels.walnuts import WALNUTS
 
-OF_BLOCKS = registry({kind.__name__: kind for kind in (DHMC, DRHMC, GHMC, HMC, MALT, MAMS, MCLMC, NUTS, WALNUTS)})
+OF_BLOCKS = registry(
+    {each.__name__: each for each in (AutoStep, DHMC, DRHMC, GHMC, GIST, HMC, MALT, MAMS, MCLMC, NUTS, WALNUTS)}
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,11 +56,11 @@ class Gibbs:
     ----------
     blocks : mapping
         The kernel of each block, in the order in which the blocks are moved. A kernel is ``HMC(...)``, ``NUTS(...)``,
-        ``GHMC(...)``, ``DRHMC(...)``, ``MALT(...)``, ``MAMS(...)``, ``MCLMC(...)``, ``DHMC(...)``, one of your own, or a name
-        such as ``"nuts"``. A block is the name of a variable, a tuple of names, or a tuple or range of indices of coordinates.
-        Names of coordinates are for example ``"v"``, ``"x[3]"``, or ``"x"`` for all of ``x[0]``, ``x[1]``, .... The name of a
-        constrained variable means all coordinates on which it depends. Each coordinate must be in exactly one block.
-        Coordinates with jumps need ``DHMC``.
+        ``GHMC(...)``, ``DRHMC(...)``, ``MALT(...)``, ``MAMS(...)``, ``MCLMC(...)``, ``GIST(...)``, ``AutoStep(...)``,
+        ``DHMC(...)``, one of your own, or a name such as ``"nuts"``. A block is the name of a variable, a tuple of names, or a
+        tuple or range of indices of coordinates. Names of coordinates are for example ``"v"``, ``"x[3]"``, or ``"x"`` for all
+        of ``x[0]``, ``x[1]``, .... The name of a constrained variable means all coordinates on which it depends. Each
+        coordinate must be in exactly one block. Coordinates with jumps need ``DHMC``.
 
     Raises
     ------

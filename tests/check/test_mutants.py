@@ -45,7 +45,7 @@ SWEEP = {
     "randomness": "global, own, reseeds, one short, P25b, P25c, sum",
     "samplers": "P25-momentum, S04",
     "splits": ", ".join(pair.id for area, pair in PLACED if area == "splits"),
-    "transitions": "P18, M32, clip, M23, flip, refresh first, refresh both, kept curved, kept floor, DR",
+    "transitions": "P18, M32, clip, M23, flip, refresh first, refresh both, kept curved, kept floor, DR, AutoStep check",
 }
 # The likely cause that a report names.
 SAID = {

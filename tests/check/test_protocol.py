@@ -359,6 +359,20 @@ def test_a_transition_returns_the_momentum_that_is_kept(ask):
         assert found["uniforms_used"] == went.uniforms_used
 
 
+def test_a_transition_of_self_tuning_returns_the_probability_of_its_decision(ask):
+    model, q, p, u = refhmc.models.Banana(), [1.0, 0.5], [1.0, 0.5], [0.7, 0.3, 0.2]
+    options = {"step_size": 0.1, "metric": refhmc.metrics.Identity()}
+    for kernel, made, more in (
+        ("gist", refhmc.GIST(**options, fraction=0.25, max_steps=9), {"fraction": 0.25, "max_steps": 9}),
+        ("autostep", refhmc.AutoStep(**options, n_steps=2, symmetric=False), {"n": 2, "symmetric": False}),
+    ):
+        found = ask(op="transition", kernel=kernel, target="banana", q=q, p0=p, eps=0.1, u=hexes(u), **more)
+        went = refhmc.transition(model, made, q, momentum=p, uniforms=u)
+        assert np.array_equal(array(found["q"]), went.q)
+        assert number(found["accept"]) == went.probabilities[-1]
+        assert found["uniforms_used"] == went.uniforms_used
+
+
 def test_evidence_only_grows_for_a_wrong_distribution(ask):
     starts, ends = (ask(op="draw_exact", target="quartic-2", n=2000, seed=seed)["q"] for seed in (1, 2))
     wrong = [[1.15 * float(x) for x in row] for row in ends]

@@ -110,6 +110,15 @@ def test_transitions_with_kept_momenta_decide_in_every_way():
     assert {0, 2, 3} <= stages
 
 
+def test_transitions_of_self_tuning_decide_in_every_way():
+    """GIST and AutoStep accept, reject, and meet choices that are impossible at the other end."""
+    ways = {"gist": set(), "autostep": set()}
+    for r in gv.records("transition"):
+        if r.args["kernel"] in ways:
+            ways[r.args["kernel"]].add((r.out["accepted"], r.out["acceptance_rate"] > 0))
+    assert all(found == {(0, False), (0, True), (1, True)} for found in ways.values())
+
+
 def test_windows_equal_stans_except_from_151_to_199():
     stan = {r.args["tune"]: r.out["phases"] for r in gv.records("warmup_schedule", "stan")}
     stretched = {r.args["tune"]: r.out["phases"] for r in gv.records("warmup_schedule", "stretched")}

@@ -260,13 +260,13 @@ def test_plot_of_a_kernel_without_an_energy(tmp_path, capsys):
         ("funnel --step-size 0", "step_size.*positive.*0.0"),
         (
             "gaussian --n-steps 3",
-            "--n-steps belongs to --kernel dhmc and drhmc and ghmc and hmc and malt and mams and "
+            "--n-steps belongs to --kernel autostep and dhmc and drhmc and ghmc and hmc and malt and mams and "
             "mclmc and sgd and sghmc and sgld",
         ),
         ("funnel --kernel sgld", "--kernel sgld needs the option step_size"),
         ("funnel --kernel sgld --friction 0.1", "--friction belongs to --kernel sghmc"),
         ("funnel --decay 1,0.5", "--decay belongs to --kernel sgd and sghmc and sgld"),
-        ("funnel --kernel sgd --target-accept 0.9", "--target-accept belongs to --kernel dhmc"),
+        ("funnel --kernel sgd --target-accept 0.9", "--target-accept belongs to --kernel autostep and dhmc"),
         (
             "funnel --kernel sgd --step-size 1e-3 --integrator leapfrog",
             "--integrator belongs to --kernel .*hmc and malt and mams and mclmc and nuts",
@@ -294,7 +294,10 @@ def test_plot_of_a_kernel_without_an_energy(tmp_path, capsys):
             "--tolerance belongs to .*midpoint.*; got --integrator leapfrog",
         ),
         ("banana --store there --out r.nc --generate all", "--generate.*--store.*--checkpoint"),
-        ("banana --kernel nuts:n_steps=3", "--n-steps belongs to --kernel dhmc and drhmc and ghmc and hmc"),
+        (
+            "banana --kernel nuts:n_steps=3",
+            "--n-steps belongs to --kernel autostep and dhmc and drhmc and ghmc and hmc",
+        ),
         ("banana --fuse --backend arrays", "--fuse belongs to --backend numba; got --backend arrays"),
         ("banana --kernel nuts:foo=3", "--kernel nuts has no option 'foo'"),
         ("banana --warmup no-such-file.nc", "--warmup.*'no-such-file.nc'"),

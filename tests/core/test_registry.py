@@ -70,5 +70,5 @@ def test_a_hyphen_is_an_underscore():
     assert refhmc.integrators.INTEGRATORS["yoshida"] is refhmc.integrators.Yoshida
     with pytest.raises(KeyError, match="soft-abs|soft_abs"):
         refhmc.metrics.METRICS["soft-abs"]
-    names = ["dhmc", "drhmc", "ghmc", "hmc", "malt", "mams", "mclmc", "nuts", "walnuts"]
+    names = ["autostep", "dhmc", "drhmc", "ghmc", "gist", "hmc", "malt", "mams", "mclmc", "nuts", "walnuts"]
     assert sorted(refhmc.kernels.KERNELS.made_with()) == names

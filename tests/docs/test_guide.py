@@ -304,6 +304,43 @@ def test_the_example_on_arrays_runs():
     assert np.isfinite(names["q"]).all()
 
 
+@pytest.fixture
+def self_tuning():
+    """The names of the page's cells about NUTS and about apogees."""
+    names: dict = {"np": np, "refhmc": refhmc}
+    for cell in code_of(GUIDE + "self_tuning.md")[1:]:
+        exec(compile(cell, "guide", "exec"), names)
+    return names
+
+
+def test_nuts_and_apogee_paths_are_self_tuning_that_always_accepts(self_tuning):
+    for made in (self_tuning["moves"], self_tuning["paths"]):
+        np.testing.assert_allclose([each.probability for each in made], 1.0, rtol=0, atol=1e-9)
+        assert len({each.parameter[2] for each in made}) > 5
+    rng = np.random.default_rng(2)
+    for _ in range(4):  # the probabilities of all parameters add up to 1
+        q, p = rng.standard_normal((2, 2)) * np.array([1.0, 3.0])
+        orbits = [(a, a + n - 1) for n in (1, 2, 4, 8) for a in range(1 - n, 1)]
+        total = sum(np.exp(self_tuning["log_probability"]((a, b, i), q, p)) for a, b in orbits for i in range(a, b + 1))
+        assert total == pytest.approx(1.0, abs=1e-12)
+
+
+def test_doubling_that_looks_only_at_the_whole_orbit_would_not_always_accept(self_tuning):
+    """Without the halves the ratio of the orbits' probabilities is not 1, as the page states."""
+    state, rng, ratios = self_tuning["state"], np.random.default_rng(3), []
+
+    def turns(q, p, a, b):
+        (q_a, p_a), (q_b, p_b) = state(q, p, a), state(q, p, b)
+        return a != b and ((q_b - q_a) @ p_a <= 0 or (q_b - q_a) @ p_b <= 0)
+
+    self_tuning |= {"turns": turns, "eps": 1.9}  # two neighbours may turn, and four states not
+    parts = [self_tuning[name] for name in ("draw", "log_probability", "move")]
+    for _ in range(60):
+        q, p = rng.standard_normal((2, 2)) * np.array([[1.0, 3.0], [1.0, 1.0]])
+        ratios.append(refhmc.array_api.self_tuning(self_tuning["H"], q, p, 0.5, *parts).probability)
+    assert np.min(ratios) == 0
+
+
 def test_the_gallery_shows_every_model_and_links_files_that_exist():
     page = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
     models = {name for name in refhmc.models.__all__ if name[0].isupper()} - {"ODESolution", "SplitModel"}

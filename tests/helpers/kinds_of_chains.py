@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import refhmc
-from refhmc import DHMC, DRHMC, GHMC, HMC, MALT, MAMS, MCLMC, NUTS, SGD, SGHMC, SGLD, WALNUTS, Gibbs
+from refhmc import DHMC, DRHMC, GHMC, GIST, HMC, MALT, MAMS, MCLMC, NUTS, SGD, SGHMC, SGLD, WALNUTS, AutoStep, Gibbs
 from refhmc.integrators import GeneralizedLeapfrog, ImplicitMidpoint, ProjectedTao
 from refhmc.metrics import Dense, Diagonal, Fisher, SoftAbs
 from tests.helpers.discontinuous_cases import switch
@@ -34,6 +34,8 @@ KINDS = {
     "ghmc": lambda: (refhmc.models.Funnel(2), GHMC(metric=Dense())),
     "ghmc, slice variable": lambda: (refhmc.models.Banana(), GHMC(slice_shift=0.1, metric=Fisher(), persistence=0.5)),
     "drhmc": lambda: (refhmc.models.Funnel(2), DRHMC(n_steps=2, persistence=0.7, length_jitter=0.5)),
+    "gist": lambda: (refhmc.models.Funnel(2), GIST(metric=Dense())),
+    "gibbs, self-tuning": lambda: (refhmc.models.Funnel(2), Gibbs({"v": AutoStep(), "x": GIST(max_steps=20)})),
     "malt": lambda: (refhmc.models.Banana(), MALT(trajectory_length=1.0, metric=Fisher())),
     "mams": lambda: (refhmc.models.Banana(), MAMS()),
     "mams, kept velocity": lambda: (refhmc.models.Funnel(2), MAMS(n_steps=2, persistence=0.7, metric=Dense())),

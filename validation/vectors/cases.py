@@ -405,6 +405,43 @@ def transitions_records(new):
                 yield transitions_of_walnuts(new, target, stream, args, 2.0, **options)
     yield from kept_transitions(new, KEPT, "kept transitions")
     yield from kept_transitions(new, KEPT_VELOCITIES, "kept velocities")
+    yield from self_tuned_transitions(new)
+
+
+SELF_TUNED = (  # options; uniforms; the share of the step size of a standard normal
+    ("gist", {"fraction": 0.0, "max_steps": 12}, 2, 0.75),
+    ("gist", {"fraction": 0.625, "max_steps": 12}, 2, 0.75),
+    ("gist", {"fraction": 0.5, "max_steps": 3}, 2, 0.5),
+    ("autostep", {"n": 1, "symmetric": True, "max_doublings": 6}, 3, 2.0),
+    ("autostep", {"n": 3, "symmetric": False, "max_doublings": 6}, 3, 1.25),
+    ("autostep", {"n": 2, "symmetric": True, "max_doublings": 1}, 3, 0.5),
+)
+
+
+def self_tuned_transitions(new):
+    """Accepted, rejected by its uniform, and not reversible."""
+    for target in new.targets("banana", "funnel"):
+        stream = Stream("transitions, self-tuning", target.name)
+        metrics = constant_metrics(target, stream)
+        for k, (kernel, options, n_uniforms, share) in enumerate(SELF_TUNED):
+            for way in range(3 if k % 3 < 2 else 2):
+                args = {"kernel": kernel, **metrics[(k + way) % len(metrics)], **options}
+                yield self_tuned_transition(new, target, stream, args, n_uniforms, share, way)
+
+
+def self_tuned_transition(new, target, stream, args, n_uniforms, share, way):
+    def draw():
+        q = stream.point(target, 0.6)
+        inputs = {"q": q, "p": momentum(target, args, q, stream)}
+        inputs["uniforms"] = [stream.uniform(0.0, 1.0) for _ in range(n_uniforms)]
+        asks = {**args, "eps": scaled_step(target, args, q, share)}
+        out, facts = answer(Numbering()("transition", target.name, asks, **inputs), wanted=18)
+        fit = (out["acceptance_rate"] == 0) == (way == 2) and out["accepted"] == (way == 0)
+        fit = fit and (way == 2 or out["acceptance_rate"] > 1e-6)
+        return (asks, inputs), facts["margin"] if fit else 0
+
+    asks, inputs = decided(draw)
+    return new("transition", target.name, asks, **inputs)
 
 
 KEPT = (  # options; the share of the step size of a standard normal

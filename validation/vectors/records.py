@@ -22,6 +22,7 @@ from validation.vectors import (
     discontinuous,
     fields,
     kept_momenta,
+    self_tuning,
     splits,
     steps,
     stochastic_gradients,
@@ -223,6 +224,8 @@ def transition(ask):
     elif ask.args["kernel"] == "walnuts":
         options = (ask.args[key] for key in ("max_depth", "max_error", "max_halvings", "extra_halving"))
         out, margin = transitions.Walnuts(stepping[0], q, p, e, uniforms, *options).run()
+    elif ask.args["kernel"] in ("gist", "autostep"):
+        out, margin = getattr(self_tuning, ask.args["kernel"])(stepping[0], ask.args, q, p, e, uniforms)
     else:
         out, margin = transitions.Nuts(stepping[0], q, p, e, uniforms, ask.args["max_depth"]).run()
     return out, {"margin": margin, "scale": {"acceptance_rate": mpf(1), "energy_error": mpf(1)}}

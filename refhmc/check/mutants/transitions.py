@@ -230,6 +230,64 @@ def multinomial(both_ways):
     return kernel
 
 
+LONG = 0.8
+BANDS = (0.3, 0.6), (0.5, 0.9), (0.2, 0.97)
+
+
+def gist(bug=""):
+    """HMC with a number of steps drawn uniformly from those up to the U-turn; wrong with a ``bug``."""
+
+    def turning_time(q, p):
+        state, k = leapfrog(q, p, LONG, 1), 1
+        while k < 4 and (state[0] - q) @ state[1] > 0:
+            state, k = leapfrog(*state, LONG, 1), k + 1
+        return k
+
+    def kernel(draws, q):
+        p = draws.normal(2)
+        n = turning_time(q, p)
+        steps = 1 + draws.choice(n)
+        new_q, new_p = leapfrog(q, p, LONG, steps)
+        n_back = turning_time(q, -p) if bug == "wrong end" else turning_time(new_q, -new_p)
+        ratio = 1.0 if bug == "no ratio" else n / n_back if steps <= n_back else 0.0
+        accepted = draws.uniform() < ratio * math.exp(energy(q, p) - energy(new_q, new_p))
+        return new_q if accepted else q
+
+    return kernel
+
+
+def autostep(bug=""):
+    """Langevin with a step that is doubled or halved until its ratio is in one of three bands; wrong with a ``bug``.
+
+    With a "new band" for the check it is correct: the probabilities of the exponent at both ends enter as a product.
+    """
+
+    def exponent(q, p, low, high):
+        def ratio(k):
+            return math.exp(-abs(energy(q, p) - energy(*leapfrog(q, p, EPS * 2.0**k, 1))))
+
+        k = 0
+        if ratio(0) > high:
+            while k < 3 and ratio(k + 1) > high:
+                k += 1
+        else:
+            while k > -3 and ratio(k) < low:
+                k -= 1
+        return k
+
+    def kernel(draws, q):
+        p = draws.normal(2)
+        band = BANDS[draws.choice(3)]
+        k = exponent(q, p, *band)
+        new_q, new_p = leapfrog(q, p, EPS * 2.0**k, 1)
+        if bug == "new band":
+            band = BANDS[draws.choice(3)]
+        same = bug == "no check" or exponent(new_q, new_p if bug == "no flip" else -new_p, *band) == k
+        return new_q if same and math.log(draws.uniform()) < energy(q, p) - energy(new_q, new_p) else q
+
+    return kernel
+
+
 def refreshed(order="first", *, alpha=0.8, excess=1.0, curved=0.0, floor=0.0, turned="rejections", eps=EPS):
     """Horowitz's HMC; ``order`` of refreshment: "first", "last" or "both"; ``turned``: "rejections" or "moves" reverse p.
 
@@ -419,6 +477,7 @@ ODD = {
     "uniforms near one accept": with_rule(reversed_sense),
     "Metropolis coordinate by coordinate": in_parts(math.exp),
     "uniform proposals": box_walk,
+    "thresholds drawn again": autostep("new band"),
     "a random direction": either_way,
     "float32": single,
 }
@@ -569,6 +628,34 @@ PAIRS: list[Pair] = [
         "a second try without the rejection probabilities",
         lambda: delaying(False),
         lambda: delaying(True),
+        BALANCE,
+    ),
+    pair_of(
+        "GIST ratio",
+        "a drawn number of steps without the ratio of its probabilities",
+        lambda: gist("no ratio"),
+        gist,
+        BALANCE,
+    ),
+    pair_of(
+        "GIST end",
+        "the backward time to the U-turn is that of the start",
+        lambda: gist("wrong end"),
+        gist,
+        BALANCE,
+    ),
+    pair_of(
+        "AutoStep check",
+        "a chosen step size without the reversibility check",
+        lambda: autostep("no check"),
+        autostep,
+        BALANCE,
+    ),
+    pair_of(
+        "AutoStep flip",
+        "the reversibility check of a chosen step size with the momentum not reversed",
+        lambda: autostep("no flip"),
+        autostep,
         BALANCE,
     ),
     pair_of("ULA", "Langevin without a decision", lambda: unadjusted, lambda: mala(True), ("stationarity",)),

@@ -170,7 +170,7 @@ def capabilities(request: dict) -> dict:
         "targets": names.known_targets(),
         "metrics": list(own.metrics.METRICS),
         "methods": list(own.integrators.INTEGRATORS),
-        "kernels": ["hmc", "nuts", "walnuts", "ghmc", "drhmc", "mams"],
+        "kernels": ["hmc", "nuts", "walnuts", "ghmc", "drhmc", "mams", "gist", "autostep"],
         "eps": "0.1",
         "digits": DIGITS,
         "limits": LIMITS,
@@ -244,7 +244,7 @@ def orbit(request: dict) -> dict:
 
 
 def transition(request: dict) -> dict:
-    """Return one transition of HMC, NUTS, WALNUTS, GHMC, DRHMC or MAMS on the given randomness."""
+    """Return one transition of HMC, NUTS, WALNUTS, GHMC, DRHMC, MAMS, GIST or AutoStep on the given randomness."""
     H, q, eps = _hamiltonian(request), _vector(request, "q"), _step_size(request)
     kernel = str(request.get("kernel", "hmc")).lower()
     default = "bcss" if kernel == "mams" else _default_method(H)
@@ -271,8 +271,16 @@ def transition(request: dict) -> dict:
                 "max_stages": _count(request, "max_stages", 3),
                 "same_length": bool(request.get("same_length", True)),
             }
+    elif kernel == "gist":
+        make, more = own.GIST, {"max_steps": _count(request, "max_steps", 1024)}
+        more |= {"fraction": number(request["fraction"])} if "fraction" in request else {}
+    elif kernel == "autostep":
+        make, more = own.AutoStep, {"n_steps": _count(request, "n", 1)}
+        more["max_doublings"] = _count(request, "max_doublings", 10)
+        more["symmetric"] = bool(request.get("symmetric", True))
     else:
-        raise Rejection(NOT_SUPPORTED, f"kernel must be one of hmc, nuts, walnuts, ghmc, drhmc, mams; got {kernel!r}")
+        known = "hmc, nuts, walnuts, ghmc, drhmc, mams, gist, autostep"
+        raise Rejection(NOT_SUPPORTED, f"kernel must be one of {known}; got {kernel!r}")
     source = {
         "momentum": _field(request, "p0", 1) if "p0" in request else None,
         "normals": _field(request, "normals", 1) if "normals" in request else None,
@@ -284,6 +292,8 @@ def transition(request: dict) -> dict:
     except (ValueError, TypeError, IndexError) as wrong:
         raise Rejection(BAD_REQUEST, str(wrong)) from None
     values = {"q": went.q, "p0": went.momentum, "accept": went.stats["acceptance_rate"]}
+    if "is_reversible" in went.stats:
+        values["accept"] = went.probabilities[-1]
     found = _numbers(values if went.kept_momentum is None else {**values, "p": went.kept_momentum})
     told = {"outcome": went.outcome, "n_steps": int(went.stats["n_steps"]), "uniforms_used": went.uniforms_used}
     moved = int(went.stats.get("index_in_trajectory", went.stats["n_steps"] if went.stats.get("is_accepted") else 0))

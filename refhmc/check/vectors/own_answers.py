@@ -161,7 +161,7 @@ def discontinuous_step(r: golden.Record) -> dict:
 
 
 def moved_by_kernel(r: golden.Record, of: Any) -> dict:
-    """Return the answer for one transition of HMC, NUTS or WALNUTS on the model ``of``."""
+    """Return the answer for one transition of HMC, NUTS, WALNUTS, GIST or AutoStep on the model ``of``."""
     a = r.args
     options = {"step_size": a["eps"], "metric": metric(a)} | (
         {"integrator": integrator(a)} if "integrator" in a else {}
@@ -172,14 +172,33 @@ def moved_by_kernel(r: golden.Record, of: Any) -> dict:
     elif a["kernel"] == "walnuts":
         options |= {key: a[key] for key in ("max_error", "max_halvings", "extra_halving")}
         kernel = own.WALNUTS(max_treedepth=a["max_depth"], **options)
+    elif a["kernel"] == "gist":
+        kernel = own.GIST(fraction=a["fraction"], max_steps=a["max_steps"], **options)
+    elif a["kernel"] == "autostep":
+        options |= {"symmetric": bool(a["symmetric"]), "max_doublings": a["max_doublings"]}
+        kernel = own.AutoStep(n_steps=a["n"], **options)
     else:
         kernel = own.NUTS(max_treedepth=a["max_depth"], **options)
     t = own.transition(of, kernel, r.inputs["q"], momentum=r.inputs["p"], uniforms=r.inputs["uniforms"])
+    if a["kernel"] in ("gist", "autostep"):
+        return self_tuned(t)
     out = {"q": t.q, "acceptance_rate": t.stats["acceptance_rate"], "uniforms_used": t.uniforms_used}
     if hmc:
         out["accepted"] = bool(t.stats["is_accepted"])
         return out  # the energy error of a rejected proposal is not stored
     return out | {key: t.stats[key] for key in ("energy_error", "tree_depth", "n_steps", "index_in_trajectory")}
+
+
+def self_tuned(t: Any) -> dict:
+    """Return the answer of GIST or AutoStep; ``chosen`` is the number of steps, or the exponent of the step size."""
+    exponent = np.log2(t.stats["step_size"] / t.stats.get("step_size_nom", t.stats["step_size"]))
+    return {
+        "q": t.q,
+        "acceptance_rate": t.probabilities[-1],
+        "uniforms_used": t.uniforms_used,
+        "accepted": bool(t.stats["is_accepted"]),
+        "chosen": int(t.stats.get("chosen_steps", exponent)),
+    }
 
 
 def split_transition(r: golden.Record) -> dict:
