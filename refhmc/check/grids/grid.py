@@ -7,8 +7,8 @@ distribution from every start only if the graph of K is
     aperiodic       the lengths of all cycles have greatest common divisor 1
 
 Marginals can be right although the joint state space is not visited. The K of a kernel with finitely many outcomes is
-enumerated (``subject/enumeration.py``), so that invariance, sum_i pi_i K(i -> j) = pi_j, can be judged too. Other kernels run R
-times from each state. An edge of probability ``least`` or more is then missed with probability (1 - least)^R, and R is chosen so
+enumerated (``subject/enumeration.py``), so that invariance, sum_i pi_i K(i -> j) = pi_j, can be judged too. Other kernels run
+R times from each state. An edge of probability ``least`` or more is then missed with probability (1 - least)^R, and R is such
 that the probability of missing any edge, of all pairs of states, is at most 1e-6.
 """
 
@@ -133,7 +133,9 @@ def invariance(test: GridExamination) -> Row:
         raise NotApplicable("it needs log_density, and a kernel with finitely many outcomes")
     pi = np.exp(test.log_pi - test.log_pi.max())
     defect = np.abs(pi @ K - pi) / pi.sum()
-    return judged(float(defect.max()), 1e-12, "largest |sum_i pi_i K(i -> j) - pi_j|; rounding", lambda: _start(test, defect))
+    return judged(
+        float(defect.max()), 1e-12, "largest |sum_i pi_i K(i -> j) - pi_j|; rounding", lambda: _start(test, defect)
+    )
 
 
 def _start(test: GridExamination, defect: np.ndarray) -> str:
@@ -188,8 +190,8 @@ ROWS: Rows = (
     ("aperiodic", aperiodic),
 )
 TYPICAL = {
-    "irreducible": "some states are never visited: for Hamiltonian moves, draw the length of the trajectory at random",
-    "aperiodic": "a proposal that is always made and accepted: add a chance to stay",
+    "irreducible": "some states are never visited: is a proposal always made, or a trajectory half a period long?",
+    "aperiodic": "the chain alternates between sets of states: add a chance to stay, or a random length of the trajectory",
 }
 
 
@@ -215,8 +217,8 @@ def grid(
     K(i -> j) is the probability that a transition from state i ends nearest to state j. The rows check that its graph is
     strongly connected, and that its cycles have no common divisor. If the kernel has finitely many outcomes, such as a Gibbs
     sampler of binary variables, K is enumerated. Then the rows have no sampling error, and the invariance of the target,
-    sum_i pi_i K(i -> j) = pi_j, is checked too. Other kernels run from each state. A kernel whose graph is connected by edges
-    of probability `least` or more fails with probability at most 1e-6.
+    sum_i pi_i K(i -> j) = pi_j, is checked too. Other kernels run from each state. A kernel whose edges of probability `least`
+    or more make the graph connected and aperiodic fails with probability at most 1e-6.
 
     The check finds chains that leave the right distribution invariant but do not converge to it. Examples are a trajectory of
     half a period on a normal, and proposals that always flip a binary variable. A grid is a coarse picture of a continuous
@@ -286,6 +288,6 @@ def grid(
         seconds_per_call=seconds_per_call,
         seconds=seconds,
         share=0.9,
-        false_alarm=f"enumerated rows: none; rows from runs: {ALPHA:g} if the graph is connected by edges of probability "
-        f"{least:g} or more",
+        false_alarm=f"enumerated rows: none; rows from runs: {ALPHA:g} for a graph that is connected and aperiodic by edges of "
+        f"probability {least:g} or more",
     )

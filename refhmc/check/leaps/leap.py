@@ -27,6 +27,7 @@ Lan, Stathopoulos, Shahbaba and Girolami (2015), "Markov chain Monte Carlo from 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -82,13 +83,17 @@ class LeapExamination(Examination):
             return None
         if not isinstance(answer, (tuple, list)) or len(answer) != len(self.returns):
             parts = ", ".join(self.returns)
-            raise SubjectError(f"{self.leap.name} must return None or ({parts}); got {type(answer).__name__}", self.case(z))
+            raise SubjectError(
+                f"{self.leap.name} must return None or ({parts}); got {type(answer).__name__}", self.case(z)
+            )
         found = dict(zip(self.returns, answer, strict=True))
         halves = [self.leap.array(found[x], (self.d,), f"the part {x}", (q, p)) for x in ("q", "p")]
         log_det = float(self.leap.array(found.get("log_det", 0.0), (), "the log Jacobian", (q, p)))
-        choice = found.get("choice")
+        choice: Any = found.get("choice")
         end = np.concatenate(halves)
-        return End(end, choice.item() if hasattr(choice, "item") else choice, log_det) if np.isfinite(end).all() else None
+        return (
+            End(end, choice.item() if hasattr(choice, "item") else choice, log_det) if np.isfinite(end).all() else None
+        )
 
     def flip(self, z: np.ndarray) -> np.ndarray:
         return np.concatenate([z[: self.d], -z[self.d :]])
@@ -123,7 +128,11 @@ def answers(test: LeapExamination) -> Row:
             test.moves.append((z, end))
             test.back.append(test(test.flip(end.z)))
     count = Counter(str(end.choice) for _, end in test.moves)
-    chosen = "; choices " * bool(count) + ", ".join(f"{k}: {n}" for k, n in count.items()) if "choice" in test.returns else ""
+    chosen = (
+        "; choices " * bool(count) + ", ".join(f"{k}: {n}" for k, n in count.items())
+        if "choice" in test.returns
+        else ""
+    )
     test.notes.append(f"defined at {len(test.moves)} of {len(test.points)} points{chosen}")
     if not test.moves:
         raise Inconclusive("the leap was defined at none of the points; pass points")
@@ -200,11 +209,11 @@ def declared(test: LeapExamination) -> Cases:
     for z, end in test.need()[:: max(1, len(test.moves) // JACOBIANS)]:
         E, E_end = test.tangent(z), test.tangent(end.z)
 
-        def moved(t: float, u: np.ndarray, z: np.ndarray = z, end: End = end) -> np.ndarray:
+        def moved(u: np.ndarray, t: float, z: np.ndarray = z, end: End = end) -> np.ndarray:
             there = test(test.pushed(z, t * u))
             return np.full(len(z), np.nan) if there is None or there.choice != end.choice else there.z
 
-        slopes = [differences.ridders(lambda t, u=u: moved(t, u), 0.05, 6) for u in E.T]
+        slopes = [differences.ridders(functools.partial(moved, u), 0.05, 6) for u in E.T]
         J = E_end.T @ np.stack([np.broadcast_to(slope.value, z.shape) for slope in slopes], axis=-1)
         if not np.isfinite(J).all():
             continue
@@ -349,7 +358,9 @@ def leap(
     for z in states if sphere else ():
         z[dim:] /= np.linalg.norm(z[dim:])
     chosen = None if choices is None else tuple(choices)
-    test = LeapExamination(Foreign(leap, name, like), int(dim), returns, bool(sphere), chosen, float(delta), states, seed)
+    test = LeapExamination(
+        Foreign(leap, name, like), int(dim), returns, bool(sphere), chosen, float(delta), states, seed
+    )
     test.settings = {"dim": dim, "returns": ", ".join(returns), **({"sphere": True} if sphere else {})}
     return test.report(
         "leap",

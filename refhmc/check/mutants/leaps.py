@@ -159,7 +159,9 @@ LAGRANGIAN = {"dim": 3, "returns": ("q", "p", "log_det"), "n_points": 40}
 MACRO = {"dim": 2, "returns": ("q", "p", "choice"), "choices": (2, 4, 8, 16, 32), "n_points": 400}
 JACOBIAN = ("declared Jacobian",)
 PAIRS = [
-    pair("blackjax#625", "kinetic-energy change times d - 1, twice", microcanonical, "d - 1 twice", JACOBIAN, **VELOCITY),
+    pair(
+        "blackjax#625", "kinetic-energy change times d - 1, twice", microcanonical, "d - 1 twice", JACOBIAN, **VELOCITY
+    ),
     pair("sphere d", "d instead of d - 1 in the log Jacobian", microcanonical, "d", JACOBIAN, **VELOCITY),
     pair(
         "mcmc-demo#18",

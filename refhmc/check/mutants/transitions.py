@@ -300,8 +300,8 @@ def delaying(right):
 def delaying_kept(bug="", alpha=0.7, first=(1.1, 2), second=(0.4, 2)):
     """Delayed rejection with a kept momentum (Turok, Modi and Carpenter 2024); the momentum is reversed after rejections.
 
-    With z' the second proposal, a(z) the probability of the first proposal from z, and F z the state with p reversed, the second
-    one is accepted with probability
+    With z' the second proposal, a(z) the acceptance probability of the first one from z, and F z the state with p reversed,
+    the second one is accepted with probability
 
         min(1, pi(z') (1 - a(F z')) / (pi(z) (1 - a(z))))
     """

@@ -40,11 +40,11 @@ def kept_momentum(test: OrbitExamination) -> Row:
         tables = [table for table in both if table is not None]
         if len(tables) < 2:
             continue
-        for table, i in [(table, i) for table in tables for i in table.rows]:
-            lost = math.fsum(p for end, p in table.law(i).items() if isinstance(end, tuple) and end[1] == 0)
+        for t, i in [(t, i) for t in tables for i in t.rows]:
+            lost = math.fsum(p for end, p in t.law(i).items() if isinstance(end, tuple) and end[1] == 0)
             if lost > 1e-12:
                 why = "probability that the returned momentum is neither that of the end state nor its opposite"
-                return failed(why, start_case(test, table, i), lost, 0.0)
+                return failed(why, start_case(test, t, i), lost, 0.0)
         guard = test.guard(depth)
         for j in (j for j in range(-guard, guard + 1) if tables[0].weight(j) > math.exp(-4) and j in tables[0].rows):
             for s in (1, -1):
@@ -53,7 +53,9 @@ def kept_momentum(test: OrbitExamination) -> Row:
     if not found:
         raise Inconclusive("no orbit could be enumerated from both signs of the momentum within the budget")
     defect, tolerance, table, j = max(found, key=lambda x: x[0] / x[1])
-    basis = f"|sum_i pi_i K(i -> (q_j, s p_j)) / pi_j - 1| from both signs, {len(found)} states; rounding of the energies"
+    basis = (
+        f"|sum_i pi_i K(i -> (q_j, s p_j)) / pi_j - 1| from both signs, {len(found)} states; rounding of the energies"
+    )
     if defect <= tolerance:
         return passed(basis, defect, tolerance)
     if not sampling_agrees(test, table):

@@ -90,7 +90,11 @@ def _made(test: TransitionExamination) -> tuple[Callable, Callable, Callable | N
         raise NotApplicable("needs log_density together with make")
     make = test.make
     if needed_by(make) == 3:  # with the diagonal of the inverse mass
-        return (lambda density, slope: make(density, slope, np.ones(len(test.points[0])))), test.log_density, test.gradient
+        return (
+            (lambda density, slope: make(density, slope, np.ones(len(test.points[0])))),
+            test.log_density,
+            test.gradient,
+        )
     return make, test.log_density, test.gradient
 
 
@@ -199,7 +203,9 @@ def change_of_units(test: TransitionExamination) -> Row:
     def ends() -> Iterator[tuple[np.ndarray, np.ndarray, str]]:
         for k in range(equivariance.RUNS):
             q, z = test.points[k % len(test.points)], test.rng(15, k).standard_normal(d)
-            given = z / a if runner.shape == MOMENTUM else z  # other kernels draw normals, and have their own root of the mass
+            given = (
+                z / a if runner.shape == MOMENTUM else z
+            )  # other kernels draw normals, and have their own root of the mass
             end, other = (
                 one.run(at, {"normal": list(w)}, k, p)
                 for one, at, w, p in ((plain, q, z, z), (scaled, a * q, given, z / a))

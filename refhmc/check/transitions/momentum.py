@@ -269,7 +269,9 @@ def _balances(test: TransitionExamination, calls: list[Call]) -> Cases:
     first = [x for k, x in enumerate(calls) if not any(x.p is other.p for other in calls[:k])]
     for x in first:
         if math.isnan(x.a) or abs(np.trace(x.by_p)) < 1e-6:
-            raise Inconclusive("there are several proposals, and the momentum is not refreshed by one number: see check.sampler")
+            raise Inconclusive(
+                "there are several proposals, and the momentum is not refreshed by one number: see check.sampler"
+            )
         states = [(x.q, math.copysign(1.0, float(np.trace(x.by_p))) * x.before)]
         moves: dict[int, list[tuple[int, float]]] = {}  # by state: the ends of its outcomes, and their probabilities
 

@@ -83,8 +83,8 @@ def transition(
     P is found by bisection in the kernel's uniform number, the derivatives by extrapolated differences, and the reverse noise
     w' by root finding. For HMC the acceptance probability must be min(1, exp(H(q, w) - H(q', w'))). Further rows check that
     rejection returns the start, that earlier calls do not matter, zero trajectory length, NaN energies and shifts of the log
-    density. A kernel that keeps its momentum is checked for refreshment, volume, acceptance, flip and stationarity; with several
-    proposals, as in delayed rejection, the acceptance of all stages is enumerated.
+    density. A kernel that keeps its momentum is checked for refreshment, volume, acceptance, flip and stationarity. If it has
+    several proposals, as in delayed rejection, the outcomes of all stages are enumerated.
 
     The check finds wrong energies, signs and factors in the acceptance rule, outdated gradients, wrong proposals, and NaN that
     is accepted. It cannot enumerate the many decisions of tree samplers (use :func:`orbit`). Kernels that are right but not
