@@ -40,11 +40,12 @@ def kept_momentum(test: OrbitExamination) -> Row:
         tables = [table for table in both if table is not None]
         if len(tables) < 2:
             continue
-        for t, i in [(t, i) for t in tables for i in t.rows]:
-            lost = math.fsum(p for end, p in t.law(i).items() if isinstance(end, tuple) and end[1] == 0)
-            if lost > 1e-12:
-                why = "probability that the returned momentum is neither that of the end state nor its opposite"
-                return failed(why, start_case(test, t, i), lost, 0.0)
+        for start in tables:
+            for i in start.rows:
+                lost = math.fsum(p for end, p in start.law(i).items() if isinstance(end, tuple) and end[1] == 0)
+                if lost > 1e-12:
+                    why = "probability that the returned momentum is neither that of the end state nor its opposite"
+                    return failed(why, start_case(test, start, i), lost, 0.0)
         guard = test.guard(depth)
         for j in (j for j in range(-guard, guard + 1) if tables[0].weight(j) > math.exp(-4) and j in tables[0].rows):
             for s in (1, -1):
