@@ -34,8 +34,9 @@ def kept_momentum(test: OrbitExamination) -> Row:
         raise NotApplicable("pass keeps_momentum=True if the next transition starts from the returned momentum")
     test.require(sound=True)
     orbits = [(t.orbit, test.depth if t.depth is None else t.depth) for kind, t in test.tables if kind == "regular"]
+    orbits.sort(key=lambda x: (x[0].kind != "given", -x[1]))  # the caller's points first, then the deepest trees
     found: list[tuple[float, float, Table, int]] = []
-    for orbit, depth in orbits[-MOST:]:
+    for orbit, depth in orbits[:MOST]:
         both = [test.table("kept", orbit, depth, signed=True, mirrored=m, thorough=True) for m in (False, True)]
         tables = [table for table in both if table is not None]
         if len(tables) < 2:
