@@ -21,7 +21,7 @@ from refhmc.check.orbits.examination import OrbitExamination
 from refhmc.check.orbits.law import OrbitTransition, Table
 from refhmc.check.orbits.verdicts import sampling_agrees, start_case
 from refhmc.check.report import Row
-from refhmc.check.subject import equivariance
+from refhmc.check import equivariance
 from refhmc.check.subject.draws import Draws
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, call_text
 
@@ -66,7 +66,7 @@ def kept_momentum(test: OrbitExamination) -> Row:
 
 
 def change_of_units(test: OrbitExamination) -> Row:
-    """Check that the transition ends at the same state of the orbit in other units (``subject/equivariance.py``)."""
+    """Check that the transition ends at the same state of the orbit in other units (``check/equivariance.py``)."""
     test.require()
     subject, d = test.subject, test.subject.dim
     a = equivariance.factors(d)

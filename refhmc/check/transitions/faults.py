@@ -4,7 +4,7 @@
     nan energy         a proposal at which log pi, or its gradient, is NaN (or -inf) is rejected
     overflow           the same for noise that is too large, up to normals of 1e200
     shift invariance   log pi + c, c = 1e4 and -1e4: the same outcomes with the same probabilities
-    equivariance       the same end in other units (``subject/equivariance.py``)
+    equivariance       the same end in other units (``check/equivariance.py``)
 
 A density can only be modified if ``make(log_density, gradient)`` builds the kernel, and units only if it takes an inverse mass.
 """
@@ -19,7 +19,7 @@ import numpy as np
 
 from refhmc.check.judging import Cases, Measured, failed, judged, passed
 from refhmc.check.report import Row
-from refhmc.check.subject import equivariance
+from refhmc.check import equivariance
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, SubjectError, call_text
 from refhmc.check.subject.outcomes import FREE, Outcome, answers
 from refhmc.check.subject.shapes import meanings, needed_by
@@ -191,7 +191,7 @@ def shift_invariance(test: TransitionExamination) -> Cases:
 
 
 def change_of_units(test: TransitionExamination) -> Row:
-    """Check that the transition ends at the same point in other units (``subject/equivariance.py``)."""
+    """Check that the transition ends at the same point in other units (``check/equivariance.py``)."""
     runner, setting = test.need()
     if test.make is None or needed_by(test.make) != 3:
         raise NotApplicable("needs make, a function of (log_density, gradient, inverse_mass) that returns the kernel")
