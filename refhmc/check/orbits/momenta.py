@@ -16,12 +16,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from refhmc.check import equivariance
 from refhmc.check.judging import failed, passed
 from refhmc.check.orbits.examination import OrbitExamination
 from refhmc.check.orbits.law import OrbitTransition, Table
 from refhmc.check.orbits.verdicts import sampling_agrees, start_case
 from refhmc.check.report import Row
-from refhmc.check import equivariance
 from refhmc.check.subject.draws import Draws
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, call_text
 

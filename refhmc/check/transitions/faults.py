@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.check import equivariance
 from refhmc.check.judging import Cases, Measured, failed, judged, passed
 from refhmc.check.report import Row
-from refhmc.check import equivariance
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, SubjectError, call_text
 from refhmc.check.subject.outcomes import FREE, Outcome, answers
 from refhmc.check.subject.shapes import meanings, needed_by
