@@ -1,7 +1,8 @@
 """The mutation score of the conformance kit: every planted bug of ``refhmc/check/mutants``, and where it was found.
 
 Of each pair: the bug runs once, its correct twin over 20 seeds (``--others N``: those that are not of the plan, P01 to P25,
-over N; with 3 a run takes eleven minutes on two cores; ``--areas``: of these files alone, the rest as the last run found them).
+over N; with 3 a run takes eleven minutes on two cores; ``--areas``: of these files alone, the rest as the last run found them;
+``--missing``: only bugs that the last run did not have).
 Score: the share of bugs that FAIL in a row that was named for
 them beforehand, with the severity they have; wrong FAILs: of the twins, out of 20 times as many runs.
 """
@@ -30,12 +31,13 @@ def areas() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(mutants.__path__))
 
 
-def examined(area: str, others: int) -> list[dict]:
-    """The rows of one area. (An area stays in one process: some of its bugs share a twin, which is examined once.)"""
+def examined(area: str, others: int, known: dict[tuple[str, str], dict]) -> list[dict]:
+    """Return the rows of one area, including ``known`` ones; one process, since bugs share correct counterparts."""
     found = []
     for pair in importlib.import_module(f"refhmc.check.mutants.{area}").PAIRS:
-        found.append(examine(area, pair, SEEDS if pair.id[:3] in PLANNED else others))
-        print(f"{area} {pair.id}: {found[-1]['found by']}", flush=True)
+        row = known.get((area, pair.id)) or examine(area, pair, SEEDS if pair.id[:3] in PLANNED else others)
+        found.append(row)
+        print(f"{area} {pair.id}: {row['found by']}", flush=True)
     return found
 
 
@@ -64,14 +66,12 @@ def examine(area: str, pair, seeds: int) -> dict:
     }
 
 
-def kept(anew: list[str]) -> dict[str, list[dict]]:
-    """The rows of the last run by area, but for those that are examined ``anew``."""
+def last_rows() -> dict[str, list[dict]]:
+    """Return the rows of the last run by area."""
     path = RESULTS / "mutation_score.json"
-    rows = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
     found: dict[str, list[dict]] = {}
-    for row in rows:
-        if row["area"] not in anew:
-            found.setdefault(row["area"], []).append(row)
+    for row in json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []:
+        found.setdefault(row["area"], []).append(row)
     return found
 
 
@@ -80,12 +80,14 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--others", type=int, default=SEEDS, help="seeds of the twins that are not of the plan")
     parser.add_argument("--areas", nargs="+", choices=areas(), default=areas(), metavar="AREA", help="only these")
+    parser.add_argument("--missing", action="store_true", help="only bugs without a row in the last run")
     options = parser.parse_args()
+    last = last_rows()
+    known = {(row["area"], row["bug"]): row for rows in last.values() for row in rows} if options.missing else {}
+    job = functools.partial(examined, others=options.others, known=known)
     with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
         longest_first = sorted(options.areas, key=("orbits", "integrators").__contains__, reverse=True)
-        by_area = kept(options.areas) | dict(
-            zip(longest_first, pool.map(functools.partial(examined, others=options.others), longest_first), strict=True)
-        )
+        by_area = last | dict(zip(longest_first, pool.map(job, longest_first), strict=True))
     rows = [row for area in areas() for row in by_area.get(area, [])]
     killed, wrong = sum(row["as it should"] for row in rows), sum(row["twin's wrong FAILs"] for row in rows)
     runs = sum(row["twin's runs"] for row in rows)

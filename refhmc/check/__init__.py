@@ -20,6 +20,8 @@ _HOME = {  # each in a directory in the plural, so that no submodule overwrites 
     "metric": "metrics.metric",
     "transition": "transitions.transition",
     "orbit": "orbits.orbit",
+    "leap": "leaps.leap",
+    "grid": "grids.grid",
     "sampler": "samplers.sampler",
     "adaptation": "adaptations.adaptation",
     "batch": "reproducibility.batch",

@@ -8,9 +8,9 @@ failing input that was found, as a line of Python to paste, and a severity:
     misconduct          the code raised, hung, changed its input, or answered in another shape: it could not be judged there
 
 A report is PASS, FAIL or INCONCLUSIVE. It is PASS only if no row failed and at least one decisive row passed. Decisive rows
-(``DECISIVE``) are about the distribution (transition, orbit, sampler, batch, randomness), the map (integrator) or the function
-(model, metric). A row in ``OPEN`` without an answer prevents a PASS. A kernel that answers and leaves its inputs alone has not
-shown anything about its distribution.
+(``DECISIVE``) are about the distribution (transition, orbit, grid, sampler, batch, randomness), the map (integrator, leap) or
+the function (model, metric). A row in ``OPEN`` without an answer prevents a PASS. A kernel that answers and leaves its inputs
+alone has not shown anything about its distribution.
 
 Reports are immutable.
 """
@@ -50,7 +50,9 @@ DECISIVE: dict[str, frozenset[str]] = {
     check: frozenset(names.split("; "))
     for check, names in {
         "transition": "detailed balance; stationarity",
-        "orbit": "invariance; invariance at large steps; invariance across a wall; invariance, sampled",
+        "orbit": "invariance; invariance at large steps; invariance across a wall; invariance, sampled; kept momentum",
+        "leap": "reverse defined; same choice; reversible; declared Jacobian",
+        "grid": "irreducible; aperiodic; invariance",
         "sampler": "stationarity (e-value); distribution (KS/AD)",
         "batch": "alone equals batch; order of chains; divergent neighbour; streams independent; decisions independent",
         "randomness": "one use of each number",

@@ -24,28 +24,33 @@ IDS = [f"{area}-{p.id}-{p.what[:40]}" for area, p in PLACED]
 # Pairs of an area in the default run, and further ones in the sweep. The others take longer.
 DEFAULT = {
     "adaptation": "M25, not restarted, counter, mu, equal windows, ddof, cancellation",
+    "grids": "pymc#2866, binary temperature, half period",
     "hierarchical": "log-det, momentum",
     "integrators": "P01, integrator-stale",
+    "leaps": "blackjax#625, mcmc-demo#18, mcmc-demo#23, LMC sign, walnuts#17, walnutpie 7139781",
     "metrics": "P08, M2, M3",
     "minibatches": "P24, P24b, B02, B03, B04, B05, B06, B07, B08, B09, B13, B15, B17, B19",
     "models": "P13, half, support",
-    "orbits": "T14",
+    "orbits": "T14, AdvancedHMC 2ab8aff",
     "randomness": "M33, P25, P25d, P25e, stop, spreads, thaws, norm",
     "samplers": "P17-count, P18",
     "transitions": "P16, cap",
 }
 SWEEP = {
     "adaptation": "P21, P21b, P21c, M24, unshrunk, gamma",
+    "grids": "half period of leapfrog",
     "hierarchical": "log-det-force, order, stale, one-way, later, sign, half, term",
     "integrators": "P02, P05, integrator-digits, integrator-coefficient, integrator-palindrome, integrator-drifts",
+    "leaps": "sphere d, LMC inverse, LMC volume, walnutpie#46, walnutpie#57",
     "metrics": "P09, P10, P10-nan, P11, P12, P12-built, M29, one-sided, solve, absolute, log-det-half",
     "minibatches": "B01, B10, B11, B12, B14, B16, B18",
     "models": "P14, P15, third, buffer, prior",
-    "orbits": "P20, M12b, T09",
+    "orbits": "P20, M12b, T09, tree backwards, tree start, pymc#1787, walnutpie 052bbe6",
     "randomness": "global, own, reseeds, one short, P25b, P25c, sum",
     "samplers": "P25-momentum, S04",
     "splits": ", ".join(pair.id for area, pair in PLACED if area == "splits"),
-    "transitions": "P18, M32, clip, M23, flip, refresh first, refresh both, kept curved, kept floor, DR, AutoStep check",
+    "transitions": "P18, M32, clip, M23, flip, refresh first, refresh both, kept curved, kept floor, DR, mass twice, "
+    "AdvancedHMC#280, DR kept ghost on one side, DR kept ghost density, AutoStep check",
 }
 # The likely cause that a report names.
 SAID = {
@@ -62,6 +67,10 @@ SAID = {
     ("integrators", "integrator-twice"): "twice the requested time",
     ("integrators", "integrator-stale"): "from call to call",
     ("integrators", "integrator-trapezoidal"): "the trapezoidal rule",
+    ("leaps", "blackjax#625"): "3 times the right one",
+    ("leaps", "mcmc-demo#23"): "not normalised",
+    ("leaps", "LMC inverse"): "-1 times the right one",
+    ("leaps", "walnuts#17"): "reverse search",
     ("metrics", "P08"): "log det G without the factor 1/2",
     ("metrics", "P09"): "at equal eigenvalues",
     ("metrics", "P11"): "the direction first",
@@ -78,6 +87,7 @@ SAID = {
     ("models", "P15"): "float32",
     ("models", "half"): "half the right value",
     ("models", "prior"): "a normal prior?",
+    ("transitions", "DR kept ghost on one side"): "rejected, from both ends",
 }
 
 

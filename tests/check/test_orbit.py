@@ -472,3 +472,64 @@ def test_iterative_tree_of_depth_three_that_compares_logarithms_is_decided():
         leap, target = cases.leapfrog(cases.grad_quartic), cases.log_quartic
         report = rc.orbit(tree, leap, target, depth=3, eps=0.5, dim=2, seconds=None, most_runs=12_000)
         assert report.row("invariance").status == status, str(report)
+
+
+# ------------------------------------------------------------------------------------------- kept momentum and other units
+
+
+@pytest.mark.parametrize("signs", [(1, -1), (-1, 1)], ids=["rejections reverse", "moves reverse"])
+def test_kept_momentum_may_be_reversed_after_moves_or_after_rejections(signs):
+    after_move, after_rejection = signs
+
+    def transition(draws, q, p):
+        new = leap_(q, p, 0.7)
+        moves = draws.flip(cases.log_quartic(new[0]) - cases.log_quartic(q) + 0.5 * (p @ p - new[1] @ new[1]))
+        return (new[0], after_move * new[1]) if moves else (q, after_rejection * p)
+
+    leap_ = cases.leapfrog(cases.grad_quartic)
+    report = rc.orbit(transition, leap_, cases.log_quartic, depth=1, eps=0.7, dim=2, keeps_momentum=True)
+    assert report.row("kept momentum").status == "PASS", str(report)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_kept_momentum_that_is_always_or_never_reversed_has_the_known_defect(sign):
+    """The distribution after a transition is pi(w) [1 + a(w) - a(F w)], a the probability of a move from w."""
+
+    def transition(draws, q, p):
+        new = leap_(q, p, 0.9)
+        moves = draws.flip(0.5 * (q @ q + p @ p - new[0] @ new[0] - new[1] @ new[1]))
+        return (new[0], sign * new[1]) if moves else (q, sign * p)
+
+    def chance(q, p):
+        new_q, new_p = leap_(q, p, 0.9)
+        return min(1.0, math.exp(0.5 * float(q @ q + p @ p - new_q @ new_q - new_p @ new_p)))
+
+    leap_ = cases.leapfrog(lambda q: -q)
+    q, p = np.array([1.0]), np.array([1.0])
+    report = rc.orbit(
+        transition, leap_, lambda q: -0.5 * q @ q, depth=1, eps=0.9, points=[(q, p)], keeps_momentum=True, seconds=None
+    )
+    assert report.row("invariance").status == "PASS", str(report)
+    assert report.row("kept momentum").status == "FAIL", str(report)
+    known = abs(chance(q, p) - chance(q, -p))
+    assert known > 0.05
+    assert report.row("kept momentum").number >= known - 1e-9  # that of the worst state near (q, p)
+
+
+def test_momentum_of_another_state_fails():
+    def transition(draws, q, p):
+        new = leap_(q, p, 0.5 if draws.flip(math.log(0.5)) else -0.5)
+        moves = draws.flip(0.5 * (q @ q + p @ p - new[0] @ new[0] - new[1] @ new[1]))
+        return (new[0], p) if moves else (q, p)
+
+    leap_ = cases.leapfrog(lambda q: -q)
+    report = rc.orbit(transition, leap_, lambda q: -0.5 * q @ q, depth=1, eps=0.5, dim=1, keeps_momentum=True)
+    row = report.row("kept momentum")
+    assert row.status == "FAIL"
+    assert "neither that of the end state" in row.basis
+
+
+def test_equivariance_needs_the_function_that_makes_the_transition():
+    report = rc.orbit(lambda draws, q, p: q, lambda q, p: (q + p, p), lambda q: -0.5 * q @ q, dim=2, depth=1)
+    assert report.row("equivariance").status == "NOT RUN"
+    assert report.row("kept momentum").status == "NOT RUN"

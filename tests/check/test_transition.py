@@ -356,3 +356,33 @@ def test_position_density_of_an_energy_integrates_out_the_momentum():
 def test_the_report_is_the_same_for_the_same_seed(few_weighted_moves):
     first, second = (mutants.report(mutants.hmc, 8, seconds=100.0).to_json() for _ in range(2))
     assert first == second
+
+
+# --------------------------------------------------------------------------------------- several proposals, and other units
+
+
+def test_delayed_rejection_with_a_kept_momentum_is_decided(few_weighted_moves):
+    right = PAIRS["DR kept no ghost"].right(1)
+    row = right.row("acceptance")
+    assert row.status == PASS, right
+    assert "over all outcomes" in row.basis
+    wrong = PAIRS["DR kept ghost on one side"].wrong(1)
+    assert wrong.row("acceptance").status == FAIL, wrong
+    assert "rejected, from both ends" in wrong.diagnosis[0]
+
+
+@pytest.mark.sweep
+def test_delayed_rejection_of_refhmc_with_a_kept_momentum_is_decided(few_weighted_moves):
+    kernel = refhmc.DRHMC(step_size=1.6, n_steps=1, max_stages=2, persistence=0.5, metric=refhmc.metrics.Identity())
+    report = rc.transition(kernel, refhmc.Hamiltonian(refhmc.models.Banana(), refhmc.metrics.Identity()), n_points=4)
+    row = report.row("acceptance")
+    assert row.status == PASS, report
+    assert "over all outcomes" in row.basis
+
+
+def test_equivariance_fails_without_calling_the_distribution_wrong(few_weighted_moves):
+    wrong, right = PAIRS["mass twice"].wrong(2), PAIRS["mass twice"].right(2)
+    assert [row.name for row in wrong.failures] == ["equivariance"]
+    assert wrong.severity == "inefficient"
+    assert right.row("equivariance").status == PASS
+    assert right.row("shift invariance").status == PASS  # make with an inverse mass serves the other rows too

@@ -229,9 +229,18 @@ class IterativeNUTS(Sampler):
             rho = states[-1][0] - states[0][0]
         return turns(rho, states[0][1], states[-1][1])
 
+    def answer(self, chosen, p):
+        """Return the position, or position and momentum if that is kept; ``p`` is the initial momentum."""
+        q, end, forward = chosen
+        if self.o.get("momentum of the start"):
+            return q, p
+        if self.o.get("reversed backwards") and not forward:
+            return q, -end
+        return (q, end) if self.o.get("kept") else q
+
     def __call__(self, rng, q, p):
         states, energies = [(q, p)], [-self.joint(q, p)]
-        start, chosen, log_weight = energies[0], q, 0.0
+        start, chosen, log_weight = energies[0], (q, p, True), 0.0
         for depth in range(self.size):
             forward = rng.random() < 0.5
             new, new_energies, proposal, weight, bad = [], [], None, -np.inf, False
@@ -249,7 +258,7 @@ class IterativeNUTS(Sampler):
                 if self.o.get("reservoir_off"):
                     log_p = -math.log(leaf + 1)
                 if math.log(rng.random()) < log_p:
-                    proposal = at[0]
+                    proposal = (*at, forward)
                 size = 2
                 while (leaf + 1) % size == 0:
                     piece = new[-size:]
@@ -265,7 +274,33 @@ class IterativeNUTS(Sampler):
             states, energies = (states + new, everything) if forward else (new[::-1] + states, everything)
             if self.turned(states):
                 break
-        return chosen
+        return self.answer(chosen, p)
+
+
+class ScaledNUTS(IterativeNUTS):
+    """``transition(rng, q, p)`` with a diagonal inverse mass m: velocity m p, and U-turns by rho' M^-1 p <= 0."""
+
+    def __init__(self, log_density, grad, eps, size, mass, **options):
+        super().__init__(log_density, grad, eps, size, **options)
+        self.m = mass
+
+        def leap(q, p, eps):
+            half = p + 0.5 * eps * grad(q)
+            new = q + eps * mass * half
+            return new, half + 0.5 * eps * grad(new)
+
+        self.leap = leap
+
+    def joint(self, q, p):
+        return self.log_density(q) - 0.5 * p @ (self.m * p)
+
+    def turned(self, states):
+        rho, m = np.sum([p for _, p in states], axis=0), self.m
+        if self.o.get("mass ignored"):
+            m = 1.0
+        if self.o.get("inverse mass twice"):
+            rho = states[-1][0] - states[0][0]  # M^-1 rho times the length, to which M^-1 is applied again
+        return turns(rho, m * states[0][1], m * states[-1][1])
 
 
 # -------------------------------------------------------------------------------- original algorithm, with a slice variable
@@ -359,6 +394,8 @@ class EndPoint(Sampler):
         log_ratio = self.joint(a, b) - self.joint(q, p)
         if self.o.get("sign"):
             log_ratio = -log_ratio
+        if self.o.get("reversed always"):
+            return (a, -b) if draws.flip(log_ratio) else (q, -p)
         return (a, -b) if draws.flip(log_ratio) else (q, p)
 
 
@@ -366,9 +403,14 @@ class EndPoint(Sampler):
 
 
 @functools.cache
-def examined(seed, sampler, density, grad, eps, depth, said_depth, threshold, options):
+def examined(seed, sampler, density, grad, eps, depth, said_depth, threshold, keeps, options):
     """Return the report on one sampler; cached, since several bugs share one corrected sampler."""
-    subject = sampler(density, grad, eps, depth, **dict(options))
+
+    def make(density, grad, mass):
+        return sampler(density, grad, eps, depth, mass, **dict(options))
+
+    scaled = sampler is ScaledNUTS
+    subject = make(density, grad, np.ones(2)) if scaled else sampler(density, grad, eps, depth, **dict(options))
     return rc.orbit(
         subject,
         leapfrog(grad),
@@ -379,13 +421,15 @@ def examined(seed, sampler, density, grad, eps, depth, said_depth, threshold, op
         seed=seed,
         name=sampler.__name__,
         threshold=threshold,
+        keeps_momentum=keeps,
+        **({"make": make, "gradient": grad} if scaled else {}),
     )
 
 
-def run(sampler, density, grad, eps, depth, said_depth=None, threshold=None, **options):
+def run(sampler, density, grad, eps, depth, said_depth=None, threshold=None, keeps=False, **options):
     """Return a function of the seed that examines that sampler."""
     given = tuple(sorted(options.items()))
-    return lambda seed: examined(seed, sampler, density, grad, eps, depth, said_depth, threshold, given)
+    return lambda seed: examined(seed, sampler, density, grad, eps, depth, said_depth, threshold, keeps, given)
 
 
 GAUSSIAN = (log_gaussian, grad_gaussian)
@@ -393,11 +437,22 @@ QUARTIC = (log_quartic, grad_quartic)
 WALLED = (log_walled, grad_walled)
 
 
-def pair(id, what, sampler, bug, target=GAUSSIAN, eps=0.6, depth=2, expected=("invariance",), **more):
+def pair(
+    id,
+    what,
+    sampler,
+    bug,
+    target=GAUSSIAN,
+    eps=0.6,
+    depth=2,
+    expected=("invariance",),
+    severity="wrong distribution",
+    **more,
+):
     """Return the pair of a sampler with an option and without it."""
     options = bug if isinstance(bug, dict) else {bug: True}
     wrong = run(sampler, *target, eps, depth, **options, **more)
-    return Pair(id, what, wrong, run(sampler, *target, eps, depth, **more), expected)
+    return Pair(id, what, wrong, run(sampler, *target, eps, depth, **more), expected, severity)
 
 
 M, L, S = MultinomialNUTS, IterativeNUTS, SliceNUTS
@@ -481,6 +536,58 @@ PAIRS = [
     ),
     pair("T16", "multinomial NUTS with a Metropolis step on top", M, "extra_metropolis"),
     pair("T17", "HMC accepts with the wrong sign", EndPoint, "sign", QUARTIC, eps=0.5, depth=3, said_depth=2),
+    pair(
+        "AdvancedHMC 2ab8aff",
+        "momentum reversed after moves and rejections, and kept",
+        EndPoint,
+        "reversed always",
+        QUARTIC,
+        eps=0.7,
+        depth=3,
+        said_depth=2,
+        keeps=True,
+        expected=("kept momentum",),
+    ),
+    pair(
+        "tree backwards",
+        "momentum of states behind the start reversed, and kept",
+        L,
+        "reversed backwards",
+        QUARTIC,
+        eps=0.5,
+        keeps=True,
+        expected=("kept momentum",),
+        kept=True,
+    ),
+    pair(
+        "tree start",
+        "the momentum of the start of the trajectory is kept",
+        L,
+        "momentum of the start",
+        QUARTIC,
+        eps=0.5,
+        keeps=True,
+        expected=("kept momentum",),
+        kept=True,
+    ),
+    pair(
+        "pymc#1787",
+        "the U-turn criterion ignores the mass",
+        ScaledNUTS,
+        "mass ignored",
+        eps=0.9,
+        expected=("equivariance",),
+        severity="inefficient",
+    ),
+    pair(
+        "walnutpie 052bbe6",
+        "the U-turn criterion applies the inverse mass twice",
+        ScaledNUTS,
+        "inverse mass twice",
+        eps=0.9,
+        expected=("equivariance",),
+        severity="inefficient",
+    ),
     pair("T19", "no U-turn checks inside subtrees", M, {"ignore_subtrees": True}, eps=0.9),
 ]
 

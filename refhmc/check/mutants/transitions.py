@@ -329,12 +329,65 @@ def dense_momentum(right):
     return kernel
 
 
+def make_massive(power):
+    """Return a function that makes HMC with a diagonal inverse mass, whose drift has this power of it."""
+
+    def make(log_density, gradient, inverse_mass):
+        def kernel(draws, q):
+            p = draws.normal(2) / np.sqrt(inverse_mass)
+            new_q, new_p = q, p + 0.5 * EPS * gradient(q)
+            for k in range(STEPS):
+                new_q = new_q + EPS * inverse_mass**power * new_p
+                new_p = new_p + (EPS if k < STEPS - 1 else 0.5 * EPS) * gradient(new_q)
+            kinetic = 0.5 * (p @ (inverse_mass * p) - new_p @ (inverse_mass * new_p))
+            return new_q if math.log(draws.uniform()) < log_density(new_q) - log_density(q) + kinetic else q
+
+        return kernel
+
+    return make
+
+
 # --------------------------------------------------------------------------------------------- unusual, but correct
 
 
 def delaying(right):
     """Delayed-rejection HMC: a second try with smaller steps and the same momentum (Modi and others 2023)."""
     return delayed(logp, grad, (0.9, 2), (0.3, 2), bug="" if right else "rejections left out")
+
+
+def delaying_kept(bug="", alpha=0.7, first=(1.1, 2), second=(0.4, 2)):
+    """Delayed rejection with a kept momentum (Turok, Modi and Carpenter 2024); the momentum is reversed after rejections.
+
+    With z' the second proposal, a(z) the acceptance probability of the first one from z, and F z the state with p reversed,
+    the second one is accepted with probability
+
+        min(1, pi(z') (1 - a(F z')) / (pi(z) (1 - a(z))))
+    """
+
+    def rise(q, p, at=None):
+        """Energy error of the first proposal from (q, p), relative to the energy ``at``."""
+        return energy(*leapfrog(q, p, *first)) - (energy(q, p) if at is None else at)
+
+    def kernel(draws, q, p):
+        p = alpha * p + math.sqrt(1 - alpha**2) * draws.normal(2)
+        new_q, new_p = leapfrog(q, p, *first)
+        chance = math.exp(-max(rise(q, p), 0.0))
+        if draws.uniform() < chance:
+            return new_q, new_p
+        new_q, new_p = leapfrog(q, p, *second)
+        at = energy(q, p) if bug == "ghost density" else None
+        there = math.exp(-max(rise(new_q, new_p if bug == "ghost forwards" else -new_p, at), 0.0))
+        ghost = (1 - there) / (1 - chance)
+        if bug == "no ghost":
+            ghost = 1.0
+        if bug == "ghost on one side":
+            ghost = 1 - there
+        if bug == "start on one side":
+            ghost = 1 / (1 - chance)
+        accepted = draws.uniform() < ghost * math.exp(energy(q, p) - energy(new_q, new_p))
+        return (new_q, new_p) if accepted else (q, -p)
+
+    return kernel
 
 
 def gibbs(draws, q):
@@ -596,6 +649,22 @@ PAIRS: list[Pair] = [
         ("momentum flip",),
         H=energy,
     ),
+    pair_of(
+        "AdvancedHMC#280",
+        "p <- a p + (1 - a^2) noise, without the square root",
+        lambda: refreshed(excess=math.sqrt(1 - 0.8**2)),
+        lambda: refreshed(),
+        ("momentum refreshment",),
+        H=energy,
+    ),
+    Pair(
+        "mass twice",
+        "the inverse mass is applied twice in the drift",
+        lambda s: report(make_massive(2)(logp, grad, np.ones(2)), s, make=make_massive(2), **DENSITY),
+        lambda s: report(make_massive(1)(logp, grad, np.ones(2)), s, make=make_massive(1), **DENSITY),
+        ("equivariance",),
+        severity="inefficient",
+    ),
     *(
         pair_of(
             f"refresh {order}",
@@ -657,6 +726,23 @@ PAIRS: list[Pair] = [
         lambda: autostep("no flip"),
         autostep,
         BALANCE,
+    ),
+    *(
+        pair_of(
+            f"DR kept {bug}",
+            f"a second try with a kept momentum, {what}",
+            lambda bug=bug: delaying_kept(bug),
+            delaying_kept,
+            ("acceptance",),
+            H=energy,
+        )
+        for bug, what in (
+            ("no ghost", "without the rejection probabilities"),
+            ("ghost on one side", "with the rejection probability of the ghost only"),
+            ("start on one side", "with the rejection probability of the start only"),
+            ("ghost forwards", "whose ghost starts with the momentum not reversed"),
+            ("ghost density", "whose ghost is compared with the energy of the start"),
+        )
     ),
     pair_of("ULA", "Langevin without a decision", lambda: unadjusted, lambda: mala(True), ("stationarity",)),
     pair_of(

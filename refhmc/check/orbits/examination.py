@@ -54,7 +54,12 @@ class OrbitExamination(Examination):
         seed: int,
         like: Any,
         name: str | None,
+        keeps_momentum: bool = False,
+        make: Callable | None = None,
+        gradient: Callable | None = None,
     ) -> None:
+        self.keeps_momentum, self.make, self.gradient = keeps_momentum, make, gradient
+        self.log_density = getattr(target, "log_density", target if callable(target) else None)
         self.kernel = Foreign(transition, name, like)
         self.order = None if order is None else np.array([int(m) for m in order])
         self.leap = Leap(leap, like)

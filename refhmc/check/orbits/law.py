@@ -85,8 +85,10 @@ class Table:
         *,
         mirrored: bool = False,
         thorough: bool = False,
+        signed: bool = False,
     ) -> None:
         self.subject, self.orbit, self.depth, self.mirrored = subject, orbit, depth, mirrored
+        self.signed = signed  # whether an end is an offset and the sign of its momentum
         self.rows: dict[int, list[Leaf]] = {}
         self.stands: str | None = None  # after the confirmation: "" if a failure stands, or the reason against it
         self.turned: Table | None = None  # K from (q, -p), if computed
@@ -108,8 +110,21 @@ class Table:
         return Answers(prefix, floor=floor, symbolic=self.subject.symbolic)
 
     def _end(self, source: Any, i: int) -> Any:
-        result = self.subject.call(source, *self.start(i), self.orbit.eps, self.depth)
-        return self.place(result, i)
+        return self.end_of(self.subject.call(source, *self.start(i), self.orbit.eps, self.depth), i)
+
+    def end_of(self, result: Any, i: int) -> Any:
+        """Return the offset of an answer, with the sign of its momentum if the table is signed."""
+        end = self.place(result, i)
+        return (end, self._sign(result, end)) if self.signed else end
+
+    def _sign(self, result: Any, end: Any) -> int:
+        """Return 1 or -1 if the returned momentum is that of the end state or its opposite, otherwise 0."""
+        p = self.subject.read(result)[1]
+        if p is None or not isinstance(end, int):
+            return 0
+        there = self.orbit.p[self.orbit.n + end]
+        near = 1e-6 * (float(np.abs(there).max()) + 1e-300)
+        return next((s for s in (1, -1) if np.abs(p - s * there).max() <= near), 0)
 
     def place(self, result: Any, i: int) -> int | str:
         """Return the offset of an answer; OFF if it is not a state of the orbit."""

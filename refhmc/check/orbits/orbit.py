@@ -20,7 +20,7 @@ confirmed in ``orbits/verdicts.py``.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from refhmc.check import own
@@ -30,6 +30,7 @@ from refhmc.check.orbits.calls import answers, leap_reversible
 from refhmc.check.orbits.ends import depths, directions, stays, sums
 from refhmc.check.orbits.examination import OrbitExamination
 from refhmc.check.orbits.invariance import invariance, large_steps, limit, wall
+from refhmc.check.orbits.momenta import change_of_units, kept_momentum
 from refhmc.check.orbits.patterns import diagnose, notes
 from refhmc.check.orbits.sampled import ALPHA, sampled
 from refhmc.check.orbits.shapes import of_refhmc
@@ -45,6 +46,8 @@ ROWS: Rows = (
     ("invariance across a wall", wall),
     ("divergence threshold", limit),
     ("invariance, sampled", sampled),
+    ("kept momentum", kept_momentum),
+    ("equivariance", change_of_units, INEFFICIENT),
     ("stays on the orbit", stays),
     ("probabilities sum to one", sums),
     ("depth", depths, INEFFICIENT),
@@ -65,6 +68,9 @@ def orbit(
     points: Sequence = (),
     order: Sequence[int] | None = None,
     threshold: float | None = None,
+    keeps_momentum: bool = False,
+    make: Callable | None = None,
+    gradient: Callable | None = None,
     seconds: float | None = 120.0,
     most_runs: int = 60_000,
     seed: int = 20261121,
@@ -81,7 +87,7 @@ def orbit(
 
     on orbits of ordinary states, across energy peaks of tens to thousands of nats (diverging trajectories), next to states of
     density zero, and at the divergence threshold. Further rows check that K stays on the orbit, sums to one, respects the depth
-    and reaches both directions.
+    and reaches both directions. On request, the returned momentum and a change of units are checked too.
 
     The check finds wrong edge momenta, U-turn checks of unmerged trees, wrong weights, kept proposals of diverging subtrees and
     one-sided trees. It does not examine the map (use :func:`integrator`), nor rules that only matter beyond `depth`. The
@@ -119,6 +125,14 @@ def orbit(
     threshold : float, optional
         Energy error at which the transition calls a trajectory divergent. If given, a rule that depends on the start of the
         trajectory fails; by default such a rule is only searched at 1000 and reported.
+    keeps_momentum : bool, default False
+        Whether the next transition starts from the returned momentum. If so, the joint distribution of position and returned
+        momentum is checked too, with transitions from both signs of the momentum.
+    make : callable, optional
+        ``make(log_density, gradient, inverse_mass)`` returns the transition for another density, with the diagonal of the
+        inverse mass matrix, shape (dim,). If given, the same trajectory in other units must give the same end.
+    gradient : callable, optional
+        Gradient of the log density `target`, for `make`.
     seconds : float or None, default 120.0
         Budget in processor seconds; the check also ends after five times this wall-clock time. Enumerations take at most three
         quarters of it. None means no limit.
@@ -194,6 +208,9 @@ def orbit(
         seed,
         like,
         name,
+        keeps_momentum,
+        make,
+        gradient,
     )
     test.settings = {
         "depth": test.depth,

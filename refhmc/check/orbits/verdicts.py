@@ -79,11 +79,11 @@ def _confirmed(test: OrbitExamination, finding: Finding) -> str:
         if all(weaker):
             test.notes.append("invariant if the momentum is refreshed, or reversed, but not if the momentum is kept")
             return "weaker"
-    test.contradicted |= not _sampling_agrees(test, table)
+    test.contradicted |= not sampling_agrees(test, table)
     return "ordinary runs do not follow the enumerated distribution" if test.contradicted else ""
 
 
-def _sampling_agrees(test: OrbitExamination, table: Table) -> bool:
+def sampling_agrees(test: OrbitExamination, table: Table) -> bool:
     """Compare ordinary runs from every start with the enumerated K, in rounds that end early if the budget does."""
     rng, least, tails = np.random.default_rng([test.seed, 7]), 1.0, 0
     counts: dict[int, Counter] = {i: Counter() for i in table.rows}
@@ -91,7 +91,7 @@ def _sampling_agrees(test: OrbitExamination, table: Table) -> bool:
     while runs < SAMPLES and (not runs or time_left() > kept):
         for i, count in counts.items():
             at = (*table.start(i), table.orbit.eps, table.depth)
-            count.update(table.place(test.subject.sample(rng, *at), i) for _ in range(ROUND))
+            count.update(table.end_of(test.subject.sample(rng, *at), i) for _ in range(ROUND))
         runs += ROUND
     for i, count in counts.items():
         law = table.law(i)

@@ -52,6 +52,7 @@ class TransitionExamination(Examination):
     refused: Counter[str] = dataclasses.field(default_factory=Counter)  # noises on which it always stays, by their kind
     noises: int = 0  # number of noises with known outcomes
     decides: bool = False
+    several: bool = False  # whether a kernel with a kept momentum has several proposals
     copies: bool | None = None
     cost: float = 0.0  # seconds per call
 

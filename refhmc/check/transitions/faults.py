@@ -1,26 +1,28 @@
-"""Edge cases of a kernel: zero length, energies that overflow or are NaN, a shifted log density.
+"""Edge cases of a kernel: zero length, energies that overflow or are NaN, a shifted log density, other units.
 
     zero-length        a trajectory of length 0 is accepted with probability 1, since it has no energy error
     nan energy         a proposal at which log pi, or its gradient, is NaN (or -inf) is rejected
     overflow           the same for noise that is too large, up to normals of 1e200
     shift invariance   log pi + c, c = 1e4 and -1e4: the same outcomes with the same probabilities
+    equivariance       the same end in other units (``check/equivariance.py``)
 
-A density can only be modified if ``make(log_density, gradient)`` builds the kernel.
+A density can only be modified if ``make(log_density, gradient)`` builds the kernel, and units only if it takes an inverse mass.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
+from refhmc.check import equivariance
 from refhmc.check.judging import Cases, Measured, failed, judged, passed
 from refhmc.check.report import Row
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, SubjectError, call_text
 from refhmc.check.subject.outcomes import FREE, Outcome, answers
-from refhmc.check.subject.shapes import meanings
+from refhmc.check.subject.shapes import meanings, needed_by
 from refhmc.check.subject.transition import MOMENTUM, TINY, TransitionRunner
 from refhmc.check.transitions.balance import Setting, probability_at
 from refhmc.check.transitions.examination import TransitionExamination, moved, noise_size
@@ -86,7 +88,14 @@ def _made(test: TransitionExamination) -> tuple[Callable, Callable, Callable | N
         raise NotApplicable("needs make, a function of (log_density, gradient) that returns the kernel")
     if test.log_density is None:
         raise NotApplicable("needs log_density together with make")
-    return test.make, test.log_density, test.gradient
+    make = test.make
+    if needed_by(make) == 3:  # with the diagonal of the inverse mass
+        return (
+            (lambda density, slope: make(density, slope, np.ones(len(test.points[0])))),
+            test.log_density,
+            test.gradient,
+        )
+    return make, test.log_density, test.gradient
 
 
 def _rebuilt(
@@ -179,3 +188,28 @@ def shift_invariance(test: TransitionExamination) -> Cases:
                 change = probability_at(plain, to, near) - probability_at(other, to, near)
                 yield Measured(abs(change), 64 * test.kernel.epsilon * 1e4, text)
     return "change of a probability; rounding of 1e4"
+
+
+def change_of_units(test: TransitionExamination) -> Row:
+    """Check that the transition ends at the same point in other units (``check/equivariance.py``)."""
+    runner, setting = test.need()
+    if test.make is None or needed_by(test.make) != 3:
+        raise NotApplicable("needs make, a function of (log_density, gradient, inverse_mass) that returns the kernel")
+    make, d = test.make, len(test.points[0])
+    a = equivariance.factors(d)
+    pair = (equivariance.made(make, test.log_density, test.gradient, x) for x in (np.ones(d), a))
+    plain, scaled = (runner._replace(kernel=runner.kernel.another(f)) for f in pair)
+
+    def ends() -> Iterator[tuple[np.ndarray, np.ndarray, str]]:
+        for k in range(equivariance.RUNS):
+            q, z = test.points[k % len(test.points)], test.rng(15, k).standard_normal(d)
+            given = (
+                z / a if runner.shape == MOMENTUM else z
+            )  # other kernels draw normals, and have their own root of the mass
+            end, other = (
+                one.run(at, {"normal": list(w)}, k, p)
+                for one, at, w, p in ((plain, q, z, z), (scaled, a * q, given, z / a))
+            )
+            yield end.q, other.q, call_text(runner.kernel.name, [q])
+
+    return equivariance.equivariant(ends(), a)

@@ -2,7 +2,8 @@
 
     refreshment      A M A' + B B' = M, the covariance of p in exp(-H(q, .)); M = 1 if only a log density is given
     volume           |det d(q', p')/d(q, p)| = 1 for the move alone
-    acceptance       P = min(1, exp(H(q, p) - H(q', p'))) with the momenta of the move; H is even in p
+    acceptance       P = min(1, exp(H(q, p) - H(q', p'))) with the momenta of the move; H is even in p. With several
+                     proposals, as with delayed rejection: sum_z pi(z) P(z -> w) = pi(w) over all outcomes of all stages
     momentum flip    an accepted move keeps p's direction and a rejected one reverses it, or the other way round
     stationarity     from q and p of the target, the distribution of both afterwards (``transitions/stationarity.py``)
 
@@ -28,11 +29,11 @@ from refhmc.check.judging import Cases, Measured, failed, passed, worst_of
 from refhmc.check.own import differences
 from refhmc.check.report import FAIL, PASS, Row, inconclusive
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, OutOfTime, SubjectError, call_text
-from refhmc.check.subject.outcomes import Outcome, answers
+from refhmc.check.subject.outcomes import FREE, Outcome, answers
 from refhmc.check.subject.target import momentum_root
 from refhmc.check.subject.transition import MOMENTUM, Transition
 from refhmc.check.transitions.balance import on_line
-from refhmc.check.transitions.examination import CLEAR, TransitionExamination, moved
+from refhmc.check.transitions.examination import CLEAR, TransitionExamination
 from refhmc.check.transitions.stationarity import stationarity_of_both
 
 LATE = 1e-9  # largest dependence of q' on noise that comes after the move
@@ -97,15 +98,26 @@ def in_time(name: str, row: Callable[[], Row | Cases]) -> Row:
 
 
 def _calls(test: TransitionExamination) -> list[Call]:
-    """Return calls with both outcomes at up to ``n_points`` points; rejections, which are needed, may be rare."""
-    found: list[Call] = []
+    """Return calls with both outcomes at up to ``n_points`` points; rejections, which are needed, may be rare.
+
+    If a rejection takes several decisions, there may be several proposals, of which some can rarely be accepted. Further points
+    are then tried until half of ``n_points`` have several.
+    """
+    found: list[list[Call]] = []
     for k in range(8 * test.n_points):
-        if len(found) >= test.n_points:
+        if len(found) >= test.n_points and 2 * sum(map(_complete, found)) >= test.n_points:
             break
-        found += _call(test, k, SIZES[k % len(SIZES)])
+        new = _call(test, k, SIZES[k % len(SIZES)])
+        if new and (len(found) < test.n_points or _complete(new)):
+            found.append(new)
     if len(found) < CLEAR:
         raise Inconclusive(f"the proposal could be both accepted and rejected at {len(found)} points only")
-    return found
+    return [x for at_a_point in found for x in at_a_point]
+
+
+def _complete(calls: list[Call]) -> bool:
+    """Return whether the calls at a point have several proposals, if a rejection there takes several decisions."""
+    return calls[0].several or sum(step.key != FREE for step in calls[0].left.path) < 2
 
 
 def _unlikely_calls(test: TransitionExamination) -> list[Call]:
@@ -120,13 +132,22 @@ def _unlikely_calls(test: TransitionExamination) -> list[Call]:
 
 
 def _call(test: TransitionExamination, key: int, size: float) -> list[Call]:
-    """Return the call on a momentum of this size; none if it is always accepted, or never."""
+    """Return the calls on a momentum of this size, one per proposal; none if it is always accepted, or never."""
     q, rng = test.points[key % len(test.points)], test.rng(9, key)
     p, z = size * rng.standard_normal(len(q)), rng.standard_normal(8 * len(q))
+    first = _one_call(test, q, p, z, 0)
+    if first is None or not first.several:
+        return [] if first is None else [first]
+    others = itertools.takewhile(lambda x: x is not None, (_one_call(test, q, p, z, k) for k in itertools.count(1)))
+    return [first, *(x for x in others if x is not None)]
+
+
+def _one_call(test: TransitionExamination, q: np.ndarray, p: np.ndarray, z: np.ndarray, which: int) -> Call | None:
+    """Return the call whose accepted proposal is number ``which`` of those that can be accepted; None if there is none."""
     for _ in range(2):  # again once the late noise is known
-        found = _two_ways(test, q, p, z)
+        found = _two_ways(test, q, p, z, which)
         if found is None:
-            return []
+            return None
         taken, left, several = found
         z = z[: max(len(outcome.transition.numbers("normal")) for outcome in (taken, left))]
         pushed = [np.abs(_ended(test, q, p, z + e, taken).q - taken.transition.q).max() for e in PUSH * np.eye(len(z))]
@@ -135,7 +156,7 @@ def _call(test: TransitionExamination, key: int, size: float) -> list[Call]:
     by_p = [(_returned(_ended(test, q, p + e, z, left)) - _known(left)) / PUSH for e in PUSH * np.eye(len(p))]
     by_z = [(_returned(_ended(test, q, p, z + e, left)) - _known(left)) / PUSH for e in PUSH * np.eye(len(z))]
     A, B = np.stack(by_p, axis=-1), np.stack(by_z, axis=-1) if by_z else np.zeros((len(p), 0))
-    return [Call(q, p, z, taken, left, A, B, late, _shrinking(test, q, B[:, late]), several)]
+    return Call(q, p, z, taken, left, A, B, late, _shrinking(test, q, B[:, late]), several)
 
 
 def _shrinking(test: TransitionExamination, q: np.ndarray, B: np.ndarray) -> float:
@@ -208,20 +229,23 @@ def volume(test: TransitionExamination, calls: list[Call]) -> Cases:
 
 
 def extended_acceptance(test: TransitionExamination, calls: list[Call]) -> Row:
-    """Check P = min(1, exp(H(q, p) - H(q', p'))) with the momenta of the move; H is even in p."""
-    row = worst_of(_acceptances(test, [*calls, *_unlikely_calls(test)]))
+    """Check P = min(1, exp(H(q, p) - H(q', p'))) with the momenta of the move, or balance if there are several proposals."""
+    test.several = any(x.several for x in calls)
+    row = worst_of(_balances(test, calls) if test.several else _acceptances(test, [*calls, *_unlikely_calls(test)]))
     if row.status == FAIL and test.target.energy is None:
-        raise Inconclusive("it is not min(1, exp(-dH)) with the kinetic energy p'p/2; pass H", row.number)
+        raise Inconclusive("it does not leave exp(-H) invariant with the kinetic energy p'p/2; pass H", row.number)
     return row
 
 
+def _energy(test: TransitionExamination) -> Callable[[np.ndarray, np.ndarray], float]:
+    return test.target.energy or (lambda q, p: -test.target.log_pi(q) + 0.5 * p @ p)
+
+
 def _acceptances(test: TransitionExamination, calls: list[Call]) -> Cases:
-    energy = test.target.energy or (lambda q, p: -test.target.log_pi(q) + 0.5 * p @ p)
+    energy = _energy(test)
     for x in calls:
-        if x.several:
-            raise Inconclusive(
-                "the kernel has several proposals, whose probabilities depend on each other: see check.sampler"
-            )
+        if x.several:  # on a larger momentum only
+            continue
         if math.isnan(x.a):
             raise Inconclusive("the momentum is refreshed after the move, and not by one number in all directions")
         test.decides = True
@@ -234,20 +258,88 @@ def _acceptances(test: TransitionExamination, calls: list[Call]) -> Cases:
     return f"by bisection, at {len(calls)} points; rounding of H"
 
 
+def _balances(test: TransitionExamination, calls: list[Call]) -> Cases:
+    """Yield |sum_z pi(z) P(z -> w) / pi(w) - 1| over all z from which an outcome leads to w, for moves without refreshment.
+
+    Each w is the start of a call or an end of it. Its z are searched among w, F w, the start and, with either sign of the
+    momentum, the ends of the moves from there. If some are missed the sum is too small, so that only sums that are too large
+    show that the kernel is wrong.
+    """
+    energy, found = _energy(test), list[tuple[float, float, Call]]()
+    first = [x for k, x in enumerate(calls) if not any(x.p is other.p for other in calls[:k])]
+    for x in first:
+        if math.isnan(x.a) or abs(np.trace(x.by_p)) < 1e-6:
+            raise Inconclusive(
+                "there are several proposals, and the momentum is not refreshed by one number: see check.sampler"
+            )
+        states = [(x.q, math.copysign(1.0, float(np.trace(x.by_p))) * x.before)]
+        moves: dict[int, list[tuple[int, float]]] = {}  # by state: the ends of its outcomes, and their probabilities
+
+        def index(q: np.ndarray, p: np.ndarray, states: list = states) -> int:
+            k = next((k for k, z in enumerate(states) if _near((q, p), z)), len(states))
+            states += [(q, p)] if k == len(states) else []
+            return k
+
+        def ends(k: int, x: Call = x, states: list = states, moves: dict = moves, index: Callable = index) -> list:
+            if k not in moves:
+                outcomes = _from(test, x, *states[k])
+                moves[k] = [(index(o.transition.q, _known(o) / x.a), o.probability) for o in outcomes]
+            return moves[k]
+
+        def turned(k: int, states: list = states, index: Callable = index) -> int:
+            return index(states[k][0], -states[k][1])
+
+        for w in dict.fromkeys((0, *(k for k, _ in ends(0)))):
+            near = {0, turned(0), w, turned(w)}
+            sources = near | {j for k in (w, turned(w)) for end, _ in ends(k) for j in (end, turned(end))}
+            weights = {k: math.exp(min(energy(*states[w]) - energy(*states[k]), 700.0)) for k in sources}
+            flow = math.fsum(weights[k] * chance for k in sources for end, chance in ends(k) if end == w)
+            size = (1e-7 + 10 * test.delta) * (1 + abs(energy(*states[w]))) * (1 + sum(weights.values()))
+            found.append((flow - 1, size, x))
+        test.decides = True
+    if max(gap / size for gap, size, _ in found) <= 1 < max(-gap / size for gap, size, _ in found):
+        raise Inconclusive("a state is reached too rarely from the states found: others may lead to it")
+    for gap, size, x in found:
+        yield Measured(abs(gap), size, call_text(test.kernel.name, [x.q, x.p]))
+    return f"|sum_z pi(z) P(z -> w) / pi(w) - 1| over all outcomes, {len(found)} states w; rounding of H"
+
+
+def _from(test: TransitionExamination, x: Call, q: np.ndarray, momentum: np.ndarray) -> list[Outcome]:
+    """Return the outcomes from ``q`` with this momentum before the move."""
+    early, p, z = np.flatnonzero(~x.late), momentum, x.z.copy()
+    if len(early):  # a rejection gives s a p, s = sign(alpha), linear in p and z
+        p = x.p
+        wanted = math.copysign(x.a, float(np.trace(x.by_p))) * momentum - _known(x.left)
+        z[early] += np.linalg.lstsq(x.by_z[:, early], wanted, rcond=None)[0]
+    return _outcomes(test, q, p, z)
+
+
+def _near(a: tuple[np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray]) -> bool:
+    """Return whether two states are the same, to the accuracy of the linear refreshment."""
+    return all(np.abs(u - v).max() <= 1e-7 * (1 + np.abs(v).max()) for u, v in zip(a, b, strict=True))
+
+
 def _two_ways(
-    test: TransitionExamination, q: np.ndarray, p: np.ndarray, z: np.ndarray
+    test: TransitionExamination, q: np.ndarray, p: np.ndarray, z: np.ndarray, which: int = 0
 ) -> tuple[Outcome, Outcome, bool] | None:
-    """Return (accepted, rejected, whether there are other proposals).
+    """Return (accepted, rejected, whether there are other proposals), with proposal number ``which`` accepted.
 
     Return None if only one of them occurs, or if the answer has no momentum.
     """
-    runner, setting = test.need()
-    found = setting._replace(run=lambda q, script, seed: runner.run(q, script, seed, p)).outcomes(q, z)
-    taken, left = moved(found), next((outcome for outcome in found if not outcome.moved), None)
-    if taken is None or left is None or taken.transition.p is None or left.transition.p is None:
+    found = _outcomes(test, q, p, z)
+    left, taken = next((outcome for outcome in found if not outcome.moved), None), list[Outcome]()
+    for outcome in found:
+        known = any(np.array_equal(outcome.transition.q, x.transition.q) for x in taken)
+        taken += [outcome] if outcome.moved and not known else []
+    if len(taken) <= which or left is None or taken[which].transition.p is None or left.transition.p is None:
         return None
-    ends = [outcome.transition.q for outcome in found if outcome.moved]
-    return taken, left, any(not np.array_equal(q, taken.transition.q) for q in ends)
+    return taken[which], left, len(taken) > 1
+
+
+def _outcomes(test: TransitionExamination, q: np.ndarray, p: np.ndarray, z: np.ndarray) -> list[Outcome]:
+    """Return all outcomes from (q, p) on the normals ``z``."""
+    runner, setting = test.need()
+    return setting._replace(run=lambda q, script, seed: runner.run(q, script, seed, p)).outcomes(q, z)
 
 
 def _known(outcome: Outcome) -> np.ndarray:

@@ -35,7 +35,12 @@ def typical(test: TransitionExamination, rows: dict[str, Row]) -> list[str]:
     failed = {name for name, row in rows.items() if row.status == FAIL}
     said = causes(failed, TYPICAL)
     if "acceptance" in failed and test.runner is not None and test.runner.keeps_momentum:
-        said.append("the acceptance rule does not use the energies of the momenta of the move")
+        late = (
+            "a later proposal's ratio must contain the probabilities that the earlier ones are rejected, from both ends"
+        )
+        said.append(
+            late if test.several else "the acceptance rule does not use the energies of the momenta of the move"
+        )
     known = [x for x in test.pairs if math.isfinite(x.r) and x.state != "open"]
     if failed & {"detailed balance", "acceptance", "stationarity"} and known:
         said += _pattern(test, known)

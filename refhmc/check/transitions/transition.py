@@ -8,7 +8,7 @@ the density of its moves (``transitions/balance.py``). The rows are in
     refusals.py            noise that is rejected with certainty: whether its reverse is too
     memory.py              stateless: neither earlier calls nor their number affect the answer
     momentum.py            a momentum that is kept: its refreshment, its flip and the move's volume
-    faults.py              zero length, NaN energies, a shifted log density
+    faults.py              zero length, NaN energies, a shifted log density, a change of units
     stationarity.py        for kernels on which detailed balance decides nothing
 
 A kernel that is not reversible need not be wrong. Detailed balance can only FAIL if all noise affects every move, there is
@@ -30,13 +30,13 @@ import numpy as np
 from refhmc.check import adapters, own
 from refhmc.check.arguments import require_counts, require_times
 from refhmc.check.examination import Rows
-from refhmc.check.report import Report
+from refhmc.check.report import INEFFICIENT, Report
 from refhmc.check.subject.foreign import SECONDS_PER_CALL, Foreign
 from refhmc.check.subject.target import target_density
 from refhmc.check.transitions.calls import answers, deterministic
 from refhmc.check.transitions.detailed_balance import detailed_balance
 from refhmc.check.transitions.examination import TransitionExamination
-from refhmc.check.transitions.faults import nan_energy, overflow, shift_invariance, zero_length
+from refhmc.check.transitions.faults import change_of_units, nan_energy, overflow, shift_invariance, zero_length
 from refhmc.check.transitions.memory import stateless
 from refhmc.check.transitions.momentum import returned_momentum
 from refhmc.check.transitions.patterns import typical
@@ -52,6 +52,7 @@ ROWS: Rows = (
     ("overflow", overflow),
     ("nan energy", nan_energy),
     ("shift invariance", shift_invariance),
+    ("equivariance", change_of_units, INEFFICIENT),
 )
 
 
@@ -82,7 +83,8 @@ def transition(
     P is found by bisection in the kernel's uniform number, the derivatives by extrapolated differences, and the reverse noise
     w' by root finding. For HMC the acceptance probability must be min(1, exp(H(q, w) - H(q', w'))). Further rows check that
     rejection returns the start, that earlier calls do not matter, zero trajectory length, NaN energies and shifts of the log
-    density. A kernel that keeps its momentum is checked for refreshment, volume, acceptance, flip and stationarity.
+    density. A kernel that keeps its momentum is checked for refreshment, volume, acceptance, flip and stationarity. If it has
+    several proposals, as in delayed rejection, the outcomes of all stages are enumerated.
 
     The check finds wrong energies, signs and factors in the acceptance rule, outdated gradients, wrong proposals, and NaN that
     is accepted. It cannot enumerate the many decisions of tree samplers (use :func:`orbit`). Kernels that are right but not
@@ -105,7 +107,8 @@ def transition(
     gradient : callable, optional
         Gradient of `log_density`, passed to `make`.
     make : callable, optional
-        ``make(log_density, gradient)`` returns the kernel for another density. Rows that modify the density need it.
+        ``make(log_density, gradient)`` returns the kernel for another density. Rows that modify the density need it. With a
+        third parameter, the diagonal of the inverse mass, the same transition in other units must have the same end.
     points : array_like, shape (n, dim), optional
         Positions to start from; by default points in the bulk of the target.
     n_points : int, default 8

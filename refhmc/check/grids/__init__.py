@@ -1,0 +1,1 @@
+"""Check of kernels on a small grid of states."""

@@ -1,0 +1,1 @@
+"""Check of leaps: partial maps and declared Jacobians."""
