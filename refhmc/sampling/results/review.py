@@ -369,8 +369,8 @@ def _mixing(names: list[str], draws: np.ndarray, cure: str) -> list[str]:
             worst = bad[np.argmax(np.nan_to_num(rhat[bad], nan=np.inf))]
             found.append(
                 f"R-hat is above {MAX_RHAT} for {bad.size} of {len(columns)} coordinates (worst: {names[columns[worst]]}, "
-                f"{rhat[worst]:.3f}). The chains do not agree yet, so their averages cannot be trusted. Take more draws, "
-                f"or look for several modes. {_see('r-hat')}"
+                f"{rhat[worst]:.3f}). The chains do not agree yet, so their averages cannot be trusted. Take more "
+                f"draws{cure or ','} or look for several modes. {_see('r-hat')}"
             )
     least = MIN_ESS_PER_CHAIN * min(chains, ENOUGH_CHAINS)
     asked = f"{MIN_ESS_PER_CHAIN} per chain" if chains <= ENOUGH_CHAINS else f"{least} in {chains} chains"
