@@ -14,8 +14,9 @@ posteriors are those of ``validation.benchmarks.warmup``. The columns are median
 - ESS per second: of the worst coordinate, by processor time of the whole run, with compiled code.
 
 The last table has the medians, over the posteriors, of the ratios to NUTS. A kernel that needs more than 60 s for a run has no
-further seed, and one that needs more than 100 s has no results. (MCLMC is not exact: its means and variances have a bias.) Results that ``--only TARGET:KERNEL`` does not select are kept; a name in full selects
-only itself. ``--references`` makes the long runs.
+further seed, and one that needs more than 100 s has no results. (MCLMC is not exact: its means and variances have a bias.)
+Results that ``--only TARGET:KERNEL`` does not select are kept; a name in full selects only itself. ``--references`` makes the
+long runs.
 """
 
 from __future__ import annotations
