@@ -371,15 +371,6 @@ def test_delayed_rejection_with_a_kept_momentum_is_decided(few_weighted_moves):
     assert "rejected, from both ends" in wrong.diagnosis[0]
 
 
-@pytest.mark.sweep
-def test_delayed_rejection_of_refhmc_with_a_kept_momentum_is_decided(few_weighted_moves):
-    kernel = refhmc.DRHMC(step_size=1.6, n_steps=1, max_stages=2, persistence=0.5, metric=refhmc.metrics.Identity())
-    report = rc.transition(kernel, refhmc.Hamiltonian(refhmc.models.Banana(), refhmc.metrics.Identity()), n_points=4)
-    row = report.row("acceptance")
-    assert row.status == PASS, report
-    assert "over all outcomes" in row.basis
-
-
 def test_equivariance_fails_without_calling_the_distribution_wrong(few_weighted_moves):
     wrong, right = PAIRS["mass twice"].wrong(2), PAIRS["mass twice"].right(2)
     assert [row.name for row in wrong.failures] == ["equivariance"]

@@ -231,6 +231,8 @@ def volume(test: TransitionExamination, calls: list[Call]) -> Cases:
 def extended_acceptance(test: TransitionExamination, calls: list[Call]) -> Row:
     """Check P = min(1, exp(H(q, p) - H(q', p'))) with the momenta of the move, or balance if there are several proposals."""
     test.several = any(x.several for x in calls)
+    if not test.several and not all(_complete([x]) for x in calls):
+        raise Inconclusive("a rejection takes several decisions, but only one proposal was accepted: pass other points")
     row = worst_of(_balances(test, calls) if test.several else _acceptances(test, [*calls, *_unlikely_calls(test)]))
     if row.status == FAIL and test.target.energy is None:
         raise Inconclusive("it does not leave exp(-H) invariant with the kinetic energy p'p/2; pass H", row.number)
