@@ -3,7 +3,7 @@
     u <- a u + (1 - a^2)^(1/2) n,  divided by its length,   n uniform on the sphere;       (q, u) <- one step of (q, u)
 
 The steps are those of :mod:`refhmc.integrators.microcanonical`, whose exact flow keeps exp(L(q)) times the uniform distribution
-of u. Those of a finite size do not, and every step is accepted, so that the stationary distribution differs from the target.
+of u. Finite steps do not keep it, and each is accepted, so that the stationary distribution differs from the target.
 Robnik, De Luca, Silverstein and Seljak (2023), Microcanonical Hamiltonian Monte Carlo, arXiv 2212.08549. The
 share a = exp(-eps / l) forgets the velocity over a length l. In their notation l d^(1/2) is L, and
 (1 - a^2)^(1/2) / (a d^(1/2)) is nu.
