@@ -235,8 +235,9 @@ def transition(
         Positions after the transition, and acceptance, energy error and number of steps of each chain.
     """
     eps, n, used = jittered(q, uniforms, step_size, n_steps, step_jitter, length_jitter)
+    start = H.energy(q, p)
     z, energy, done = trajectory(H, step, (q, p) * copies, eps, n)
-    return accept(q, z[0], energy - H.energy(q, p), uniforms[..., used], done)
+    return accept(q, z[0], energy - start, uniforms[..., used], done)
 
 
 def jittered(

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -86,11 +86,11 @@ class Coupled(NamedTuple):
 
 
 class Mixture(NamedTuple):
-    """Kernel of a pair: the Hamiltonian, the integrator's step, the options of HMC, the root R, and the walk's scale and share."""
+    """Kernel of a pair, with the ``root`` R of M^-1, and scale and share of the random walk."""
 
     H: Any
     step: Callable
-    options: dict[str, float]
+    options: dict[str, Any]
     root: np.ndarray
     walk_size: float
     walk_share: float
@@ -219,7 +219,7 @@ def coupled(
 
     References
     ----------
-    - Heng and Jacob (2019), Unbiased Hamiltonian Monte Carlo with couplings, Biometrika 106, sections 3 and 5.
+    - Heng and Jacob (2019), Unbiased Hamiltonian Monte Carlo with couplings, Biometrika 106.
     - Jacob, O'Leary and Atchade (2020), Unbiased Markov chain Monte Carlo methods with couplings, JRSS B 82, section 2.
     - Biswas, Jacob and Vanetti (2019), Estimating convergence of Markov chains with L-lag couplings, NeurIPS, theorem 2.5.
 
@@ -247,7 +247,7 @@ def coupled(
         return mixture(z, rng.standard_normal(z.shape[1:]), rng.random((z.shape[1], 4)))
 
     def values(q: np.ndarray) -> np.ndarray:
-        h = q if quantity is None else np.asarray(quantity(q), dtype=float)
+        h = q if quantity is None else np.asarray(quantity(q.copy()), dtype=float)
         if h.ndim not in (1, 2) or len(h) != len(q):
             raise ShapeError(f"quantity must return an array of shape (n,) or (n, k) for n = {len(q)}; got {h.shape}.")
         return h.reshape(len(q), -1)
@@ -280,20 +280,20 @@ def coupled(
             stacklevel=2,
         )
         total = np.full_like(total, np.nan)
-    bounds = np.maximum(0, -((lag + np.arange(met.max() - lag + 1) - met[:, None]) // lag)) if not unmet else total[:, :1]
-    return Coupled(
-        met, *mean_and_error(total), total, *mean_and_error(bounds), unmet, memory.counts["gradient"], lag
-    )  # fmt: skip
+    times = np.arange(met.max() - lag + 1)
+    bounds = total[:, :1] if unmet else np.maximum(0, -((lag + times - met[:, None]) // lag))
+    n_gradients = memory.counts["gradient"]
+    return Coupled(met, *mean_and_error(total), total, *mean_and_error(bounds), unmet, n_gradients, lag)
 
 
-def mixture_of(model: Model, kernel: HMC, walk_size: float, walk_share: float) -> tuple[Mixture, Remembering]:
+def mixture_of(model: Model, kernel: Any, walk_size: float, walk_share: float) -> tuple[Mixture, Remembering]:
     """Return the kernel of the pairs, and the model that counts its evaluations. Raises TypeError or ValueError."""
     if not isinstance(kernel, HMC):
         raise TypeError(f"kernel must be refhmc.HMC(step_size=..., n_steps=...); got {kernel!r}.")
     for name in ("step_size", "n_steps"):
         if getattr(kernel, name) is None:
             raise ValueError(f"{name} of the kernel must be given for coupled chains, which adapt nothing; got None.")
-    metric, integrator = resolve(kernel.metric, kernel.integrator)
+    metric, integrator = resolve(cast(Any, kernel.metric), cast(Any, kernel.integrator))
     part = getattr(integrator, "base", integrator)
     if metric.position_dependent:
         raise ValueError(f"metric must be constant for coupled chains; got {type(metric).__name__}. Use Dense().")
@@ -308,19 +308,11 @@ def mixture_of(model: Model, kernel: HMC, walk_size: float, walk_share: float) -
         raise ValueError(f"walk_share must lie between 0 and 1; got {walk_share!r}. Chains meet in the random walk.")
     memory = Remembering(ModelOnArrays(model))
     W = metric.inverse_mass(model.dim)
-    options = {
-        "step_size": kernel.step_size,
-        "n_steps": kernel.n_steps,
-        "step_jitter": kernel.step_jitter,
-        "length_jitter": kernel.length_jitter or 0.0,
-    }
     root = np.linalg.cholesky(W) if W.ndim == 2 else np.diag(np.sqrt(W))
-    return (
-        Mixture(
-            metric.on_arrays(memory), integrator.on_arrays(), options, root, positive("walk_size", walk_size), walk_share
-        ),
-        memory,
-    )  # fmt: skip
+    names = "step_size", "n_steps", "step_jitter", "length_jitter"
+    options = {name: getattr(kernel, name) or 0.0 for name in names}
+    walk = root, positive("walk_size", walk_size), walk_share
+    return Mixture(metric.on_arrays(memory), integrator.on_arrays(), options, *walk), memory
 
 
 def starts_of(
