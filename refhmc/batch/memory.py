@@ -9,6 +9,7 @@ first.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -83,7 +84,7 @@ class Remembering:
         """Evaluate a function of the model, and count it."""
         if self.look is not None:
             self.look()
-        self.counts[what] += arguments[0].shape[0]
+        self.counts[what] += math.prod(arguments[0].shape[:-1])
         return getattr(self.text, name)(*arguments)
 
     def value_and_gradient(self, q: Array) -> tuple[Array, Array]:
