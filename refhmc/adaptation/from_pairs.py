@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.adaptation.fisher_divergence import LARGEST, Learned, centred, least_divergence, scales
+from refhmc.adaptation.fisher_divergence import LARGEST, Learned, centred, least_divergence
 from refhmc.adaptation.hierarchy import describes_better, learn_hierarchy
 from refhmc.adaptation.length import lengthen
 from refhmc.core.point import GRADIENT
@@ -96,12 +96,12 @@ def learn_if_due(block: Any) -> bool:
 
 def hierarchy_of(block: Any, draws: np.ndarray, scores: np.ndarray) -> Hierarchical | None:
     """Return the hierarchical metric, if one describes the scores better than the metric of low rank."""
-    search, variances = block.plan.hierarchical, scales(centred(draws), centred(scores))
-    found = learn_hierarchy(draws, scores, variances, search.earlier, search.variables)
+    search = block.plan.hierarchical
+    found = learn_hierarchy(draws, scores, search.earlier, search.variables)
     if found is None:
         return None
     most = block.plan.dynamics.vecs.shape[0] - FIRST_DIRECTION
-    constant = least_divergence(draws, scores, variances, most, True, cost_of_gradient(block))
+    constant = least_divergence(draws, scores, np.ones(draws.shape[1]), most, True, cost_of_gradient(block))
     return found if describes_better(found, constant, draws, scores) else None
 
 

@@ -77,7 +77,7 @@ from dataclasses import replace
 import numpy as np
 from numba import types as nb
 
-from refhmc.adaptation.fisher_divergence import STANDARD_ERRORS, Learned
+from refhmc.adaptation.fisher_divergence import STANDARD_ERRORS, Learned, centred, scales
 from refhmc.compile.compiled import entry, jit
 from refhmc.core import types
 from refhmc.core.point import copy_row
@@ -96,14 +96,13 @@ ITERATIONS, HALVINGS, ENOUGH = 30, 12, 1e-5
 def learn_hierarchy(
     draws: np.ndarray,
     scores: np.ndarray,
-    variances: np.ndarray,
     earlier: np.ndarray | None = None,
     variables: np.ndarray | None = None,
 ) -> Hierarchical | None:
     """Return the metric of ``draws`` and ``scores`` (n, d); None if no coordinate scales another.
 
-    ``variances`` (d,) are those of the best constant diagonal metric. ``earlier`` (d, d) is True where coordinate j may be a
-    parent of i. ``variables`` (d,) are numbers of the variables that the coordinates belong to.
+    ``earlier`` (d, d) is True where coordinate j may be a parent of i. ``variables`` (d,) are numbers of the variables that the
+    coordinates belong to.
     """
     n, d = draws.shape
     if n < FEWEST or d < 2:
@@ -143,7 +142,7 @@ def learn_hierarchy(
     groups = np.unique(np.where(used, of, -1), axis=1, return_inverse=True)[1].reshape(-1)
     a, c = fitted(e, u, groups)
     constants, coefficients = np.full((TERMS, d), -np.inf), np.zeros((TERMS, PARENTS, d))
-    constants[1], above = -np.log(variances), np.unique(of[used])
+    constants[1], above = -np.log(scales(centred(draws), centred(scores))), np.unique(of[used])
     constants[1, above] = np.log(size[above])
     c = np.where(used, c.T / scale[of], 0.0)
     constants[:, children] = a.T + np.log(size[children])

@@ -11,7 +11,7 @@ import scipy.stats
 import refhmc
 from refhmc.adaptation import hierarchy
 from refhmc.adaptation.adapted import adapted_of, as_dataset, begin_from, chains_of, from_dataset
-from refhmc.adaptation.fisher_divergence import centred, least_divergence, scales
+from refhmc.adaptation.fisher_divergence import least_divergence
 from refhmc.adaptation.hierarchy import learn_hierarchy
 from refhmc.core.records import CONTROL, one
 from refhmc.core.sample_stats import N_STATS
@@ -34,10 +34,6 @@ def exact(model, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return draws, np.array([model.gradient(q) for q in draws])
 
 
-def learned(draws, scores, **options):
-    return learn_hierarchy(draws, scores, scales(centred(draws), centred(scores)), **options)
-
-
 def sums(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Draws and scores of v ~ N(0, 9), x_i | v ~ N(0, 1 / (4 + e^v)), i = 1, ..., 6, in the order x, v."""
     rng = np.random.default_rng(seed)
@@ -53,7 +49,7 @@ def test_the_metric_of_the_funnel_is_learned(n, d):
     """The masses are 1/9 + d/2 and e^v. Six standard errors: c has the error (2/n)^1/2 / 3 (v has the standard deviation 3),
     and log M_v has at most (14/n)^1/2 for d = 2 (the variance of s_v^2 is at most 14 M_v^2).
     """
-    metric = learned(*exact(refhmc.models.Funnel(d), n))
+    metric = learn_hierarchy(*exact(refhmc.models.Funnel(d), n))
     a, parents, c = metric.exponents
     assert metric.levels().tolist() == [0] + [1] * d
     assert np.all(parents[0, 1:] == 0)
@@ -64,7 +60,7 @@ def test_the_metric_of_the_funnel_is_learned(n, d):
 
 def test_a_sum_of_a_constant_and_a_scaled_precision_is_learned():
     """M = 4 + e^v from 2,000 draws; the loss prefers two terms by far more than its limit."""
-    metric = learned(*sums(2000, seed=1))
+    metric = learn_hierarchy(*sums(2000, seed=1))
     a, parents, c = metric.exponents
     assert np.all(parents[0, :6] == 6)
     assert np.all(np.isfinite(a[0, :6]))
@@ -79,7 +75,7 @@ def test_nothing_is_learned_from_a_normal(d):
     """In fixed draws. A false alarm needs a correlation of 5 standard errors: 10^-6 for each of d (d - 1) pairs."""
     for seed in range(5):
         x = np.random.default_rng(seed).normal(size=(475, d))
-        assert learned(x, -x) is None
+        assert learn_hierarchy(x, -x) is None
 
 
 def slow(rng: np.random.Generator, shape: tuple[int, int], rho: float) -> np.ndarray:
@@ -114,7 +110,7 @@ def test_slow_draws_are_not_taken_for_hyperparameters(seed):
     rng = np.random.default_rng(seed)
     x, log_mass = slow(rng, (475, 20), 0.9), 0.8 * slow(rng, (475, 20), 0.9)
     scores = np.exp(log_mass) * rng.normal(size=(475, 20))
-    metric = learned(x, scores)
+    metric = learn_hierarchy(x, scores)
     assert metric is None or np.unique(metric.parents[metric.coefficients[1] != 0]).size <= 1
 
 
@@ -153,7 +149,7 @@ def test_a_hierarchy_must_describe_the_scores_better_than_a_constant_metric():
         of_rest = -np.linalg.solve(C, rest.T).T
         s1_all = s1 + 0.3 * np.sum(1 + rest * of_rest, axis=1, keepdims=True)
         s = np.concatenate([s1_all, s2, of_rest / scales_of], axis=1)
-        found = learned(x, s)
+        found = learn_hierarchy(x, s)
         assert found is not None
         constant = least_divergence(x, s, np.ones(6), None, True)
         assert hierarchy.describes_better(found, constant, x, s) == expected
@@ -161,14 +157,14 @@ def test_a_hierarchy_must_describe_the_scores_better_than_a_constant_metric():
 
 def test_nothing_is_learned_from_few_draws_or_constant_columns():
     draws, scores = exact(refhmc.models.Funnel(5), 400)
-    assert learned(draws[:49], scores[:49]) is None
+    assert learn_hierarchy(draws[:49], scores[:49]) is None
     still = np.zeros_like(draws)
-    assert learn_hierarchy(still, scores, np.ones(6)) is None
-    assert learn_hierarchy(draws, still, np.ones(6)) is None
+    assert learn_hierarchy(still, scores) is None
+    assert learn_hierarchy(draws, still) is None
     odd = scores.copy()
     odd[3, 2] = np.nan
-    assert learn_hierarchy(draws, odd, np.ones(6)) is None
-    assert learn_hierarchy(draws[:, :1], scores[:, :1], np.ones(1)) is None
+    assert learn_hierarchy(draws, odd) is None
+    assert learn_hierarchy(draws[:, :1], scores[:, :1]) is None
 
 
 @pytest.mark.parametrize("two", [False, True])
@@ -203,11 +199,11 @@ def test_the_fit_is_the_minimum_that_scipy_finds(two, seed):
 def test_children_of_one_parent_share_what_they_have_in_common():
     """The spread of 100 equal coefficients is less than a third of that of separate fits."""
     draws, scores = exact(refhmc.models.Funnel(100), 300)
-    together = learned(draws, scores).exponents[2][1, 0, 1:]
+    together = learn_hierarchy(draws, scores).exponents[2][1, 0, 1:]
     alone = []
     for i in range(1, 101):
         pair = [0, i]
-        alone.append(learned(draws[:, pair], scores[:, pair]).exponents[2][1, 0, 1])
+        alone.append(learn_hierarchy(draws[:, pair], scores[:, pair]).exponents[2][1, 0, 1])
     assert np.std(together) < np.std(alone) / 3
 
 
@@ -219,7 +215,7 @@ def test_correlations_are_learned_within_levels():
     x = rng.multivariate_normal(np.zeros(d), np.linalg.inv(R), size=n) / np.exp(v / 2)
     s = -np.exp(v) * (x @ R)
     s_v = -v + d / 2 - 0.5 * np.exp(v) * np.sum(x * (x @ R), axis=1, keepdims=True)
-    metric = learned(np.concatenate([v, x], axis=1), np.concatenate([s_v, s], axis=1))
+    metric = learn_hierarchy(np.concatenate([v, x], axis=1), np.concatenate([s_v, s], axis=1))
     U, eigenvalues = metric.low_rank(d + 1)
     assert not np.any(U[:, 0])
     M_inverse = np.eye(d) + U[:, 1:].T * (eigenvalues - 1) @ U[:, 1:]
@@ -235,7 +231,7 @@ def test_directions_above_level_0_are_limited():
     x = rng.multivariate_normal(np.zeros(2), np.linalg.inv(R), size=n) / np.exp(v / 2)
     y = rng.multivariate_normal(np.zeros(2), np.linalg.inv(R), size=n)
     s_v = -v + 1 - 0.5 * np.exp(v) * np.sum(x * (x @ R), axis=1, keepdims=True)
-    metric = learned(np.hstack([v, x, y]), np.hstack([s_v, -np.exp(v) * (x @ R), -y @ R]))
+    metric = learn_hierarchy(np.hstack([v, x, y]), np.hstack([s_v, -np.exp(v) * (x @ R), -y @ R]))
     U, eigenvalues = metric.low_rank(5)
     within = np.abs(U[:, 1:3]).max(axis=1) > 0
     assert eigenvalues[within].max() == 2.0
@@ -251,9 +247,9 @@ def test_the_coordinates_of_a_variable_are_found_together():
     x = rng.normal(size=(n, m)) * np.exp(-0.3 * u)
     s_u = -u + 0.3 * m - 0.3 * np.exp(0.6 * u) * np.sum(x**2, axis=1, keepdims=True)
     draws, scores = np.hstack([u, x]), np.hstack([s_u, -np.exp(0.6 * u) * x])
-    together = learned(draws, scores, variables=np.r_[0, np.ones(m, int)])
+    together = learn_hierarchy(draws, scores, variables=np.r_[0, np.ones(m, int)])
     assert together.levels().tolist() == [0] + [1] * m
-    assert learned(draws, scores) is None
+    assert learn_hierarchy(draws, scores) is None
 
 
 def test_blocks_restrict_the_parents():
