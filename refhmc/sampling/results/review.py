@@ -15,6 +15,7 @@ from refhmc.integrators import GeneralizedLeapfrog
 from refhmc.integrators.defaults import resolve
 from refhmc.kernels.blocks import kernels_of, named_by_block
 from refhmc.kernels.hmc import MAX_STEPS
+from refhmc.kernels.nuts import NUTS
 from refhmc.kernels.options import AnyKernel, Kernel
 from refhmc.metrics import DiagonalSoftAbs, Fisher, SoftAbs
 from refhmc.metrics.base import FROM_PAIRS
@@ -82,7 +83,7 @@ def review(names: list[str], kernel: AnyKernel, to_review: DrawsToReview, tune: 
     # A block's energy also changes with the other blocks; that of a kept momentum changes slowly by construction.
     if "energy" in blocks.get("", {}) and not getattr(kernel, "keeps_momentum", False):
         found += _energy(blocks[""]["energy"])
-    is_nuts = any(each.name == "nuts" for each in kernels.values())
+    is_nuts = any(isinstance(each, NUTS) for each in kernels.values())
     found += _mixing(names, draws if thinned is None else thinned, FARTHER if is_nuts else "")
     if chains < MIN_CHAINS:
         many = f"Only {chains} chains were" if chains > 1 else "Only one chain was"
