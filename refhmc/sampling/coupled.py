@@ -35,7 +35,7 @@ import numpy as np
 
 from refhmc.batch.memory import Remembering
 from refhmc.core.arguments import positive, whole_number
-from refhmc.errors import SamplingWarning, ShapeError, _see
+from refhmc.errors import SamplingWarning, ShapeError
 from refhmc.integrators.defaults import resolve
 from refhmc.kernels.hmc import HMC
 from refhmc.kernels.hmc import transition as hmc
@@ -275,8 +275,7 @@ def coupled(
         warnings.warn(
             SamplingWarning(
                 f"{unmet} of {pairs} pairs did not meet within {max_iterations:,} iterations. Estimates from the others would "
-                "be biased, so all estimates are NaN. Increase max_iterations, or change step_size, n_steps or the metric. "
-                f"{_see('pairs-that-do-not-meet')}"
+                "be biased, so all estimates are NaN. Increase max_iterations, or change step_size, n_steps or the metric."
             ),
             stacklevel=2,
         )
