@@ -236,9 +236,8 @@ def transition(
         Positions after the transition, and acceptance, energy error and number of steps of each chain.
     """
     eps, n, used = jittered(q, uniforms, step_size, n_steps, step_jitter, length_jitter)
-    start = H.energy(q, p)
     z, energy, done = trajectory(H, step, (q, p) * copies, eps, n)
-    return accept(q, z[0], energy - start, uniforms[..., used], done)
+    return accept(q, z[0], energy - H.energy(q, p), uniforms[..., used], done)
 
 
 def jittered(
@@ -263,9 +262,7 @@ def trajectory(H: Any, step: Callable, z: tuple, eps: Array, n: Array) -> tuple[
     xp, energy, done = batched.namespace(n), H.energy(z[0], z[1]), 0.0 * n
     while xp.any(moving := xp.isfinite(energy) & (done < n)):
         end = step(H, *z, eps[..., None])
-        if not xp.all(moving):  # the same arrays otherwise, whose gradient is known for the next step
-            end = tuple(xp.where(moving[..., None], new, old) for new, old in zip(end, z, strict=True))
-        z = end
+        z = tuple(xp.where(moving[..., None], new, old) for new, old in zip(end, z, strict=True))
         energy = xp.where(moving, H.energy(z[0], z[1]), energy)
         done = xp.where(moving, done + 1, done)
     return z, energy, done
