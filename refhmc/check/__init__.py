@@ -20,6 +20,7 @@ _HOME = {  # each in a directory in the plural, so that no submodule overwrites 
     "metric": "metrics.metric",
     "transition": "transitions.transition",
     "orbit": "orbits.orbit",
+    "coupling": "couplings.coupling",
     "sampler": "samplers.sampler",
     "adaptation": "adaptations.adaptation",
     "batch": "reproducibility.batch",

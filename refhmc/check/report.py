@@ -51,6 +51,7 @@ DECISIVE: dict[str, frozenset[str]] = {
     for check, names in {
         "transition": "detailed balance; stationarity",
         "orbit": "invariance; invariance at large steps; invariance across a wall; invariance, sampled",
+        "coupling": "first margin; second margin",
         "sampler": "stationarity (e-value); distribution (KS/AD)",
         "batch": "alone equals batch; order of chains; divergent neighbour; streams independent; decisions independent",
         "randomness": "one use of each number",

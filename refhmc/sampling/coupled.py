@@ -1,8 +1,8 @@
 """Pairs of HMC chains that meet: unbiased estimates, and a bound on the distance to stationarity.
 
 Two chains X and Y have the same kernel K, and starts from the same distribution. X is L iterations ahead. A coupled kernel
-moves (X_t, Y_{t-L}) so that each chain alone moves by K, and so that the chains meet exactly, at
-tau = min{t >= L: X_t = Y_{t-L}}. From then on they are one chain. K is a mixture (Heng and Jacob 2019). With probability 1 - gamma it makes a transition of HMC,
+moves (X_t, Y_{t-L}) so that each chain alone moves by K, and so that they meet exactly, at tau = min{t >= L: X_t = Y_{t-L}}.
+After that, they are one chain. K is a mixture (Heng and Jacob 2019). With probability 1 - gamma it makes a transition of HMC,
 and with probability gamma one of random-walk Metropolis::
 
     HMC           the same normals, jitters and uniform for both chains, which contracts their distance where the target is
@@ -84,7 +84,7 @@ class Coupled(NamedTuple):
         Estimated bound on the total variation distance between the distribution of a chain after t = 0, 1, ... iterations and
         the target. It is NaN if any pair did not meet, and 0 after the last entry.
     total_variation_error : ndarray, shape (n,)
-        Standard errors of the bound. Where no pair contributes, both are 0. With 95 % probability, fewer than a share of
+        Standard errors of the bound. If no pair contributes, both are 0. With 95 % probability, fewer than a share of
         3 / pairs of all pairs contribute there.
     n_gradients : ndarray of int, shape (pairs,)
         Numbers of gradients that both chains of each pair used.

@@ -24,6 +24,7 @@ IDS = [f"{area}-{p.id}-{p.what[:40]}" for area, p in PLACED]
 # Pairs of an area in the default run, and further ones in the sweep. The others take longer.
 DEFAULT = {
     "adaptation": "M25, not restarted, counter, mu, equal windows, ddof, cancellation",
+    "couplings": "shift, one uniform, separate, rejection",
     "hierarchical": "log-det, momentum",
     "integrators": "P01, integrator-stale",
     "metrics": "P08, M2, M3",
