@@ -24,7 +24,7 @@ IDS = [f"{area}-{p.id}-{p.what[:40]}" for area, p in PLACED]
 # Pairs of an area in the default run, and further ones in the sweep. The others take longer.
 DEFAULT = {
     "adaptation": "M25, not restarted, counter, mu, equal windows, ddof, cancellation",
-    "couplings": "shift, one uniform, separate, rejection",
+    "couplings": "one uniform, separate",
     "hierarchical": "log-det, momentum",
     "integrators": "P01, integrator-stale",
     "metrics": "P08, M2, M3",
@@ -37,6 +37,7 @@ DEFAULT = {
 }
 SWEEP = {
     "adaptation": "P21, P21b, P21c, M24, unshrunk, gamma",
+    "couplings": "shift, rejection",
     "hierarchical": "log-det-force, order, stale, one-way, later, sign, half, term",
     "integrators": "P02, P05, integrator-digits, integrator-coefficient, integrator-palindrome, integrator-drifts",
     "metrics": "P09, P10, P10-nan, P11, P12, P12-built, M29, one-sided, solve, absolute, log-det-half",
