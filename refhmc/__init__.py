@@ -56,6 +56,8 @@ _HOME = {
     "Trajectory": "refhmc.dynamics.trajectory",
     "integrate": "refhmc.dynamics.trajectory",
     "transition": "refhmc.sampling.transition",
+    "coupled": "refhmc.sampling.coupled",
+    "Coupled": "refhmc.sampling.coupled",
     "from_sympy": "refhmc.derived.from_sympy",
     "from_pymc": "refhmc.derived.from_pymc",
     "from_bridgestan": "refhmc.derived.from_bridgestan",

@@ -22,6 +22,7 @@ _HOME = {  # each in a directory in the plural, so that no submodule overwrites 
     "orbit": "orbits.orbit",
     "leap": "leaps.leap",
     "grid": "grids.grid",
+    "coupling": "couplings.coupling",
     "sampler": "samplers.sampler",
     "adaptation": "adaptations.adaptation",
     "batch": "reproducibility.batch",

@@ -53,6 +53,7 @@ DECISIVE: dict[str, frozenset[str]] = {
         "orbit": "invariance; invariance at large steps; invariance across a wall; invariance, sampled; kept momentum",
         "leap": "reverse defined; same choice; reversible; declared Jacobian",
         "grid": "irreducible; aperiodic; invariance",
+        "coupling": "first margin; second margin",
         "sampler": "stationarity (e-value); distribution (KS/AD)",
         "batch": "alone equals batch; order of chains; divergent neighbour; streams independent; decisions independent",
         "randomness": "one use of each number",

@@ -25,6 +25,7 @@ IDS = [f"{area}-{p.id}-{p.what[:40]}" for area, p in PLACED]
 DEFAULT = {
     "adaptation": "M25, not restarted, counter, mu, equal windows, ddof, cancellation",
     "grids": "pymc#2866, binary temperature, half period",
+    "couplings": "one uniform, separate",
     "hierarchical": "log-det, momentum",
     "integrators": "P01, integrator-stale",
     "leaps": "blackjax#625, mcmc-demo#18, mcmc-demo#23, LMC sign, walnuts#17, walnutpie 7139781",
@@ -39,6 +40,7 @@ DEFAULT = {
 SWEEP = {
     "adaptation": "P21, P21b, P21c, M24, unshrunk, gamma",
     "grids": "half period of leapfrog",
+    "couplings": "shift, rejection",
     "hierarchical": "log-det-force, order, stale, one-way, later, sign, half, term",
     "integrators": "P02, P05, integrator-digits, integrator-coefficient, integrator-palindrome, integrator-drifts",
     "leaps": "sphere d, LMC inverse, LMC volume, walnutpie#46, walnutpie#57",

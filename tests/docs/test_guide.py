@@ -349,3 +349,21 @@ def test_the_gallery_shows_every_model_and_links_files_that_exist():
     assert {link for link in links if not (ROOT / "docs" / link).resolve().is_file()} == set()
     figures = {path.name for path in (ROOT / "validation" / "results").glob("*_figure?.png")}
     assert {name for name in figures if name not in page} == set()
+
+
+def test_coupled_chains_agree_with_the_known_answers():
+    """Means of the page within 6 standard errors (false alarm below 1e-7 for four means)."""
+    names: dict = {}
+    for block in code_of(GUIDE + "coupled.md"):
+        exec(compile(block, "guide", "exec"), names)
+    pairs, squares = names["pairs"], names["squares"]
+    assert pairs.met.all()
+    assert squares.met.all()
+    reference = names["model"].reference
+    for name in ("mu", "tau"):
+        k = names["model"].reference_names.index(name)
+        error = math.hypot(pairs.standard_error[name], reference.mean_se[k])
+        assert abs(pairs.mean[name] - reference.mean[k]) < 6 * error
+    assert np.all(np.abs(squares.mean["x^2"] - [2.0, 3.0]) < 6 * squares.standard_error["x^2"])
+    assert pairs.total_variation[0] > 0.5
+    assert pairs.total_variation[80:].max(initial=0) < 0.1
