@@ -1,10 +1,10 @@
 """End of a window in which draws and gradients are kept: the metric learned from them replaces the last one.
 
-This happens between two transitions, outside the compiled loop. If a hierarchy is found (:mod:`refhmc.adaptation.hierarchy`),
-it becomes the metric, with its explicit integrator. Otherwise it is the metric of low rank that has the least Fisher
-divergence (:mod:`refhmc.adaptation.fisher_divergence`). Directions are
-searched for if they can pay: if trajectories of NUTS are longer than those of a normal with equal scales (:func:`short`),
-or if the lengths of the kernel's trajectories do not show what a better metric would save.
+This happens between two transitions, outside the compiled loop. If a hierarchy is found, and describes the scores better than
+a metric of low rank (:mod:`refhmc.adaptation.hierarchy`), it becomes the metric, with its explicit integrator. Otherwise it is
+the metric of low rank that has the least Fisher divergence (:mod:`refhmc.adaptation.fisher_divergence`). Directions are
+searched for if they can pay: if trajectories of NUTS are longer than those of a normal with equal scales (:func:`short`), or
+if the lengths of the kernel's trajectories do not show what a better metric would save.
 
 Before the first window M^-1 = diag(1 / |dL/dq|) at the start. For a normal with standard deviation s, this is s^2 one unit from
 its mean.

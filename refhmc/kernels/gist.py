@@ -6,7 +6,7 @@ G(z, t) = (z', t') be its own inverse and keep volume in z. Then
     t ~ P(. | z),   (z', t') = G(z, t),   z <- z'  with probability  min(1, exp(H(z) - H(z')) P(t' | z') / P(t | z))
 
 leaves exp(-H) invariant: it is a Metropolis step with a deterministic proposal for the joint density exp(-H(z)) P(t | z), of
-which each transition draws p and t again. Bou-Rabee, Carpenter and Marsden (2024), arXiv 2404.15253, sec. 2. The frame is
+which each transition draws p and t again. Bou-Rabee, Carpenter and Marsden (2024), arXiv 2404.15253. The frame is
 :func:`self_tuning` on arrays and :func:`self_tuned` in compiled code. ``docs/guide/self_tuning.md`` has the proof, and NUTS
 and the apogee-to-apogee path sampler as cases.
 
@@ -23,7 +23,7 @@ from z_L, and the proposal is accepted with probability
 
     min(1, exp(H(z) - H(z_L)) (tau - l + 1) / (tau' - l' + 1))  if  l' <= L <= tau',   and otherwise 0.
 
-``fraction=0`` is the uniform choice of the paper (sec. 4), and a larger one prefers the end of the path. The authors' program
+``fraction=0`` is the uniform choice of the paper, and a larger one prefers the end of the path. The authors' program
 leaves out the state at which the turn was found and uses {l, ..., tau - 1}.
 
 The compiled implementation keeps the states of the path. The first L states backward from z_L are then known, so that a
@@ -124,7 +124,7 @@ class GIST:
     References
     ----------
     - Bou-Rabee, Carpenter and Marsden (2024), GIST: Gibbs self-tuning for locally adaptive Hamiltonian Monte Carlo,
-      arXiv 2404.15253, section 4.
+      arXiv 2404.15253.
 
     Examples
     --------

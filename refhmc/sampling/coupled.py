@@ -19,7 +19,7 @@ With h_t = h(X_t) and T = m - k + 1, the estimate of E h is (Jacob et al., with 
     H_{k:m} = 1/T sum_{t=k}^{m} h_t + 1/T sum_{t=k+L}^{tau-1} w_t (h_t - h(Y_{t-L}))
     w_t = floor((t - k) / L) - ceil(max(L, t - m) / L) + 1
 
-w_t counts the pairs (l, j >= 1) with t = l + jL and k <= l <= m. The bound is (Biswas et al., theorem 2.5)::
+w_t counts the pairs (l, j >= 1) with t = l + jL and k <= l <= m. The bound is (Biswas et al. 2019)::
 
     TV(distribution of X_t, target) <= E max(0, ceil((tau - L - t) / L))
 """
