@@ -18,11 +18,12 @@ from refhmc.batch.steps import Mover, Point
 from refhmc.batch.streams import Rows
 from refhmc.batch.table import Table, where_point
 from refhmc.core import sample_stats as S
-from refhmc.kernels.nuts import LARGEST_LOG_WEIGHT, NUTS, followed
+from refhmc.kernels.nuts import LARGEST_LOG_WEIGHT, LEAST_HALF, NUTS, followed
+from refhmc.metrics.base import hyperparameters_of
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
-RHO, P_FIRST, V_FIRST, P_LAST, V_LAST = range(5)  # of intervals (r, 5, d)
+RHO, P_FIRST, V_FIRST, P_LAST, V_LAST, SUM_V = range(6)  # of intervals (r, 6, d)
 
 
 class NUTSTransitions(Table):
@@ -37,7 +38,8 @@ class NUTSTransitions(Table):
     def __init__(self, chains: Chains, mover: Mover, kernel: NUTS) -> None:
         self.chains, self.mover, self.max_depth = chains, mover, int(kernel.max_treedepth)
         xp, (n, d) = batched.namespace(chains.q), chains.q.shape
-        self.waiting = xp.zeros((n, self.max_depth, 5, d), dtype=chains.q.dtype)
+        self.hierarchical = hyperparameters_of(mover.H.metric, mover.H.model) is not None
+        self.waiting = xp.zeros((n, self.max_depth, 6, d), dtype=chains.q.dtype)
         self.everyone = xp.arange(n)
 
     def start(self, rows: Rows) -> None:
@@ -136,7 +138,7 @@ class NUTSTransitions(Table):
     def interval_of(self, point: Point) -> Array:
         """Return the interval of one state."""
         p, v = followed(self.mover.H, point.z[1]), point.velocity
-        return batched.namespace(p).stack([p, p, v, p, v], axis=1)
+        return batched.namespace(p).stack([p, p, v, p, v, v], axis=1)
 
     def wait(self, rows: Rows, point: Point) -> None:
         """Let each new state wait as an interval by itself."""
@@ -146,7 +148,7 @@ class NUTSTransitions(Table):
     def join_waiting(self, rows: Array) -> None:
         """Join the complete intervals, until one turns."""
         xp, digits = batched.namespace(rows), self.leaf[rows]
-        going = digits % 2 == 1
+        going, n_states = digits % 2 == 1, 1
         while True:
             (on,) = xp.nonzero(going)
             if not on.shape[0]:
@@ -154,12 +156,16 @@ class NUTSTransitions(Table):
             rows, digits = rows[on], digits[on]
             n = self.n_waiting[rows]
             a, b = self.waiting[rows, n - 2], self.waiting[rows, n - 1]
-            turned = turns(a, b)
+            turned = self.turns(rows, a, b, n_states)
             self.waiting[rows, n - 2] = joined(a, b)
             self.n_waiting[rows] = n - 1
             self.turned[rows] = turned
-            digits = digits // 2
+            digits, n_states = digits // 2, 2 * n_states
             going = ~turned & (digits % 2 == 1)
+
+    def turns(self, rows: Array, a: Array, b: Array, n_states: Array | int) -> Array:
+        """Return whether the halves A and B, of ``n_states`` each, may not be joined, (r,)."""
+        return halves_turn(a, b, n_states * self.chains.step_size[rows]) if self.hierarchical else turns(a, b)
 
     def add_subtree(self, rows: Array) -> None:
         """Add complete subtrees as halves of the trajectory, and choose their candidates by weight."""
@@ -187,7 +193,7 @@ class NUTSTransitions(Table):
             weight=weight + self.new_weight[rows],
             depth=self.depth[rows] + 1,
             whole=xp.where(forward[:, None, None], whole, reverse(whole)),
-            turned=turns(a, half),
+            turned=self.turns(rows, a, half, n_new),
             outcome=xp.where(spread, S.DIVERGED, S.ACCEPTED),
         )
 
@@ -229,13 +235,14 @@ class NUTSTransitions(Table):
 def joined(a: Array, b: Array) -> Array:
     """Return the interval of A and B, which follows it."""
     xp = batched.namespace(a)
-    return xp.stack([a[:, RHO] + b[:, RHO], a[:, P_FIRST], a[:, V_FIRST], b[:, P_LAST], b[:, V_LAST]], axis=1)
+    rho, sum_v = a[:, RHO] + b[:, RHO], a[:, SUM_V] + b[:, SUM_V]
+    return xp.stack([rho, a[:, P_FIRST], a[:, V_FIRST], b[:, P_LAST], b[:, V_LAST], sum_v], axis=1)
 
 
 def reverse(a: Array) -> Array:
     """Return the interval read from the other end."""
     xp = batched.namespace(a)
-    return xp.stack([a[:, RHO], a[:, P_LAST], a[:, V_LAST], a[:, P_FIRST], a[:, V_FIRST]], axis=1)
+    return xp.stack([a[:, RHO], a[:, P_LAST], a[:, V_LAST], a[:, P_FIRST], a[:, V_FIRST], a[:, SUM_V]], axis=1)
 
 
 def turns(a: Array, b: Array) -> Array:
@@ -248,3 +255,10 @@ def turns(a: Array, b: Array) -> Array:
     with_first = onward(a[:, RHO] + b[:, P_FIRST], a[:, V_FIRST], b[:, V_FIRST])
     with_last = onward(a[:, P_LAST] + b[:, RHO], a[:, V_LAST], b[:, V_LAST])
     return ~(whole & with_first & with_last)
+
+
+def halves_turn(a: Array, b: Array, time: Array) -> Array:
+    """Return the same on a hierarchical metric, for halves that last the times ``time`` (r,)."""
+    rho = a[:, RHO] + b[:, RHO]
+    onward = (batched.dot(rho, a[:, SUM_V]) > 0) & (batched.dot(rho, b[:, SUM_V]) > 0)
+    return (time >= LEAST_HALF) & ~onward

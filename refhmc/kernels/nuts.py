@@ -18,11 +18,17 @@ that of Stan's pull request 2800. An energy spread of more than 1,000 over the t
 also ends it (see ``sample_stats``). Like the U-turn criterion, this rule depends on the interval but not on its starting point,
 so that the transition leaves exp(-H) exactly invariant.
 
-If the masses of some coordinates depend on others, the *hyperparameters*, then rho . v is a sum over the hyperparameters only
-(``Hierarchical``, and ``Fisher`` on a model that declares its levels). The other coordinates oscillate with period about 2 pi.
-The hyperparameters have larger masses and are slower, and a sum over all coordinates stops at half a period of the fast ones.
-The proof of invariance needs only that the criterion is a function of the interval, the same in both directions of time. Each
-sum over a fixed set of coordinates is such a function.
+If the masses of some coordinates depend on others, the *hyperparameters* (``Hierarchical``, and ``Fisher`` on a model that
+declares its levels), the criterion is another one. The other coordinates oscillate with period about 2 pi, and a sum over all
+coordinates stops at half a period of them, long before the hyperparameters turn, which have larger masses. Products are therefore
+sums over the hyperparameters only. Their velocities have an oscillation too: the kinetic energies of the others, with period
+about pi, are forces on them. Instead of velocities at the two ends, the criterion takes the sums s_A and s_B of the velocities in
+the two halves, and halves that last less than half this period are always joined. With n states in each half, A + B turns if
+
+    n eps >= pi / 2   and   (rho . s_A <= 0   or   rho . s_B <= 0),      rho = rho_A + rho_B
+
+The proof of invariance needs only that the criterion is a function of the interval and of the step size, the same in both
+directions of time, which this is. Measured on five centred models (``validation/benchmarks/results/u_turn.md``).
 
 There are two implementations. On arrays, :func:`transition` builds the subtree by recursion, as in the papers. The compiled
 one builds it leaf by leaf: after leaf k the completed intervals are the binary digits of k + 1.
@@ -34,6 +40,7 @@ import enum
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,6 +60,7 @@ from refhmc.numerics.batched import Array
 
 # exp(H0 - H) of a state must not overflow; at stationarity a drop of 700 has probability e^-700.
 LARGEST_LOG_WEIGHT = 700.0
+LEAST_HALF = math.pi / 2  # time of a half on a hierarchical metric, from which on the trajectory may turn
 hierarchy = HIERARCHY.views
 
 
@@ -72,8 +80,9 @@ class NUTS:
     proportional to exp(-H). The candidate of the new half replaces the present one with probability min(1, W_new / W_old),
     where W are sums of these weights. The transition leaves exp(-H) exactly invariant.
 
-    If the masses of some coordinates depend on others, the hyperparameters, then ``rho . v`` is a sum over the hyperparameters
-    only. This holds for ``Hierarchical``, and for ``Fisher`` if the model declares `fisher_levels`.
+    If the masses of some coordinates depend on others, the hyperparameters, then products are sums over the hyperparameters only,
+    and the sums of the velocities in the two halves replace the velocities at the two ends. Halves that last less than pi/2 are
+    always joined. This holds for ``Hierarchical``, and for ``Fisher`` if the model declares `fisher_levels`.
 
     Parameters
     ----------
@@ -186,11 +195,17 @@ class State(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """Part of the trajectory: its first and last states in time, and rho, the sum of its momenta."""
+    """Part of the trajectory: its first and last states in time, and the sums of its momenta and of its velocities."""
 
     first: State
     last: State
     rho: Array
+    sum_v: Array
+
+    @property
+    def n(self) -> int:
+        """Number of states."""
+        return self.last.time - self.first.time + 1
 
 
 class Ended(Exception):
@@ -204,6 +219,23 @@ class NewStates:
     energies: list[float]
     weight: float = 0.0
     drawn: Any = None  # a State, from the first on
+
+
+def of_state(state: State) -> Interval:
+    """Return the interval of one state."""
+    return Interval(state, state, state.p, state.v)
+
+
+def joined(a: Interval, b: Interval) -> Interval:
+    """Return A + B, where B follows A."""
+    return Interval(a.first, b.last, a.rho + b.rho, a.sum_v + b.sum_v)
+
+
+def halves_turn(a: Interval, b: Interval, eps: float) -> bool:
+    """Return whether A and B may not be joined on a hierarchical metric, where the step size is ``eps``."""
+    rho = a.rho + b.rho
+    onward = bool(batched.dot(rho, a.sum_v) > 0) and bool(batched.dot(rho, b.sum_v) > 0)
+    return a.n * abs(eps) >= LEAST_HALF and not onward
 
 
 def turns(a: Interval, b: Interval) -> bool:
@@ -221,6 +253,11 @@ def followed(H: HamiltonianOnArrays, p: Array) -> Array:
     """Return the momenta p, on a hierarchical metric with zeros for all but the hyperparameters."""
     mask = hyperparameters_of(H.metric, H.model)
     return p if mask is None else p * batched.namespace(p).asarray(mask, dtype=p.dtype)
+
+
+def criterion_of(H: HamiltonianOnArrays, eps: float) -> Callable[[Interval, Interval], bool]:
+    """Return the function of two halves that tells whether they may not be joined."""
+    return turns if hyperparameters_of(H.metric, H.model) is None else partial(halves_turn, eps=eps)
 
 
 def state_at(H: HamiltonianOnArrays, z: tuple, time: int) -> State:
@@ -242,10 +279,11 @@ def build_tree(
     H0: float,
     new: NewStates,
     tape: list[float],
+    turns: Callable[[Interval, Interval], bool] = turns,
 ) -> Interval:
     """Return the interval of the 2^depth states beyond ``edge``, and add them to ``new``. Raises Ended.
 
-    ``move(edge, eps)`` returns the next state.
+    ``move(edge, eps)`` returns the next state, and ``turns(a, b)`` whether two halves may not be joined.
     """
     if depth == 0:
         state = move(edge, eps)
@@ -258,13 +296,13 @@ def build_tree(
         new.weight += weight
         if new.drawn is None or tape.pop() < (weight / new.weight if new.weight > 0 else 0.0):
             new.drawn = state
-        return Interval(state, state, state.p)
-    near = build_tree(move, edge, eps, depth - 1, H0, new, tape)
-    far = build_tree(move, near.last if eps > 0 else near.first, eps, depth - 1, H0, new, tape)
+        return of_state(state)
+    near = build_tree(move, edge, eps, depth - 1, H0, new, tape, turns)
+    far = build_tree(move, near.last if eps > 0 else near.first, eps, depth - 1, H0, new, tape, turns)
     a, b = (near, far) if eps > 0 else (far, near)
     if turns(a, b):
         raise Ended("turned")
-    return Interval(a.first, b.last, a.rho + b.rho)
+    return joined(a, b)
 
 
 class Trajectory(NamedTuple):
@@ -277,21 +315,26 @@ class Trajectory(NamedTuple):
 
 
 def trajectory(
-    move: Callable[[State, float], State], start: State, eps: float, max_depth: int, tape: list[float]
+    move: Callable[[State, float], State],
+    start: State,
+    eps: float,
+    max_depth: int,
+    tape: list[float],
+    turns: Callable[[Interval, Interval], bool] = turns,
 ) -> Trajectory:
     """Return the trajectory from ``start``, doubled until it turns, with a state drawn from it."""
     chosen, H0 = start, start.energy
-    whole, weight, depth, ended = Interval(chosen, chosen, chosen.p), 1.0, 0, "full"
+    whole, weight, depth, ended = of_state(chosen), 1.0, 0, "full"
     energies: list[float] = []
     while depth < max_depth and ended == "full":
         forward, new = tape.pop() < 0.5, NewStates([])
         edge, signed = (whole.last, eps) if forward else (whole.first, -eps)
         try:
-            half = build_tree(move, edge, signed, depth, H0, new, tape)
+            half = build_tree(move, edge, signed, depth, H0, new, tape, turns)
             if tape.pop() < new.weight / weight:
                 chosen = new.drawn
             a, b = (whole, half) if forward else (half, whole)
-            whole, weight, depth = Interval(a.first, b.last, a.rho + b.rho), weight + new.weight, depth + 1
+            whole, weight, depth = joined(a, b), weight + new.weight, depth + 1
             ended = "turned" if turns(a, b) else "full"
             if spread([H0, *energies, *new.energies]) > S.MAX_ENERGY_SPREAD:
                 ended = "diverged"
@@ -380,7 +423,8 @@ def transition(
         return state_at(H, step(H, *edge.z, eps), edge.time + (1 if eps > 0 else -1))
 
     recorded, start = len(tape), state_at(H, (q, p) * copies, 0)
-    drawn, depth, energies, ended = trajectory(move, start, step_size, max_treedepth, tape)
+    criterion = criterion_of(H, step_size)
+    drawn, depth, energies, ended = trajectory(move, start, step_size, max_treedepth, tape, criterion)
     accepted = [math.exp(min(start.energy - E, 0.0)) if math.isfinite(E) else 0.0 for E in energies]
     rate, used = sum(accepted) / len(accepted), recorded - len(tape)
     return Move(drawn.z[0], drawn.time, drawn.energy - start.energy, rate, depth, len(energies), used, ended)
@@ -440,13 +484,17 @@ class Tree(NamedTuple):
 
 
 class IntervalRows(NamedTuple):
-    """Rows (d,) of an interval: the sum of its momenta, and momentum and velocity at its first and last states."""
+    """Rows (d,) of an interval: the sum of its momenta, and momentum and velocity at its first and last states.
+
+    On a hierarchical metric only the sum of its momenta, and that of its velocities in ``sum_v``, are used.
+    """
 
     rho: np.ndarray
     p_first: np.ndarray
     v_first: np.ndarray
     p_last: np.ndarray
     v_last: np.ndarray
+    sum_v: np.ndarray
 
 
 INTERVAL_ROWS = len(IntervalRows._fields)
@@ -455,7 +503,7 @@ INTERVAL_ROWS = len(IntervalRows._fields)
 @jit_inline
 def as_interval(rows: np.ndarray) -> IntervalRows:
     """Return named views of the rows of an interval."""
-    return IntervalRows(rows[0], rows[1], rows[2], rows[3], rows[4])
+    return IntervalRows(rows[0], rows[1], rows[2], rows[3], rows[4], rows[5])
 
 
 @jit_sum
@@ -518,6 +566,7 @@ def make_leaf(rows: np.ndarray, p: np.ndarray, velocity: np.ndarray) -> None:
     copy_row(interval.v_first, velocity)
     copy_row(interval.p_last, p)
     copy_row(interval.v_last, velocity)
+    copy_row(interval.sum_v, velocity)
 
 
 @jit_inline
@@ -525,6 +574,7 @@ def append(first: np.ndarray, second: np.ndarray) -> None:
     """Set A <- A + B, where the interval B comes after A."""
     a, b = as_interval(first), as_interval(second)
     add_row(a.rho, b.rho)
+    add_row(a.sum_v, b.sum_v)
     copy_row(a.p_last, b.p_last)
     copy_row(a.v_last, b.v_last)
 
@@ -571,6 +621,43 @@ def add_leaf(tree: np.ndarray, leaf: int, p: np.ndarray, velocity: np.ndarray) -
     interval = as_interval(tree[top])
     copy_row(interval.p_last, p)
     copy_row(interval.v_last, velocity)
+    return True
+
+
+@jit
+def halves_are_turning(first: np.ndarray, second: np.ndarray, n: int, eps: float) -> bool:
+    """Return :func:`halves_turn` for two intervals of ``n`` states each."""
+    if n * abs(eps) < LEAST_HALF:
+        return False
+    a, b = as_interval(first), as_interval(second)
+    to_a = to_b = 0.0
+    for i in range(first.shape[1]):
+        rho = a.rho[i] + b.rho[i]
+        to_a += rho * a.sum_v[i]
+        to_b += rho * b.sum_v[i]
+    return not (to_a > 0 and to_b > 0)
+
+
+@jit
+def add_leaf_of_hierarchy(tree: np.ndarray, leaf: int, p: np.ndarray, velocity: np.ndarray, eps: float) -> bool:
+    """Do the same as :func:`add_leaf` on a hierarchical metric, for which only sums over intervals are needed."""
+    top, digits = 0, leaf
+    while digits:
+        top += digits & 1
+        digits >>= 1
+    interval = as_interval(tree[top])
+    copy_row(interval.rho, p)
+    copy_row(interval.sum_v, velocity)
+    digits, n = leaf, 1
+    while digits & 1:
+        top -= 1
+        if halves_are_turning(tree[top], tree[top + 1], n, eps):
+            return False
+        a, b = as_interval(tree[top]), as_interval(tree[top + 1])
+        add_row(a.rho, b.rho)
+        add_row(a.sum_v, b.sum_v)
+        digits, n = digits >> 1, 2 * n
+    invariant(top >= 0)
     return True
 
 
@@ -624,6 +711,7 @@ def build_subtree_of(
     """
     _, intervals, scratch, _, work = as_workspace(workspace)
     extension, weight, energy, draw = Extension.VALID, 0.0, H0, 0
+    hierarchical = as_work(work).options.hyperparameters != 0
     leaves = Leaves(0, 0.0, math.inf, -math.inf, 0.0)
     for leaf in range(1 << depth):
         if control.stop:
@@ -645,7 +733,12 @@ def build_subtree_of(
         if leaf == 0 or bernoulli(randomness, leaf_weight / weight if weight > 0 else 0.0):
             copy_state(candidate, z)
             energy, draw = H, leaf + 1
-        if not add_leaf(intervals, leaf, followed_momentum(z, scratch, work), as_point(z).velocity):
+        p, v = followed_momentum(z, scratch, work), as_point(z).velocity
+        if hierarchical:
+            may_join = add_leaf_of_hierarchy(intervals, leaf, p, v, eps)
+        else:
+            may_join = add_leaf(intervals, leaf, p, v)
+        if not may_join:
             extension = Extension.TURNING
             break
     if depth == 0:
@@ -762,7 +855,11 @@ def trajectory_of(
         if forward != facing_forward:
             reverse(whole)
             facing_forward = forward
-        if is_turning(whole, half, as_interval(half).v_last):
+        if as_work(work).options.hyperparameters != 0:
+            turning = halves_are_turning(whole, half, 1 << (tree.depth - 1), eps)
+        else:
+            turning = is_turning(whole, half, as_interval(half).v_last)
+        if turning:
             extension = Extension.TURNING
         append(whole, half)
         if leaves.highest - leaves.lowest > S.MAX_ENERGY_SPREAD:

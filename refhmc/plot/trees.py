@@ -207,7 +207,7 @@ def tree(
         np.array([each.time for each in states]),
         tuple(halves),
         (0, *candidates),
-        turned_interval(states, halves, move),
+        turned_interval(states, halves, move, nuts.criterion_of(H, kernel.step_size)),
         move,
     )
 
@@ -222,8 +222,13 @@ def halves_of(n_steps: int) -> list[slice]:
     return [slice(2**k, min(2 ** (k + 1), n_steps + 1)) for k in range(n_steps.bit_length())]
 
 
-def turned_interval(states: list[nuts.State], halves: list[slice], move: nuts.Move) -> tuple[int, int] | None:
-    """Return the times (a, b) of the interval whose halves may not be joined, or None."""
+def turned_interval(
+    states: list[nuts.State],
+    halves: list[slice],
+    move: nuts.Move,
+    turns: Callable[[nuts.Interval, nuts.Interval], bool],
+) -> tuple[int, int] | None:
+    """Return the times (a, b) of the interval whose halves may not be joined by ``turns``, or None."""
     if move.ended != "turned":
         return None
     if len(states) == 2**move.tree_depth:  # the last half is complete and was joined
@@ -234,7 +239,7 @@ def turned_interval(states: list[nuts.State], halves: list[slice], move: nuts.Mo
     while len(last) % (2 * size) == 0:
         near, far = last[-2 * size : -size], last[-size:]
         a, b = (near, far) if last[0].time > 0 else (far[::-1], near[::-1])
-        if nuts.turns(interval(a), interval(b)):
+        if turns(interval(a), interval(b)):
             return a[0].time, b[-1].time
         size *= 2
     raise AssertionError("the recorded turn is not one by the U-turn criterion")
@@ -243,10 +248,9 @@ def turned_interval(states: list[nuts.State], halves: list[slice], move: nuts.Mo
 def interval(states: list[nuts.State]) -> nuts.Interval:
     """Return the interval of 2^k states in the order of time, with rho summed as in the recursion."""
     if len(states) == 1:
-        return nuts.Interval(states[0], states[0], states[0].p)
+        return nuts.of_state(states[0])
     middle = len(states) // 2
-    a, b = interval(states[:middle]), interval(states[middle:])
-    return nuts.Interval(a.first, b.last, a.rho + b.rho)
+    return nuts.joined(interval(states[:middle]), interval(states[middle:]))
 
 
 def nuts_tree(

@@ -30,10 +30,11 @@ from refhmc.compile import compiled
 from refhmc.core import sample_stats as S
 from refhmc.core.point import POINT_ROWS, VELOCITY, P, Q
 from refhmc.core.records import SETTINGS, one
-from refhmc.core.types import N_POINTS
+from refhmc.core.types import N_POINTS, as_work
 from refhmc.integrators import BlockLeapfrog
 from refhmc.kernels import nuts as module
 from refhmc.metrics import Diagonal, Fisher, Hierarchical
+from refhmc.metrics.base import HIERARCHY
 from refhmc.sampling.chains.chain import BlockState, make_plan
 from tests.helpers.core_records import control_row, plain_dynamics, plain_model, stats_row, work_of
 from tests.helpers.hierarchical_cases import chain_metric, funnel_metric, schools_metric
@@ -76,8 +77,16 @@ class TextOnOrbit:
     ``mutation`` replaces functions it calls, or one of its two uses of ``bernoulli``: ``leaf_flip``, ``merge_flip``.
     """
 
-    def __init__(self, orbit: Orbit, max_depth: int, spread: float = S.MAX_ENERGY_SPREAD, mutation=lambda text: {}):
-        self.orbit, self.max_depth, self.start = orbit, max_depth, 0
+    def __init__(
+        self,
+        orbit: Orbit,
+        max_depth: int,
+        spread: float = S.MAX_ENERGY_SPREAD,
+        mutation=lambda text: {},
+        hierarchical: bool = False,
+        step_size: float = 0.1,
+    ):
+        self.orbit, self.max_depth, self.start, self.step_size = orbit, max_depth, 0, step_size
         common = {
             "integrator_step": self.step,
             "begin": lambda *arguments: self.visit(self.workspace[0][0], self.start),
@@ -95,7 +104,9 @@ class TextOnOrbit:
         d = orbit.p.shape[1]
         tree = np.zeros((max_depth + 1, module.INTERVAL_ROWS, d))
         points = np.zeros((N_POINTS, POINT_ROWS, d))
-        work = work_of(np.ones((2, d)), np.zeros((0, d, d)))
+        work = work_of(np.concatenate([np.ones((2, d)), np.zeros((HIERARCHY.n_vectors, d))]), np.zeros((0, d, d)))
+        if hierarchical:
+            compiled.plain(as_work)(work).options.hyperparameters = 1
         self.workspace = (points, tree, np.zeros(d), None, work)
 
     def visit(self, z, i: int) -> float:
@@ -109,7 +120,7 @@ class TextOnOrbit:
         """One transition: the state it arrives at, and its statistics."""
         self.start = start
         settings, stats = one(SETTINGS)[0], stats_row()
-        settings.step_size, settings.max_depth = 0.1, self.max_depth
+        settings.step_size, settings.max_depth = self.step_size, self.max_depth
         stats.outcome = self.text(NO_DYNAMICS, None, self.workspace, None, settings, stats, control_row())
         return int(self.workspace[0][0, Q, 0]), stats
 
@@ -273,6 +284,19 @@ def test_deeper_orbits_are_invariant(kind, seeds):
     for max_depth, n in ((3, 2 * seeds), (4, seeds)):
         for seed in range(n):
             assert max(defects(TextOnOrbit(made_up_orbit(kind, max_depth, seed), max_depth), collapsed=True)) <= EXACT
+
+
+@pytest.mark.parametrize("step_size", [0.2, swept(0.4), swept(0.8), swept(1.6)])
+@pytest.mark.parametrize("kind", representatives(KINDS, ["normal"]))
+def test_orbits_on_a_hierarchical_metric_are_invariant(kind, step_size):
+    """The step size decides from which size on halves may turn: 8, 4, 2 or 1 states."""
+    turned = 0
+    for seed in range(6):
+        text = TextOnOrbit(made_up_orbit(kind, 4, seed), 4, hierarchical=True, step_size=step_size)
+        text.decide = lambda kind, p: p >= 0.5
+        turned += not text.run(2 * reach(4))[1].reached_max_treedepth
+        assert max(defects(text, collapsed=True)) <= EXACT
+    assert turned > 0
 
 
 @pytest.mark.parametrize("spread", [0.5, swept(2.0), swept(4.0)])
@@ -455,6 +479,8 @@ class Part(NamedTuple):
     v_first: np.ndarray
     p_last: np.ndarray
     v_last: np.ndarray
+    n: int
+    sum_v: np.ndarray
 
 
 def joins(a: Part, b: Part, extra: bool = True) -> bool:
@@ -471,16 +497,15 @@ def joins(a: Part, b: Part, extra: bool = True) -> bool:
 class RecursiveNUTS:
     """NUTS as the textbooks have it, by recursion, on states computed beforehand: state i at row ``n + i``.
 
-    The U-turn criterion uses the coordinates in ``followed`` only.
+    On a hierarchical metric ``followed`` are the hyperparameters, and the criterion is that of the sums over both halves.
     """
 
-    def __init__(
-        self, H, q, p, step_size: float, max_depth: int, uniforms, extra=True, method=LEAPFROG, followed=slice(None)
-    ):
+    def __init__(self, H, q, p, step_size: float, max_depth: int, uniforms, extra=True, method=LEAPFROG, followed=None):
         n = reach(max_depth)
         ahead = refhmc.integrate(H, method, q, p, step_size=step_size, n_steps=n)
         behind = refhmc.integrate(H, method, q, p, step_size=-step_size, n_steps=n)
-        self.n, self.max_depth, self.extra, self.followed = n, max_depth, extra, followed
+        self.n, self.max_depth, self.extra, self.followed = n, max_depth, extra, followed or slice(None)
+        self.least = None if followed is None else math.pi / 2 / step_size
         self.q = np.concatenate([behind.q[:0:-1], ahead.q])
         self.p = np.concatenate([behind.p[:0:-1], ahead.p])
         self.energy = np.concatenate([behind.energy[:0:-1], ahead.energy])
@@ -495,7 +520,13 @@ class RecursiveNUTS:
 
     def part(self, i: int) -> Part:
         p, v = self.p[self.n + i][self.followed], self.v[self.n + i][self.followed]
-        return Part(p, p, v, p, v)
+        return Part(p, p, v, p, v, 1, v)
+
+    def joins(self, a: Part, b: Part) -> bool:
+        if self.least is None:
+            return joins(a, b, self.extra)
+        rho = a.rho + b.rho
+        return a.n < self.least or (rho @ a.sum_v > 0 and rho @ b.sum_v > 0)
 
     def leaf(self, i: int) -> Part | None:
         H, H0 = self.energy[self.n + i], self.energy[self.n]
@@ -521,10 +552,10 @@ class RecursiveNUTS:
         b = None if a is None else self.build(depth - 1, first + sign * 2 ** (depth - 1), sign)
         if b is None:
             return None
-        if not joins(a, b, self.extra):
+        if not self.joins(a, b):
             self.outcome = "turned"
             return None
-        return Part(a.rho + b.rho, a.p_first, a.v_first, b.p_last, b.v_last)
+        return Part(a.rho + b.rho, a.p_first, a.v_first, b.p_last, b.v_last, a.n + b.n, a.sum_v + b.sum_v)
 
     def run(self):
         ends, whole = [0, 0], self.part(0)  # whole in order of time
@@ -542,13 +573,13 @@ class RecursiveNUTS:
             ends[sign == 1] += sign * 2**self.depth
             lowest, highest = min(lowest, *self.new), max(highest, *self.new)
             if sign == -1:  # back in order of time
-                part = Part(part.rho, part.p_last, part.v_last, part.p_first, part.v_first)
+                part = Part(part.rho, part.p_last, part.v_last, part.p_first, part.v_first, part.n, part.sum_v)
             a, b = (whole, part) if sign == 1 else (part, whole)
             if highest - lowest > 1000:
                 self.outcome = "diverged"
-            elif not joins(a, b, self.extra):
+            elif not self.joins(a, b):
                 self.outcome = "turned"
-            whole = Part(a.rho + b.rho, a.p_first, a.v_first, b.p_last, b.v_last)
+            whole = Part(a.rho + b.rho, a.p_first, a.v_first, b.p_last, b.v_last, a.n + b.n, a.sum_v + b.sum_v)
             self.depth += 1
         return self
 
@@ -613,7 +644,7 @@ HIERARCHIES = {
 
 
 @pytest.mark.parametrize("name", HIERARCHIES)
-def test_on_a_hierarchical_metric_the_criterion_uses_the_hyperparameters_only(name):
+def test_on_a_hierarchical_metric_the_criterion_uses_sums_over_the_hyperparameters(name):
     m, metric, parents = HIERARCHIES[name]
     assert np.flatnonzero(metric.hyperparameters(m)).tolist() == parents
     H, kernel = refhmc.Hamiltonian(m, metric), refhmc.NUTS(step_size=0.3, max_treedepth=6, metric=metric)
@@ -625,7 +656,7 @@ def test_on_a_hierarchical_metric_the_criterion_uses_the_hyperparameters_only(na
         p = H.draw_momentum(q, rng)
         got = refhmc.transition(m, kernel, q, momentum=p, uniforms=uniforms)
         arguments = H, q, p, 0.3, 6, uniforms, True, BlockLeapfrog()
-        want = RecursiveNUTS(*arguments, parents or slice(None)).run()
+        want = RecursiveNUTS(*arguments, parents or None).run()
         np.testing.assert_allclose(got.q, want.q[want.n + want.draw], rtol=1e-11, atol=1e-11)
         assert got.stats["tree_depth"] == want.depth
         assert got.stats["n_steps"] == len(want.errors)
