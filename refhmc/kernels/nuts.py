@@ -20,10 +20,11 @@ so that the transition leaves exp(-H) exactly invariant.
 
 If the masses of some coordinates depend on others, the *hyperparameters* (``Hierarchical``, and ``Fisher`` on a model that
 declares its levels), the criterion is another one. The other coordinates oscillate with period about 2 pi, and a sum over all
-coordinates stops at half a period of them, long before the hyperparameters turn, which have larger masses. Products are therefore
-sums over the hyperparameters only. Their velocities have an oscillation too: the kinetic energies of the others, with period
-about pi, are forces on them. Instead of velocities at the two ends, the criterion takes the sums s_A and s_B of the velocities in
-the two halves, and halves that last less than half this period are always joined. With n states in each half, A + B turns if
+coordinates stops at half a period of them, long before the hyperparameters turn, which have larger masses. Products are
+therefore sums over the hyperparameters only. Their velocities oscillate, too, since the kinetic energies of the others, with
+period about pi, are forces on them. Instead of velocities at the two ends, the criterion takes the sums s_A and s_B of the
+velocities in the two halves, and halves that last less than half this period are always joined. With n states in each half,
+A + B turns if
 
     n eps >= pi / 2   and   (rho . s_A <= 0   or   rho . s_B <= 0),      rho = rho_A + rho_B
 
@@ -80,9 +81,9 @@ class NUTS:
     proportional to exp(-H). The candidate of the new half replaces the present one with probability min(1, W_new / W_old),
     where W are sums of these weights. The transition leaves exp(-H) exactly invariant.
 
-    If the masses of some coordinates depend on others, the hyperparameters, then products are sums over the hyperparameters only,
-    and the sums of the velocities in the two halves replace the velocities at the two ends. Halves that last less than pi/2 are
-    always joined. This holds for ``Hierarchical``, and for ``Fisher`` if the model declares `fisher_levels`.
+    If the masses of some coordinates depend on others, the hyperparameters, then products are sums over the hyperparameters
+    only, and the sums of the velocities in the two halves replace the velocities at the two ends. Halves that last less than
+    pi/2 are always joined. This holds for ``Hierarchical``, and for ``Fisher`` if the model declares `fisher_levels`.
 
     Parameters
     ----------
