@@ -257,7 +257,7 @@ def followed(H: HamiltonianOnArrays, p: Array) -> Array:
 
 
 def criterion_of(H: HamiltonianOnArrays, eps: float) -> Callable[[Interval, Interval], bool]:
-    """Return the function of two halves that tells whether they may not be joined."""
+    """Return the criterion: whether two halves may not be joined."""
     return turns if hyperparameters_of(H.metric, H.model) is None else partial(halves_turn, eps=eps)
 
 
