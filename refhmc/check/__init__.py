@@ -28,6 +28,7 @@ _HOME = {  # each in a directory in the plural, so that no submodule overwrites 
     "batch": "reproducibility.batch",
     "randomness": "reproducibility.randomness",
     "sbc": "samplers.simulations",
+    "transition_with_data": "samplers.random_data",
     "minibatch": "samplers.minibatches",
     "Report": "report",
     "Row": "report",

@@ -208,7 +208,7 @@ class FitExamination(Examination):
     def _collect(self) -> None:
         pilot = [self._theta(self.rng_pilot) for _ in range(PILOT)]
         self.pilot = np.array(pilot)
-        seen = [_statistics(self.simulate.raw(self.rng_pilot, theta)) for theta in pilot[:200]]
+        seen = [data_statistics(self.simulate.raw(self.rng_pilot, theta)) for theta in pilot[:200]]
         if all(s is not None for s in seen):
             self.centres = np.median(np.array(seen), axis=0)
         while len(self.fits) < self.simulations:
@@ -314,7 +314,7 @@ class FitExamination(Examination):
         if with_data:
             columns = []
             if self.centres is not None:
-                seen = _statistics(one.y)
+                seen = data_statistics(one.y)
                 above = np.zeros(2, dtype=bool) if seen is None else seen > self.centres
                 columns = [points * (1.0 if high else -1.0) for high in above]
             if self.quantities is not None:
@@ -343,7 +343,7 @@ class FitExamination(Examination):
             raise NotApplicable("no fit was completed")
 
 
-def _statistics(y: Any) -> np.ndarray | None:
+def data_statistics(y: Any) -> np.ndarray | None:
     """Return mean and log standard deviation of data that are an array of numbers, else None."""
     try:
         flat = np.ravel(np.asarray(y, dtype=float))
