@@ -224,9 +224,9 @@ def transition_with_data(
 
         r = number of k with f(X_k, y) < f(theta, y)
 
-    is uniform on 0, ..., `steps`, for every quantity f and however slowly the chain mixes. A second row only needs stationarity:
-    the other states of the path have the distribution of theta. Both are judged by bets, so that the check may stop at any time:
-    a correct transition fails with probability at most `alpha`, whenever it ends.
+    is uniform on 0, ..., `steps`, for every quantity f and however slowly the chain mixes. A second row only needs
+    stationarity: the other states of the path have the distribution of theta. Both are judged by bets, so that the check may
+    stop at any time: a correct transition fails with probability at most `alpha`, whenever it ends.
 
     The check finds wrong priors, likelihoods, Jacobians and acceptance rules, and data that are ignored. It cannot find a
     transition that never moves (INCONCLUSIVE) or does not reach all states (use :func:`grid`), nor errors that leave the
