@@ -55,6 +55,7 @@ class Purpose(enum.IntEnum):
     MOMENTUM = 1
     START = 2  # random starts; the try instead of the transition
     STEP_SIZE = 3  # momenta of the search for a step size; the try instead of the transition
+    REFRESHMENT = 4  # normals of refreshments between steps, by their places on the tape of a transition
 
 
 def signed(word: int) -> int:
@@ -66,7 +67,9 @@ class RandomNumbers(Protocol):
     """Protocol of random numbers of chains: their streams, or recorded numbers."""
 
     def uniforms(self, rows: Rows, transition: Array, purpose: Purpose, first: Array, count: int) -> Array: ...
-    def normals(self, rows: Rows, transition: Array, purpose: Purpose, count: int) -> Array: ...
+    def normals(
+        self, rows: Rows, transition: Array, purpose: Purpose, count: int, first: Array | None = None
+    ) -> Array: ...
     def compared(self, rows: Rows, number: Array, probability: Array, asked: Array | bool = True) -> None: ...
 
 
@@ -90,11 +93,19 @@ class Streams(NamedTuple):
     def compared(self, rows: Rows, number: Array, probability: Array, asked: Array | bool = True) -> None:
         """Do nothing; recorded numbers store each decision (:mod:`refhmc.batch.recorded`)."""
 
-    def normals(self, rows: Rows, transition: Array, purpose: Purpose, count: int) -> Array:
-        """Return standard normals, (r, count)."""
-        even = count + count % 2
-        u = self.uniforms(rows, transition, purpose, 0 * transition, even)
-        return normals_of(u)[..., :count]
+    def normals(
+        self, rows: Rows, transition: Array, purpose: Purpose, count: int, first: Array | None = None
+    ) -> Array:
+        """Return standard normals ``first`` (r,), ..., ``first + count - 1``, from the uniforms of these numbers; (r, count).
+
+        By default they are the first ones.
+        """
+        if first is None:
+            u = self.uniforms(rows, transition, purpose, 0 * transition, count + count % 2)
+            return normals_of(u)[..., :count]
+        odd = first % 2
+        z = normals_of(self.uniforms(rows, transition, purpose, first - odd, count + 2 - count % 2))
+        return batched.namespace(z).where(odd[:, None] > 0, z[..., 1 : count + 1], z[..., :count])
 
 
 def keys_of(entropy: int, chains: int) -> np.ndarray:
