@@ -36,9 +36,7 @@ class Recorded:
         columns = [batched.pick(tape, xp.clip(first + k, None, last))[:, None] for k in range(count)]
         return xp.concat(columns, axis=1) if columns else tape[:, :0]
 
-    def normals(
-        self, rows: Rows, transition: Array, purpose: Purpose, count: int, first: Array | None = None
-    ) -> Array:
+    def normals(self, rows: Rows, transition: Array, purpose: Purpose, count: int, first: Array | None = None) -> Array:
         """Return the given normals, or those on the tape from number ``first`` (r,) on."""
         return self.given[rows] if first is None else self.uniforms(rows, transition, purpose, first, count)
 

@@ -15,8 +15,8 @@ so that the uniforms of chain i in transition t are also those of NumPy's own ge
 
     numpy.random.Generator(numpy.random.Philox(key=k, counter=[0, t, purpose, 0])).random(n)
 
-and are identical in every namespace. Normals depend on its logarithm, sine and cosine. They are at most 8.6 in size, and differ
-by a few units in the last place.
+and are identical in every namespace. Normals 2k and 2k + 1 are made from uniforms 2k and 2k + 1. They depend on the logarithm,
+sine and cosine of the namespace, are at most 8.6 in size, and differ by a few units in the last place.
 
 The array implementation stores words as int64, which every namespace has; products wrap around. NumPy's arrays are filled
 by the compiled implementation.
@@ -93,9 +93,7 @@ class Streams(NamedTuple):
     def compared(self, rows: Rows, number: Array, probability: Array, asked: Array | bool = True) -> None:
         """Do nothing; recorded numbers store each decision (:mod:`refhmc.batch.recorded`)."""
 
-    def normals(
-        self, rows: Rows, transition: Array, purpose: Purpose, count: int, first: Array | None = None
-    ) -> Array:
+    def normals(self, rows: Rows, transition: Array, purpose: Purpose, count: int, first: Array | None = None) -> Array:
         """Return standard normals ``first`` (r,), ..., ``first + count - 1``, from the uniforms of these numbers; (r, count).
 
         By default they are the first ones.
