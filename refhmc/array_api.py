@@ -173,14 +173,14 @@ def transitions(
     ----------
     model : Model or object
         The model, or an object with its functions on arrays.
-    kernel : HMC, NUTS, DHMC, GHMC, DRHMC, MAMS, GIST or AutoStep
+    kernel : HMC, NUTS, DHMC, GHMC, DRHMC, MALT, MAMS, MCLMC, GIST or AutoStep
         The kernel, with a step size.
     q : array, shape (n, d)
         Positions of the chains.
     normals : array, shape (n, d)
         Standard normals, from which the momenta are made.
     uniforms : array, shape (n, k)
-        Uniforms on [0, 1).
+        Uniforms on [0, 1). For MALT and MCLMC, also the standard normals of the later refreshments, in their places.
     xp : namespace, optional
         Namespace of the array API for the model's own array implementation, as in :func:`hamiltonian`. Its arrays must be
         writable.

@@ -51,7 +51,9 @@ class Numba:
 
 @dataclass(frozen=True, kw_only=True)
 class Arrays:
-    """Run many chains at once as NumPy arrays on the CPU, for HMC, NUTS, GHMC, DRHMC, MAMS, GIST, AutoStep and DHMC.
+    """Run many chains at once as NumPy arrays on the CPU.
+
+    The kernels are HMC, NUTS, GHMC, DRHMC, MALT, MAMS, MCLMC, GIST, AutoStep and DHMC.
 
     Each chain has its own random stream, independent of the number of chains. These streams differ from those of `Numba`,
     so that draws differ, too.
@@ -91,7 +93,7 @@ class Arrays:
 
 @dataclass(frozen=True, kw_only=True)
 class CuPy(Arrays):
-    """Run many chains at once on an NVIDIA GPU, for HMC, NUTS, GHMC, DRHMC, MAMS, GIST, AutoStep and DHMC.
+    """Run many chains at once on an NVIDIA GPU, with the kernels of :class:`Arrays`.
 
     Parameters
     ----------

@@ -18,7 +18,9 @@ from refhmc.batch.drhmc import DRHMCTransitions
 from refhmc.batch.ghmc import GHMCTransitions
 from refhmc.batch.gist import GISTTransitions
 from refhmc.batch.hmc import HMCTransitions
+from refhmc.batch.malt import MALTTransitions
 from refhmc.batch.mams import SphereMover, mams_transitions
+from refhmc.batch.mclmc import MCLMCTransitions
 from refhmc.batch.memory import Remembering
 from refhmc.batch.nuts import NUTSTransitions
 from refhmc.batch.steps import Mover
@@ -49,7 +51,9 @@ TRANSITIONS: dict[str, Callable] = {
     "dhmc": DHMCTransitions,
     "ghmc": GHMCTransitions,
     "drhmc": DRHMCTransitions,
+    "malt": MALTTransitions,
     "mams": mams_transitions,
+    "mclmc": MCLMCTransitions,
     "gist": GISTTransitions,
     "autostep": AutoStepTransitions,
 }

@@ -28,7 +28,8 @@ class HMCTransitions(Table):
     in_the_end = 1  # uniforms after the steps
 
     def __init__(self, chains: Chains, mover: Mover, kernel: Kernel) -> None:
-        self.chains, self.mover, self.settings = chains, mover, kernel.settings()
+        self.chains, self.mover = chains, mover
+        self.settings = {"jitter": 0.0, "length_jitter": 0.0, "trajectory_length": 0.0, **kernel.settings()}
 
     def start(self, rows: Rows) -> None:
         """Start the next transition of the chains ``rows``."""
@@ -61,9 +62,8 @@ class HMCTransitions(Table):
 
     def turn(self, rows: Rows) -> tuple[Array, dict[str, Array]]:
         """Make one step; return the chains whose transition has ended, and its statistics."""
-        begun = self.point_of(rows)
         last = self.done[rows] + 1 >= self.n[rows]
-        point = self.mover.of(self.chains, rows)(begun, self.eps[rows], self.order_of(rows), last)
+        point = self.moved(rows, last)
         H = point.energy
         xp, H0, worst = batched.namespace(H), self.H0[rows], self.worst[rows]
         finite, error = xp.isfinite(H) & xp.isfinite(H0), H - H0
@@ -80,6 +80,10 @@ class HMCTransitions(Table):
         self.add_record(rows, self.mover)
         there = indices(rows, (self.done[rows] >= self.n[rows]) | ~finite)
         return there, self.end(there) if there.shape[0] else {}
+
+    def moved(self, rows: Rows, last: Array) -> Point:
+        """Return the ends of the next steps."""
+        return self.mover.of(self.chains, rows)(self.point_of(rows), self.eps[rows], self.order_of(rows), last)
 
     def uniforms_used(self, rows: Rows) -> Array:
         """Return how many uniforms have been used so far."""

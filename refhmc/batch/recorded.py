@@ -21,8 +21,8 @@ from refhmc.numerics.batched import Array
 class Recorded:
     """Recorded numbers, with the interface of :class:`refhmc.batch.streams.Streams`.
 
-    They are the ``given`` normals (n, d), a ``tape`` of uniforms (n, k), and the ``probabilities`` with which these were
-    compared (n, k), NaN for the others.
+    They are the ``given`` normals (n, d), a ``tape`` (n, k) of uniforms and of the normals of refreshments between steps, and
+    the ``probabilities`` with which its uniforms were compared (n, k), NaN for the others.
     """
 
     given: Array
@@ -36,9 +36,9 @@ class Recorded:
         columns = [batched.pick(tape, xp.clip(first + k, None, last))[:, None] for k in range(count)]
         return xp.concat(columns, axis=1) if columns else tape[:, :0]
 
-    def normals(self, rows: Rows, transition: Array, purpose: Purpose, count: int) -> Array:
-        """Return the given normals."""
-        return self.given[rows]
+    def normals(self, rows: Rows, transition: Array, purpose: Purpose, count: int, first: Array | None = None) -> Array:
+        """Return the given normals, or those on the tape from number ``first`` (r,) on."""
+        return self.given[rows] if first is None else self.uniforms(rows, transition, purpose, first, count)
 
     def compared(self, rows: Rows, number: Array, probability: Array, asked: Array | bool = True) -> None:
         """Record that uniform ``number`` (r,) was compared with that probability (r,), if it was ``asked`` for."""

@@ -15,8 +15,8 @@ so that the uniforms of chain i in transition t are also those of NumPy's own ge
 
     numpy.random.Generator(numpy.random.Philox(key=k, counter=[0, t, purpose, 0])).random(n)
 
-and are identical in every namespace. Normals depend on its logarithm, sine and cosine. They are at most 8.6 in size, and differ
-by a few units in the last place.
+and are identical in every namespace. Normals 2k and 2k + 1 are made from uniforms 2k and 2k + 1. They depend on the logarithm,
+sine and cosine of the namespace, are at most 8.6 in size, and differ by a few units in the last place.
 
 The array implementation stores words as int64, which every namespace has; products wrap around. NumPy's arrays are filled
 by the compiled implementation.
@@ -55,6 +55,7 @@ class Purpose(enum.IntEnum):
     MOMENTUM = 1
     START = 2  # random starts; the try instead of the transition
     STEP_SIZE = 3  # momenta of the search for a step size; the try instead of the transition
+    REFRESHMENT = 4  # normals of refreshments between steps, by their places on the tape of a transition
 
 
 def signed(word: int) -> int:
@@ -66,7 +67,9 @@ class RandomNumbers(Protocol):
     """Protocol of random numbers of chains: their streams, or recorded numbers."""
 
     def uniforms(self, rows: Rows, transition: Array, purpose: Purpose, first: Array, count: int) -> Array: ...
-    def normals(self, rows: Rows, transition: Array, purpose: Purpose, count: int) -> Array: ...
+    def normals(
+        self, rows: Rows, transition: Array, purpose: Purpose, count: int, first: Array | None = None
+    ) -> Array: ...
     def compared(self, rows: Rows, number: Array, probability: Array, asked: Array | bool = True) -> None: ...
 
 
@@ -90,11 +93,17 @@ class Streams(NamedTuple):
     def compared(self, rows: Rows, number: Array, probability: Array, asked: Array | bool = True) -> None:
         """Do nothing; recorded numbers store each decision (:mod:`refhmc.batch.recorded`)."""
 
-    def normals(self, rows: Rows, transition: Array, purpose: Purpose, count: int) -> Array:
-        """Return standard normals, (r, count)."""
-        even = count + count % 2
-        u = self.uniforms(rows, transition, purpose, 0 * transition, even)
-        return normals_of(u)[..., :count]
+    def normals(self, rows: Rows, transition: Array, purpose: Purpose, count: int, first: Array | None = None) -> Array:
+        """Return standard normals ``first`` (r,), ..., ``first + count - 1``, from the uniforms of these numbers; (r, count).
+
+        By default they are the first ones.
+        """
+        if first is None:
+            u = self.uniforms(rows, transition, purpose, 0 * transition, count + count % 2)
+            return normals_of(u)[..., :count]
+        odd = first % 2
+        z = normals_of(self.uniforms(rows, transition, purpose, first - odd, count + 2 - count % 2))
+        return batched.namespace(z).where(odd[:, None] > 0, z[..., 1 : count + 1], z[..., :count])
 
 
 def keys_of(entropy: int, chains: int) -> np.ndarray:

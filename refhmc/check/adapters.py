@@ -220,13 +220,38 @@ def refhmc_kernel(model: Any, kernel: Any) -> Callable:
     -------
     callable
         ``kernel(rng, q) -> q`` and, on given randomness, ``kernel(q, p0=p, u=u) -> q``. For a kernel that keeps its momentum,
-        ``kernel(draws, q, p) -> (q, p)``, where `draws` is a :class:`refhmc.check.Draws`.
+        ``kernel(draws, q, p) -> (q, p)``, where `draws` is a :class:`refhmc.check.Draws`. For MALT, which refreshes the
+        momentum several times, ``kernel(draws, q) -> q`` instead of the latter.
+
+    Raises
+    ------
+    TypeError
+        If the kernel keeps a velocity of constant length, as MAMS with a `persistence` and MCLMC do.
     """
     with contextlib.suppress(Exception):  # compilation in the first call does not count as the subject's time
         own.transition(model, kernel, np.zeros(model.dim), rng=np.random.default_rng(0))
-    return (
-        _keeping_momentum(model, kernel) if getattr(kernel, "keeps_momentum", False) else _RefhmcKernel(model, kernel)
-    )
+    if getattr(kernel, "keeps_momentum", False):
+        if getattr(kernel, "microcanonical", False):
+            raise TypeError(
+                f"kernel must keep a normal momentum for this check; got {type(kernel).__name__}, which keeps a velocity of "
+                "constant length. Use refhmc.check.sampler."
+            )
+        return _keeping_momentum(model, kernel)
+    return _refreshing(model, kernel) if isinstance(kernel, own.MALT) else _RefhmcKernel(model, kernel)
+
+
+def _refreshing(model: Any, kernel: Any) -> Callable:
+    """Return one transition of MALT, whose refreshments between steps read normals among the uniforms."""
+    n = kernel.n_steps or min(max(round(kernel.settings()["trajectory_length"] / kernel.step_size), 1), 1024)
+
+    def refreshing(draws: Any, q: Any) -> np.ndarray:
+        if isinstance(draws, np.random.Generator):
+            return own.transition(model, kernel, to_host(q), rng=draws).q
+        normals, jitter = draws.normal(model.dim), [draws.uniform()] if kernel.step_jitter > 0 else []
+        tape = np.concatenate([jitter, *(draws.normal(model.dim) for _ in range(n - 1)), [draws.uniform()]])
+        return own.transition(model, kernel, to_host(q), normals=normals, uniforms=tape).q
+
+    return refreshing
 
 
 def _keeping_momentum(model: Any, kernel: Any) -> Callable:

@@ -11,9 +11,10 @@
     orbit          as step, with n_back                       q, p, H of the states -n_back ... n, one row per state
     momentum       target, q, normals, metric                 p; the oracle has no such operation
     transition     target, q, p0 (or normals), u, bits,       q, outcome, accept = the acceptance probability,
-                   eps, n, kernel ("hmc", "nuts", "walnuts",  uniforms_used; p = the kept momentum (ghmc, drhmc)
-                   "ghmc", "drhmc", "gist", "autostep"; ghmc and
-                   drhmc read normals)
+                   eps, n, kernel ("hmc", "nuts", "walnuts",  uniforms_used; p = the kept momentum
+                   "ghmc", "drhmc", "mams", "mclmc", "malt",  (ghmc, drhmc, mams, mclmc), of which these four read
+                   "gist", "autostep")                        normals; u has malt's and mclmc's further normals in their
+                                                              places (:mod:`refhmc.core.randomness`)
     draw_exact     target, n, seed                            q, n rows of independent exact draws
     batch          requests                                   answers, one per request
     evidence       key, target, starts, ends                  e, log_e: of all pairs given for that key so far
@@ -63,7 +64,10 @@ OPERATIONS = {
     "transition": Operation({"q": 1, "p0": 1, "accept": 0}, record=(*TRANSITION, "index_in_trajectory", "chosen")),
     "split_transition": Operation(record=(*TRANSITION, "index_in_trajectory", "p")),
     "kept_transition": Operation(
-        record=("q", "p", "acceptance_rate", "accepted", "slice_variable", "stage", "probabilities", "uniforms_used")
+        record=(
+            *("q", "p", "energy_error", "acceptance_rate", "accepted", "slice_variable", "stage", "probabilities"),
+            "uniforms_used",
+        )
     ),
     "draw_exact": Operation({"q": 2}),
     "batch": Operation(reads_target=False),

@@ -79,7 +79,7 @@ class MALT:
         Relative half-width, in [0, 1), of the uniform jitter of the step size.
     metric : object or str, optional
         A metric of `refhmc.metrics`, or its name in lower case. The default, ``"auto"``, is :class:`refhmc.metrics.LowRank`. In
-        a block of Gibbs it is an adapted ``Diagonal()``.
+        a block of Gibbs, and with the backends ``"arrays"`` and ``"cupy"``, it is an adapted ``Diagonal()``.
     integrator : object or str, optional
         An integrator of `refhmc.integrators`, or its name in lower case. Defaults to ``Leapfrog()``, or to
         ``ImplicitMidpoint()`` if the metric depends on the position, or to ``BlockLeapfrog()`` for ``Hierarchical``.
@@ -100,9 +100,8 @@ class MALT:
 
     Notes
     -----
-    Each transition draws a new momentum. The backends ``"arrays"`` and ``"cupy"`` do not run this kernel.
-    :func:`refhmc.array_api.malt` is its array implementation. ``energy_error`` is the sum of the errors of the steps, and
-    ``energy`` is the energy at the start plus this sum.
+    Each transition draws a new momentum. ``energy_error`` is the sum of the errors of the steps, and ``energy`` is the energy
+    at the start plus this sum.
 
     References
     ----------
@@ -239,7 +238,7 @@ def malt(
         return not_begun(at.state, status, settings, stats)
     eps, n_steps = jittered_step(randomness, settings), jittered_length(randomness, settings)
     a = settings.persistence if settings.persistence >= 0 else math.exp(-settings.step_size)
-    z, done, H = at.candidate, 0, H0
+    z, done, H, condition = at.candidate, 0, H0, status.condition
     energies = Energies(H0, H0, H0, H0, 0.0)  # with the errors of the steps only
     copy_point(z, at.state)
     while done < n_steps and math.isfinite(energies.end):
@@ -256,4 +255,5 @@ def malt(
         n_steps - done
     ):  # numbers of a broken trajectory, so that the decision's place on a tape is the same
         next_normals(randomness, normals)
+    status.condition = condition  # that of the start, which later draws of a momentum have overwritten
     return metropolis_accept(at, randomness, energies, eps, settings.step_size, done, status, stats)

@@ -74,7 +74,8 @@ class MCLMC:
         Variance of the energy error of a step, divided by the number of coordinates, to which the step size is adapted.
     metric : object or str, optional
         A constant metric of `refhmc.metrics`, or its name in lower case. The default, ``"auto"``, is
-        :class:`refhmc.metrics.LowRank`. In a block of Gibbs it is an adapted ``Diagonal()``.
+        :class:`refhmc.metrics.LowRank`. In a block of Gibbs, and with the backends ``"arrays"`` and ``"cupy"``, it is an
+        adapted ``Diagonal()``.
     integrator : object or str, optional
         ``BCSS()``, the default, ``McLachlan()`` or ``Omelyan()``, or the name in lower case.
 
@@ -93,8 +94,7 @@ class MCLMC:
     Notes
     -----
     A step without a finite energy ends a draw early. The chain then stays where it was before this step, draws a new velocity,
-    and counts a divergence. ``energy_error`` is the sum of the errors of the steps. The backends ``"arrays"`` and ``"cupy"`` do
-    not run this kernel. :func:`refhmc.array_api.mclmc` is its array implementation.
+    and counts a divergence. ``energy_error`` is the sum of the errors of the steps.
 
     References
     ----------

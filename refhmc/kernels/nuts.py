@@ -691,7 +691,7 @@ def one_step(
 
 
 @jit_inline
-def build_subtree_of(
+def build_subtree(
     move: Callable,
     dynamics: tuple,
     model: tuple,
@@ -749,27 +749,6 @@ def build_subtree_of(
     return Subtree(extension, weight, energy, draw, leaves)
 
 
-@jit
-def build_subtree(
-    dynamics: tuple,
-    model: tuple,
-    workspace: tuple,
-    randomness: tuple,
-    eps: float,
-    depth: int,
-    z: np.ndarray,
-    candidate: np.ndarray,
-    H0: float,
-    settings: np.record,
-    stats: np.record,
-    control: np.record,
-) -> Subtree:
-    """Build a subtree of NUTS, whose states are single steps apart."""
-    return build_subtree_of(
-        one_step, dynamics, model, workspace, randomness, eps, depth, z, candidate, H0, settings, stats, control
-    )
-
-
 @jit_part
 def doubled(tree: Tree, half: Subtree, forward: bool, chosen: bool) -> Tree:
     """Return the trajectory with a new half, whose candidate replaces that of the trajectory if it is ``chosen``."""
@@ -816,7 +795,7 @@ def summarise(
 
 @jit_inline
 def trajectory_of(
-    build: Callable,
+    move: Callable,
     dynamics: tuple,
     model: tuple,
     workspace: tuple,
@@ -825,7 +804,7 @@ def trajectory_of(
     stats: np.record,
     control: np.record,
 ) -> int:
-    """Make one transition from the state, with a fresh momentum, and return its outcome; ``build`` makes the subtrees."""
+    """Make one transition from the state, with a fresh momentum, and return its outcome; ``move`` makes the next states."""
     points, intervals, scratch, _, work = as_workspace(workspace)
     at, status = as_points(points), as_work(work).status
     H0 = begin(dynamics, model, workspace, randomness, settings)
@@ -843,8 +822,8 @@ def trajectory_of(
     while tree.depth < settings.max_depth and extension == Extension.VALID:
         forward = uniform(randomness) < 0.5
         eps, edge = (settings.step_size, at.right) if forward else (-settings.step_size, at.left)
-        subtree = build(
-            dynamics, model, workspace, randomness, eps, tree.depth, edge, spare, H0, settings, stats, control
+        subtree = build_subtree(
+            move, dynamics, model, workspace, randomness, eps, tree.depth, edge, spare, H0, settings, stats, control
         )
         extension, leaves = subtree.extension, together(leaves, subtree.leaves)
         if extension != Extension.VALID:
@@ -883,4 +862,4 @@ def nuts(
     control: np.record,
 ) -> int:
     """Make one transition of NUTS."""
-    return trajectory_of(build_subtree, dynamics, model, workspace, randomness, settings, stats, control)
+    return trajectory_of(one_step, dynamics, model, workspace, randomness, settings, stats, control)

@@ -53,8 +53,6 @@ from refhmc.kernels.nuts import (
     Extension,
     Leaf,
     State,
-    Subtree,
-    build_subtree_of,
     spread,
     state_at,
     trajectory,
@@ -516,27 +514,6 @@ def macro_step(
 
 
 @jit
-def build_subtree(
-    dynamics: tuple,
-    model: tuple,
-    workspace: tuple,
-    randomness: tuple,
-    eps: float,
-    depth: int,
-    z: np.ndarray,
-    candidate: np.ndarray,
-    H0: float,
-    settings: np.record,
-    stats: np.record,
-    control: np.record,
-) -> Subtree:
-    """Build a subtree of WALNUTS, whose states are macro steps apart."""
-    return build_subtree_of(
-        macro_step, dynamics, model, workspace, randomness, eps, depth, z, candidate, H0, settings, stats, control
-    )
-
-
-@jit
 def walnuts(
     dynamics: tuple,
     model: tuple,
@@ -549,4 +526,4 @@ def walnuts(
     """Make one transition of WALNUTS."""
     status = as_work(as_workspace(workspace).work).status
     status.log_ratio_before = status.log_ratio_after = 0.0
-    return trajectory_of(build_subtree, dynamics, model, workspace, randomness, settings, stats, control)
+    return trajectory_of(macro_step, dynamics, model, workspace, randomness, settings, stats, control)

@@ -112,13 +112,14 @@ def transition(
     q : array_like of shape (d,)
         Position at which the transition starts.
     momentum : array_like of shape (d,), optional
-        Momentum at the start. Defaults to a draw from its distribution, or to zero for SGD and SGLD. GHMC and DRHMC keep a
-        share of it and refresh the rest.
+        Momentum at the start. Defaults to a draw from its distribution, or to zero for SGD and SGLD. GHMC, DRHMC, MCLMC and
+        MAMS with a `persistence` keep a share of it and refresh the rest.
     normals : array_like of shape (d,), optional
         Standard normal numbers from which the momentum is computed, if `momentum` is None. GHMC and DRHMC refresh the momentum
         with them in any case.
     uniforms : array_like, optional
-        Uniform numbers for the random decisions. By default they are drawn from `rng`.
+        Uniform numbers for the random decisions. For MALT and MCLMC, also the standard normals of the later refreshments, in
+        their places. By default they are drawn from `rng`.
     rng : numpy.random.Generator, optional
         Source of all numbers that are not given. It is required unless `uniforms` and the momentum are given, or for GHMC and
         DRHMC `uniforms` and `normals`.

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import refhmc
-from refhmc import DHMC, DRHMC, GHMC, GIST, HMC, NUTS, AutoStep
+from refhmc import DHMC, DRHMC, GHMC, GIST, HMC, MALT, MCLMC, NUTS, AutoStep
 from refhmc.batch import draw, steps
 from refhmc.errors import DeviceError, MissingArrayImplementationError
 from refhmc.integrators import ExplicitTao, GeneralizedLeapfrog, ProjectedTao, RandomizedSplit, SymmetricSplit
@@ -53,6 +53,8 @@ CASES = {
     "nuts": (FUNNEL, NUTS(**SHALLOW)),
     "ghmc": (FUNNEL, GHMC(slice_shift=0.2)),
     "drhmc": (FUNNEL, DRHMC(n_steps=1, persistence=0.5)),
+    "malt": (FUNNEL, MALT(trajectory_length=1.0, step_jitter=0.2)),
+    "mclmc": (FUNNEL, MCLMC(n_steps=3)),
     "gist": (FUNNEL, GIST()),
     "autostep": (FUNNEL, AutoStep()),
     "nuts, dense": (FUNNEL, NUTS(**SHALLOW, metric=Dense())),
@@ -95,7 +97,7 @@ def equal(a, b):
 
 
 # All kinds of kernels and metrics; of the splits and the projection, which are compiled for seconds, the rest.
-SOME = ["dhmc", "ghmc", "drhmc", "gist", "autostep", "nuts, fisher"]
+SOME = ["dhmc", "ghmc", "drhmc", "malt", "mclmc", "gist", "autostep", "nuts, fisher"]
 
 
 @pytest.mark.parametrize("name", representatives(CASES, SOME))

@@ -64,6 +64,14 @@ def test_a_chain_has_the_same_normals_in_any_batch():
         assert np.array_equal(streams.normals(np.array([row]), t[row : row + 1], Purpose.MOMENTUM, 7)[0], whole[row])
 
 
+def test_normals_from_any_number_on():
+    streams = Streams(keys_of(5, 3))
+    t, first = np.array([0, 4, 9]), np.array([0, 3, 6])
+    whole, some = (streams.normals(slice(None), t, Purpose.REFRESHMENT, *more) for more in ((12,), (5, first)))
+    for row, start in enumerate(first):
+        assert np.array_equal(some[row], whole[row, start : start + 5])
+
+
 def test_the_largest_normal_and_zero():
     assert np.abs(normals_of(np.array([[1 - 2.0**-53, 0.5], [0.0, 0.3]]))).max() < 8.6
     assert np.all(np.isfinite(normals_of(np.zeros((1, 2)))))

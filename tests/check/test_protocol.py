@@ -359,6 +359,27 @@ def test_a_transition_returns_the_momentum_that_is_kept(ask):
         assert found["uniforms_used"] == went.uniforms_used
 
 
+def test_a_transition_reads_refreshments_between_the_uniforms(ask):
+    model, q, p = refhmc.models.Banana(), [1.0, 0.5], [1.0, 0.5]
+    options = {"step_size": 0.3, "n_steps": 2, "persistence": 0.5, "metric": refhmc.metrics.Identity()}
+    request = {"op": "transition", "target": "banana", "q": q, "p0": p, "eps": 0.3, "n": 2, "persistence": 0.5}
+    u = [0.3, -0.7, 0.2]
+    found, went = (
+        ask(**request, kernel="malt", u=hexes(u)),
+        refhmc.transition(model, refhmc.MALT(**options), q, momentum=p, uniforms=u),
+    )
+    assert np.array_equal(array(found["q"]), went.q)
+    assert number(found["accept"]) == went.stats["acceptance_rate"]
+    assert found["uniforms_used"] == 3
+    numbers = {"normals": [0.4, 1.1], "uniforms": u[:2]}
+    found = ask(**request, kernel="mclmc", normals=numbers["normals"], u=hexes(u[:2]))
+    went = refhmc.transition(model, refhmc.MCLMC(**options), q, momentum=p, **numbers)
+    assert np.array_equal(array(found["q"]), went.q)
+    assert np.array_equal(array(found["p"]), went.kept_momentum)
+    assert number(found["accept"]) == 1
+    assert found["uniforms_used"] == 2
+
+
 def test_a_transition_of_self_tuning_returns_the_probability_of_its_decision(ask):
     model, q, p, u = refhmc.models.Banana(), [1.0, 0.5], [1.0, 0.5], [0.7, 0.3, 0.2]
     options = {"step_size": 0.1, "metric": refhmc.metrics.Identity()}

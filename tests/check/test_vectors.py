@@ -102,7 +102,7 @@ def test_transitions_with_kept_momenta_decide_in_every_way():
             decisions.add(("slice_variable" in r.inputs, r.out["accepted"]))
         elif r.args["kernel"] == "mams":
             decisions_of_mams.add((r.args["integrator"], r.out["accepted"]))
-        else:
+        elif r.args["kernel"] == "drhmc":
             stages.add(r.out["stage"])
             assert len(r.out["probabilities"]) == r.out["uniforms_used"] >= 2
     assert decisions == {(False, 0), (False, 1), (True, 0), (True, 1)}
@@ -117,6 +117,20 @@ def test_transitions_of_self_tuning_decide_in_every_way():
         if r.args["kernel"] in ways:
             ways[r.args["kernel"]].add((r.out["accepted"], r.out["acceptance_rate"] > 0))
     assert all(found == {(0, False), (0, True), (1, True)} for found in ways.values())
+
+
+def test_transitions_with_refreshments_decide_in_every_way():
+    """MALT accepts and rejects; MCLMC makes one and more steps with both of the splittings and metrics."""
+    decisions, options = set(), set()
+    for r in gv.records("transition"):
+        if r.args["kernel"] == "malt":
+            decisions.add((r.args["n"], r.out["accepted"]))
+            assert r.inputs["normals"].shape[0] == r.args["n"] - 1
+    for r in gv.records("kept_transition"):
+        if r.args["kernel"] == "mclmc":
+            options.add((r.args["n"], r.args["integrator"], r.args["metric"]))
+    assert decisions == {(3, 0), (3, 1), (2, 0), (2, 1)}
+    assert len(options) == 4
 
 
 def test_windows_equal_stans_except_from_151_to_199():

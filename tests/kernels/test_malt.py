@@ -40,9 +40,14 @@ def test_chain_follows_the_definition(persistence):
     assert 30 < accepted < 99
 
 
+# Of the last bits, or counted for all chains together.
+NOT_COMPARED = ("solver_iterations", "solver_residual", "reversibility_error")
+
+
 @pytest.mark.parametrize("name", representatives([name for name in CASES if name != "explicit Tao"], QUICK))
-def test_both_implementations_agree(name):
-    m, metric, integrator, eps, T, q, _, p, uniforms, _ = begin(name)
+def test_all_implementations_agree(name):
+    """Compiled, many chains on arrays, and one transition on arrays."""
+    m, metric, integrator, eps, T, q, xi, p, uniforms, _ = begin(name)
     d, n = m.dim, 3
     numbers = np.concatenate(
         [uniforms[:, :1], scipy.stats.norm.ppf(uniforms[:, 1 : 1 + (n - 1) * d]), uniforms[:, -1:]], axis=1
@@ -51,9 +56,15 @@ def test_both_implementations_agree(name):
     with np.errstate(all="ignore"):
         mine = refhmc.array_api.malt(T, integrator.on_arrays(), q, p, numbers, **options)
     kernel = refhmc.MALT(metric=metric, integrator=integrator, **options)
+    with np.errstate(all="ignore"):
+        many = refhmc.array_api.transitions(m, kernel, q, xi, numbers)
+    np.testing.assert_allclose(many.q, mine.q, rtol=0, atol=1e-9)
     for k in range(len(q)):
         core = refhmc.transition(m, kernel, q[k], momentum=p[k], uniforms=numbers[k])
-        assert core.uniforms_used == numbers.shape[1]
+        assert core.uniforms_used == many.uniforms_used[k] == numbers.shape[1]
+        for key, value in core.stats.items():
+            other = many.stats.get(key, np.full(len(q), value))[k]
+            assert value == other or abs(value - other) <= 1e-7 * (1 + abs(value)) or key in NOT_COMPARED, (key, k)
         assert core.stats["is_accepted"] == mine.is_accepted[k]
         assert abs(core.stats["acceptance_rate"] - mine.acceptance_rate[k]) < 1e-8
         assert np.abs(core.q - mine.q[k]).max() < 1e-8 * (1 + np.abs(core.q).max())
@@ -103,14 +114,36 @@ def test_distribution_on_normals_finds_a_wrong_error(bug):
     assert (scipy.stats.kstest(end.ravel(), "norm").pvalue < 1e-6) == (bug != "correct")
 
 
-def test_run_with_warm_up_recovers_the_target():
+@pytest.mark.parametrize("backend", ["numba", "arrays"])
+def test_run_with_warm_up_recovers_the_target(backend):
     """Means and variances of a correlated normal, within 6 standard errors from the ESS: false alarm below 1e-7."""
     m = model("gaussian")
-    options = {"draws": 3000, "tune": 500, "random_seed": 2, "raw": True, "progressbar": False}
+    options = {"draws": 3000, "tune": 500, "random_seed": 2, "raw": True, "progressbar": False, "backend": backend}
     result = refhmc.sample(m, refhmc.MALT(trajectory_length=3.0), **options)
     x = (result.draws - m.reference.mean) / np.sqrt(m.reference.variance)
     for moment, mean in ((x, 0.0), (x * x, 1.0)):
         error = moment.std(axis=(0, 1)) / np.sqrt(refhmc.diagnostics.ess(moment))
         assert (np.abs(moment.mean(axis=(0, 1)) - mean) < 6 * error).all()
-    with pytest.raises(TypeError, match="MALT"):
-        refhmc.sample(m, refhmc.MALT(), backend="arrays", progressbar=False)
+
+
+def test_conformance_kit_passes_langevin_and_runs_longer_trajectories():
+    """The kit's kernel(draws, q) reads the refreshments as normals, between the uniforms of the jitter and of the decision."""
+    m, metric = normals(2), Diagonal([1.0, 0.5])
+    one = refhmc.MALT(step_size=1.2, n_steps=1, metric=metric)
+    report = refhmc.check.transition(one, refhmc.Hamiltonian(m, metric), n_points=4, seconds=None)
+    assert report.row("detailed balance").status == report.row("acceptance").status == "PASS"
+    kernel = refhmc.MALT(step_size=0.8, trajectory_length=2.4, persistence=0.6, step_jitter=0.2, metric=metric)
+    draws, q = refhmc.check.Draws(np.random.default_rng(2)), np.array([0.3, -1.0])
+    end = refhmc.check.adapters.refhmc_kernel(m, kernel)(draws, q)
+    rng = np.random.default_rng(2)
+    z, tape = rng.standard_normal(2), [rng.random(), *rng.standard_normal(4), rng.random()]
+    assert [x.kind for x in draws.asked] == ["normal", "uniform", "normal", "normal", "uniform"]
+    made = refhmc.transition(m, kernel, q, normals=z, uniforms=tape)
+    assert made.uniforms_used == len(tape)
+    assert np.array_equal(end, made.q)
+    assert not np.array_equal(end, q)
+
+
+def test_conformance_kit_finds_no_wrong_distribution_of_a_chain():
+    kernel = refhmc.MALT(step_size=1.2, n_steps=3, persistence=0.6, metric=Diagonal([1.0, 0.5]))
+    assert refhmc.check.sampler(kernel, normals(2), draws=2000).status == "PASS"

@@ -406,6 +406,53 @@ def test_mclmc_follows_its_array_implementation(persistence):
         assert error == pytest.approx(total[0], abs=1e-8)
 
 
+@pytest.mark.parametrize("persistence", [None, 0.4])
+@pytest.mark.parametrize("metric", sorted(METRICS))
+@pytest.mark.parametrize("eps", [0.3, 2.5])
+def test_mclmc_of_many_chains_agrees(metric, persistence, eps):
+    """Compiled, many chains on arrays, and the steps on arrays; with steps that work and steps without an energy."""
+    m, G, rng, n = model("funnel"), METRICS[metric](4), np.random.default_rng(11), 3
+    H, q, xi = refhmc.array_api.hamiltonian(m, G), rng.normal(size=(8, 4)), rng.normal(size=(8, n, 4))
+    p = on_ellipsoid(H, q, H.draw_momentum(q, rng.normal(size=q.shape)))
+    kernel = refhmc.MCLMC(step_size=eps, n_steps=n, persistence=persistence, metric=G)
+    step, tape = refhmc.array_api.drifts_and_turns(BCSS().coefficients), xi[:, 1:].reshape(8, -1)
+    with np.errstate(all="ignore"):
+        ends, momenta, errors = refhmc.array_api.mclmc(H, step, q, p, xi, step_size=eps, persistence=persistence)
+        many = refhmc.array_api.transitions(m, kernel, q, xi[:, 0], tape, momentum=p)
+    np.testing.assert_allclose(many.q, ends, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(many.momentum, momenta, rtol=0, atol=1e-9)
+    for k in range(8):
+        made = refhmc.transition(m, kernel, q[k], momentum=p[k], normals=xi[k, 0], uniforms=tape[k])
+        whole = not made.stats["diverging"]
+        assert made.uniforms_used == many.uniforms_used[k]
+        assert np.isfinite(momenta[k]).all() == whole
+        np.testing.assert_allclose(made.q, ends[k], rtol=0, atol=1e-9)
+        assert made.stats["energy_error"] == pytest.approx(errors[k], abs=1e-9)
+        if whole:
+            np.testing.assert_allclose(made.kept_momentum, momenta[k], rtol=0, atol=1e-9)
+        for name, value in many.stats.items():
+            assert made.stats[name] == pytest.approx(value[k], abs=1e-9), name
+    assert np.any(many.stats["diverging"]) == (eps == 2.5)
+
+
+def test_mclmc_on_arrays_adapts_to_the_same_step_size():
+    """Both warm-ups target the same statistic: within 15 %, where four chains alone differ by a tenth."""
+    run = {"draws": 500, "tune": 1000, "random_seed": 2, "raw": True, "progressbar": False}
+    sizes = [
+        refhmc.sample(normals(50), refhmc.MCLMC(metric=Identity(), n_steps=2), backend=backend, **run).sample_stats[
+            "step_size"
+        ]
+        for backend in ("numba", "arrays")
+    ]
+    assert abs(np.log(sizes[0].mean() / sizes[1].mean())) < 0.15
+
+
+def test_conformance_kit_names_the_check_for_velocities():
+    for kernel in (refhmc.MAMS(step_size=0.5, n_steps=2, persistence=0.5), refhmc.MCLMC(step_size=0.5)):
+        with pytest.raises(TypeError, match=r"constant length. Use refhmc.check.sampler"):
+            refhmc.check.transition(kernel, normals(2))
+
+
 def test_mclmc_reports_that_it_is_approximate():
     m = model("gaussian")
     run = {"draws": 500, "tune": 300, "random_seed": 2, "raw": True, "progressbar": False}

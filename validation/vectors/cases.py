@@ -406,6 +406,7 @@ def transitions_records(new):
     yield from kept_transitions(new, KEPT, "kept transitions")
     yield from kept_transitions(new, KEPT_VELOCITIES, "kept velocities")
     yield from self_tuned_transitions(new)
+    yield from transitions_with_refreshments(new)
 
 
 SELF_TUNED = (  # options; uniforms; the share of the step size of a standard normal
@@ -490,6 +491,49 @@ def kept_transition(new, target, args, stream, kernel, options, share, late):
 
     asks, inputs = decided(draw)
     return new("kept_transition", target.name, asks, **inputs)
+
+
+MALT = ({"n": 3, "persistence": 0.75}, 1.5), ({"n": 2, "persistence": 0.0}, 1.75)
+MCLMC = (
+    ({"n": 1, "persistence": 0.75, "integrator": "bcss(2)"}, 2.0),
+    ({"n": 3, "persistence": 0.5, "integrator": "mclachlan"}, 1.5),
+)
+
+
+def transitions_with_refreshments(new):
+    """MALT, accepted and rejected, and MCLMC."""
+    for target in new.targets("gaussian", "banana"):
+        stream = Stream("transitions, refreshments", target.name)
+        metrics = [args for args in constant_metrics(target, stream) if args["metric"] != "dense"]
+        for k, (options, share) in enumerate(MALT):
+            for accepted in (1, 0):
+                args = {"kernel": "malt", **metrics[(k + accepted) % 2], **options}
+                yield malt_transition(new, target, stream, args, share, accepted)
+        for args in metrics:
+            for options, share in MCLMC:
+                q = stream.point(target, 0.6)
+                inputs = {"q": q, "p": momentum(target, args, q, stream), "uniforms": []}
+                inputs["normals"] = [normals_of(stream, q) for _ in range(options["n"])]
+                ask = {"kernel": "mclmc", **args, "eps": scaled_step(target, args, q, share), **options}
+                yield new("kept_transition", target.name, ask, **inputs)
+
+
+def normals_of(stream, q):
+    return [short(stream.rng.gauss(0.0, 1.0)) for _ in q]
+
+
+def malt_transition(new, target, stream, args, share, accepted):
+    def draw():
+        q = stream.point(target, 0.6)
+        inputs = {"q": q, "p": momentum(target, args, q, stream), "uniforms": [stream.uniform(0.0, 1.0)]}
+        inputs["normals"] = [normals_of(stream, q) for _ in range(args["n"] - 1)]
+        asks = {**args, "eps": scaled_step(target, args, q, share)}
+        out, facts = answer(Numbering()("transition", target.name, asks, **inputs), wanted=18)
+        fit = out["accepted"] == accepted and 1e-6 < out["acceptance_rate"] < 1
+        return (asks, inputs), facts["margin"] if fit else 0
+
+    asks, inputs = decided(draw)
+    return new("transition", target.name, asks, **inputs)
 
 
 def networks(new):

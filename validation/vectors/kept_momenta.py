@@ -84,20 +84,33 @@ def turned(on, q, p, h):
     return on.noise.each([x / N for x in add(p, towards, g)]), (d - 1) * mp.log(N)
 
 
+def refreshed_velocity(on, a, q, p, normals):
+    """a p + sqrt(1 - a^2) M^1/2 z, each of the two and the sum multiplied by a number."""
+    n = projected(on, q, refreshed(on, mpf(0), [mpf(0)] * len(q), normals))
+    return projected(on, q, add([a * x for x in p], mp.sqrt(1 - a * a), n))
+
+
+def isokinetic_step(on, integrator, x, u, e):
+    """The end of a step of a splitting, and the change of K."""
+    K = mpf(0)
+    for k, size in enumerate(coefficients_of(integrator)[1]):
+        h = on.noise(size) * e
+        if k % 2 == 0:
+            u, change = turned(on, x, u, h)
+            K += change
+        else:
+            x = on.noise.each(add(x, h, velocity(on.at(x), u, on.noise)))
+    return x, u, K
+
+
 def mams(on, args, q, p, normals, uniforms, e):
     """The fields of the record, and the margin."""
-    a, zero = on.noise(mpf(args["persistence"])), [mpf(0)] * len(q)
-    n = projected(on, q, refreshed(on, mpf(0), zero, normals))
-    p = projected(on, q, add([a * x for x in p], mp.sqrt(1 - a * a), n))
+    zero = [mpf(0)] * len(q)
+    p = refreshed_velocity(on, on.noise(mpf(args["persistence"])), q, p, normals)
     x, u, K = q, p, mpf(0)
     for _ in range(args["n"]):
-        for k, size in enumerate(coefficients_of(args["integrator"])[1]):
-            h = on.noise(size) * e
-            if k % 2 == 0:
-                u, change = turned(on, x, u, h)
-                K += change
-            else:
-                x = on.noise.each(add(x, h, velocity(on.at(x), u, on.noise)))
+        x, u, change = isokinetic_step(on, args["integrator"], x, u, e)
+        K += change
     ratio = mp.exp(energy(on, (q, zero)) - energy(on, (x, zero)) - K)
     out = {"acceptance_rate": min(mpf(1), ratio), "uniforms_used": len(uniforms)}
     accepted = uniforms[0] < ratio

@@ -22,6 +22,7 @@ from validation.vectors import (
     discontinuous,
     fields,
     kept_momenta,
+    refreshments,
     self_tuning,
     splits,
     steps,
@@ -226,6 +227,8 @@ def transition(ask):
         out, margin = transitions.Walnuts(stepping[0], q, p, e, uniforms, *options).run()
     elif ask.args["kernel"] in ("gist", "autostep"):
         out, margin = getattr(self_tuning, ask.args["kernel"])(stepping[0], ask.args, q, p, e, uniforms)
+    elif ask.args["kernel"] == "malt":
+        out, margin = refreshments.malt(stepping[0], ask.args, q, p, ask.vector("normals"), uniforms, e)
     else:
         out, margin = transitions.Nuts(stepping[0], q, p, e, uniforms, ask.args["max_depth"]).run()
     return out, {"margin": margin, "scale": {"acceptance_rate": mpf(1), "energy_error": mpf(1)}}
@@ -244,6 +247,8 @@ def kept_transition(ask):
     (on, *_), e = ask.stepping()
     q, p, normals = ask.vector("q"), ask.vector("p"), ask.vector("normals")
     uniforms = [mpf(u) for u in parsed(ask.record["uniforms"])]
+    if ask.args["kernel"] == "mclmc":
+        return refreshments.mclmc(on, ask.args, q, p, normals, e), {"scale": {"energy_error": mpf(1)}}
     if ask.args["kernel"] == "ghmc":
         variable = mpf(parsed(ask.record["slice_variable"])) if "slice_variable" in ask.record else None
         out, margin = kept_momenta.ghmc(on, ask.args, q, p, normals, uniforms, variable, e)

@@ -49,6 +49,7 @@ from refhmc.check.protocol.messages import (
 
 SOLVER_TOLERANCES = (1e-14, 1e-13, 1e-12, 1e-10, 1e-8)  # the first that the solver reaches is used
 SOLVER_ITERATIONS = 1000
+KERNELS = ("hmc", "nuts", "walnuts", "ghmc", "drhmc", "malt", "mams", "mclmc", "gist", "autostep")
 MOST_JACOBIANS = 20_000_000  # largest number of entries of the Jacobians for the tolerance of a trajectory
 
 
@@ -170,7 +171,7 @@ def capabilities(request: dict) -> dict:
         "targets": names.known_targets(),
         "metrics": list(own.metrics.METRICS),
         "methods": list(own.integrators.INTEGRATORS),
-        "kernels": ["hmc", "nuts", "walnuts", "ghmc", "drhmc", "mams", "gist", "autostep"],
+        "kernels": list(KERNELS),
         "eps": "0.1",
         "digits": DIGITS,
         "limits": LIMITS,
@@ -244,10 +245,10 @@ def orbit(request: dict) -> dict:
 
 
 def transition(request: dict) -> dict:
-    """Return one transition of HMC, NUTS, WALNUTS, GHMC, DRHMC, MAMS, GIST or AutoStep on the given randomness."""
+    """Return one transition of one of the ``KERNELS`` on the given randomness."""
     H, q, eps = _hamiltonian(request), _vector(request, "q"), _step_size(request)
     kernel = str(request.get("kernel", "hmc")).lower()
-    default = "bcss" if kernel == "mams" else _default_method(H)
+    default = "bcss" if kernel in ("mams", "mclmc") else _default_method(H)
     wanted = names.method(request.get("method") or default, **_solver(0))
     more: dict[str, Any]
     options: dict[str, Any] = {"step_size": abs(eps), "metric": H.metric, "integrator": wanted}
@@ -259,8 +260,11 @@ def transition(request: dict) -> dict:
         make, more = own.WALNUTS, {"max_treedepth": _count(request, "max_depth", 10, LIMITS["depth"])}
         more["max_halvings"] = _count(request, "max_halvings", 12)
         more |= {key: number(request[key]) for key in ("max_error", "extra_halving") if key in request}
-    elif kernel == "mams":
-        make, more = own.MAMS, {"n_steps": _count(request, "n", 1)}
+    elif kernel in ("malt", "mams", "mclmc"):
+        make, more = (
+            {"malt": own.MALT, "mams": own.MAMS, "mclmc": own.MCLMC}[kernel],
+            {"n_steps": _count(request, "n", 1)},
+        )
         more |= {"persistence": number(request["persistence"])} if "persistence" in request else {}
     elif kernel in ("ghmc", "drhmc"):
         make, more = own.GHMC if kernel == "ghmc" else own.DRHMC, {"n_steps": _count(request, "n", 1)}
@@ -279,8 +283,7 @@ def transition(request: dict) -> dict:
         more["max_doublings"] = _count(request, "max_doublings", 10)
         more["symmetric"] = bool(request.get("symmetric", True))
     else:
-        known = "hmc, nuts, walnuts, ghmc, drhmc, mams, gist, autostep"
-        raise Rejection(NOT_SUPPORTED, f"kernel must be one of {known}; got {kernel!r}")
+        raise Rejection(NOT_SUPPORTED, f"kernel must be one of {', '.join(KERNELS)}; got {kernel!r}")
     source = {
         "momentum": _field(request, "p0", 1) if "p0" in request else None,
         "normals": _field(request, "normals", 1) if "normals" in request else None,
@@ -291,13 +294,14 @@ def transition(request: dict) -> dict:
         went = own.transition(H.model, make(**more, **options), q, **source)
     except (ValueError, TypeError, IndexError) as wrong:
         raise Rejection(BAD_REQUEST, str(wrong)) from None
-    values = {"q": went.q, "p0": went.momentum, "accept": went.stats["acceptance_rate"]}
+    accept = went.stats.get("acceptance_rate", float(went.stats["is_accepted"]))
+    values = {"q": went.q, "p0": went.momentum, "accept": accept}
     if "is_reversible" in went.stats:
         values["accept"] = went.probabilities[-1]
     found = _numbers(values if went.kept_momentum is None else {**values, "p": went.kept_momentum})
     told = {"outcome": went.outcome, "n_steps": int(went.stats["n_steps"]), "uniforms_used": went.uniforms_used}
     moved = int(went.stats.get("index_in_trajectory", went.stats["n_steps"] if went.stats.get("is_accepted") else 0))
-    if went.kept_momentum is not None or kernel == "mams":
+    if went.kept_momentum is not None or kernel in ("malt", "mams"):
         return {**found, **told}
     level = int(went.stats.get("n_halvings", 0))  # a macro step has at most 2^level steps
     replay = {**request, "p": hexes(went.momentum), "eps": abs(eps) / 2**level}

@@ -161,14 +161,16 @@ def discontinuous_step(r: golden.Record) -> dict:
 
 
 def moved_by_kernel(r: golden.Record, of: Any) -> dict:
-    """Return the answer for one transition of HMC, NUTS, WALNUTS, GIST or AutoStep on the model ``of``."""
+    """Return the answer for one transition of HMC, MALT, NUTS, WALNUTS, GIST or AutoStep on the model ``of``."""
     a = r.args
     options = {"step_size": a["eps"], "metric": metric(a)} | (
         {"integrator": integrator(a)} if "integrator" in a else {}
     )
-    hmc = a["kernel"] == "hmc"
-    if hmc:
+    normals = r.inputs.get("normals", np.zeros(0)).ravel()
+    if a["kernel"] == "hmc":
         kernel = own.HMC(n_steps=a["n"], **options)
+    elif a["kernel"] == "malt":
+        kernel = own.MALT(n_steps=a["n"], persistence=a["persistence"], **options)
     elif a["kernel"] == "walnuts":
         options |= {key: a[key] for key in ("max_error", "max_halvings", "extra_halving")}
         kernel = own.WALNUTS(max_treedepth=a["max_depth"], **options)
@@ -179,11 +181,12 @@ def moved_by_kernel(r: golden.Record, of: Any) -> dict:
         kernel = own.AutoStep(n_steps=a["n"], **options)
     else:
         kernel = own.NUTS(max_treedepth=a["max_depth"], **options)
-    t = own.transition(of, kernel, r.inputs["q"], momentum=r.inputs["p"], uniforms=r.inputs["uniforms"])
+    tape = np.concatenate([normals, r.inputs["uniforms"]])
+    t = own.transition(of, kernel, r.inputs["q"], momentum=r.inputs["p"], uniforms=tape)
     if a["kernel"] in ("gist", "autostep"):
         return self_tuned(t)
-    out = {"q": t.q, "acceptance_rate": t.stats["acceptance_rate"], "uniforms_used": t.uniforms_used}
-    if hmc:
+    out = {"q": t.q, "acceptance_rate": t.stats["acceptance_rate"], "uniforms_used": t.uniforms_used - len(normals)}
+    if a["kernel"] in ("hmc", "malt"):
         out["accepted"] = bool(t.stats["is_accepted"])
         return out  # the energy error of a rejected proposal is not stored
     return out | {key: t.stats[key] for key in ("energy_error", "tree_depth", "n_steps", "index_in_trajectory")}
@@ -207,16 +210,19 @@ def split_transition(r: golden.Record) -> dict:
 
 
 def kept_transition(r: golden.Record) -> dict:
-    """Return the answer for one transition of GHMC, DRHMC or MAMS."""
+    """Return the answer for one transition of GHMC, DRHMC, MAMS or MCLMC."""
     a, given = r.args, ("persistence", "slice_shift", "max_stages", "reduction", "same_length")
     options = {name: a[name] for name in given if name in a}
-    options |= {"integrator": integrator(a)} if a["kernel"] == "mams" else {}
-    kind = {"ghmc": own.GHMC, "drhmc": own.DRHMC, "mams": own.MAMS}[a["kernel"]]
+    options |= {"integrator": integrator(a)} if a["kernel"] in ("mams", "mclmc") else {}
+    kind = {"ghmc": own.GHMC, "drhmc": own.DRHMC, "mams": own.MAMS, "mclmc": own.MCLMC}[a["kernel"]]
     kernel = kind(step_size=a["eps"], n_steps=a["n"], metric=metric(a), **options)
-    numbers = {"normals": r.inputs["normals"], "uniforms": np.append(r.inputs["uniforms"], 0.5)}
+    normals, *refreshments = np.atleast_2d(r.inputs["normals"])
+    numbers = {"normals": normals, "uniforms": np.concatenate([*refreshments, r.inputs["uniforms"], [0.5]])}
     more = {"slice_variable": r.inputs["slice_variable"]} if "slice_variable" in r.inputs else {}
     t = own.transition(model(r.target), kernel, r.inputs["q"], momentum=r.inputs["p"], **numbers, **more)
-    out = {"q": t.q, "p": t.kept_momentum, "uniforms_used": t.uniforms_used}
+    out = {"q": t.q, "p": t.kept_momentum, "uniforms_used": t.uniforms_used - sum(map(len, refreshments))}
+    if a["kernel"] == "mclmc":
+        return {**out, "energy_error": t.stats["energy_error"]}
     if a["kernel"] == "drhmc":
         return {**out, "stage": int(t.stats["stage"]), "probabilities": t.probabilities}
     out |= {"acceptance_rate": t.stats["acceptance_rate"], "accepted": bool(t.stats["is_accepted"])}
