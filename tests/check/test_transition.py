@@ -11,10 +11,12 @@ import refhmc
 import refhmc.check as rc
 from refhmc.check.mutants import transitions as mutants
 from refhmc.check.report import FAIL, INCONCLUSIVE, PASS
+from refhmc.check.subject.foreign import Foreign
 from refhmc.check.subject.outcomes import outcomes
 from refhmc.check.subject.target import inverse_mass, position_log_density
-from refhmc.check.subject.transition import TINY, Transition
+from refhmc.check.subject.transition import TINY, Transition, find_runner
 from refhmc.check.transitions import stationarity_tests as stationarity
+from refhmc.check.transitions.balance import Setting, pair
 from tests.helpers.sweeps import one_in, swept
 
 PAIRS = {pair.id: pair for pair in mutants.PAIRS}
@@ -165,6 +167,18 @@ def test_barkers_rule_is_named(few_weighted_moves):
 def test_diagnosis_names_a_wrong_acceptance_rule(accept, words, few_weighted_moves):
     report = rc.transition(mutants.with_rule(accept), mutants.logp, dim=2, n_points=3, seed=1)
     assert any(words in text for text in report.diagnosis), report
+
+
+@pytest.mark.parametrize(("q", "z"), [((0.8217, 0.8557), (0.768, 1.4657)), ((1.0007, 0.5278), (0.5422, 2.071))])
+def test_reverse_move_with_other_decisions_is_found(q, z):
+    """Thresholds drawn again for the check: the reverse move needs other bands, next to noises with another exponent."""
+    kernel, q, z = mutants.autostep("new band"), np.array(q), np.array(z)
+    runner = find_runner(Foreign(kernel, "kernel"), np.zeros(2))
+    setting = Setting(runner, mutants.logp, lambda q, w: mutants.logp(q) - 0.5 * w @ w, np.eye(2), False, TINY, 1, 0.0)
+    found = setting.outcomes(q, z)
+    one_per_end = {x.transition.q.tobytes(): x for x in found if x.moved}
+    pairs = [pair(setting, q, z, x, found, np.random.default_rng(3)) for x in one_per_end.values()]
+    assert [x.state for x in pairs] == ["match"] * len(pairs), [(x.state, x.mismatch) for x in pairs]
 
 
 # --------------------------------------------------------------------------------------------------- the author's shapes
