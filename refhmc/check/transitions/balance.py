@@ -33,7 +33,17 @@ import scipy.special
 
 from refhmc.check.own import differences
 from refhmc.check.subject.foreign import Inconclusive, SubjectError
-from refhmc.check.subject.outcomes import FREE, LOWER, WHOLE, Outcome, Path, PathStep, answers, outcomes
+from refhmc.check.subject.outcomes import (
+    FREE,
+    LOWER,
+    WHOLE,
+    Outcome,
+    Path,
+    answers,
+    as_uniform,
+    decide_together,
+    outcomes,
+)
 from refhmc.check.subject.transition import MOMENTUM, Transition, TransitionRunner
 
 FLOOR = 1e-7
@@ -42,7 +52,7 @@ STARTS, THOROUGH = 6, 24  # searches for a reverse move: 24 miss one that a quar
 SLACK = 5.0  # of the energies of two moves
 CLOSE = 1e-9  # relative accuracy to which a probability is confirmed without bisection
 COARSE = 0.05  # a larger tolerance decides nothing
-MOST_NEWTON = 20
+MOST_NEWTON = 12
 MOST_WAYS = 40  # number of paths along which a reverse move is searched; with more, none is called missing
 
 
@@ -51,6 +61,8 @@ class Setting(NamedTuple):
 
     ``root``: w = root z for the normals z that are varied. ``frees``: the noise consists of uniforms, w = Phi(z).
     ``takes`` is the uniform that accepts a proposal. ``delta`` is the solver's tolerance, ``epsilon`` a rounding.
+    If ``held``, uniforms that decide together are fixed. A kernel that is in balance given their values is in balance, but a
+    kernel that is not need not be wrong.
     """
 
     runner: TransitionRunner
@@ -62,6 +74,7 @@ class Setting(NamedTuple):
     seed: int
     delta: float
     run: Callable | None = None  # replaces runner.run: with a history
+    held: bool = False  # uniforms that decide together are fixed
 
     def rounding(self, q: np.ndarray) -> float:
         """Return the distance by which a trajectory that returns to ``q`` may miss it."""
@@ -104,7 +117,14 @@ class Setting(NamedTuple):
         def free(k: int) -> float:
             return values[k] if k < len(values) else 0.25 + 0.5 * ((0.37 + 0.618034 * k) % 1.0)
 
-        return outcomes(run, q, free, self.takes, self.rounding(q))
+        return outcomes(run, q, free, self.takes, self.rounding(q), self.held)
+
+    def together(self, q: np.ndarray, z: np.ndarray) -> bool:
+        """Return whether several uniforms decide together from ``q`` on ``z``."""
+        if self.frees:
+            return False
+        script = {"normal": list(self.normals(z))}
+        return decide_together(lambda more: self.runner.run(q, {**more, **script}, self.seed), q, self.takes)
 
     def log_density(self, q: np.ndarray, z: np.ndarray) -> float:
         """Return log pi(q) phi(q, w), up to a constant."""
@@ -218,7 +238,7 @@ def pair(
             continue
         forward = setting.log_density(q, z) - at.log_volume
         several, others = decides_first(found), []
-        ways = _all_ways(setting, best, found, rng) if several else [path, *_others(path, found)]
+        ways = _different([path, *map(_open_end, found)]) if several else [path, *_others(path, found)]
         own = 0
         for moves, converged in _reverse_moves(setting, best, subset, ways, several, near, rng):
             for x in moves:
@@ -228,8 +248,11 @@ def pair(
                 others.append(pairing)
             own += converged
         clear = [x for x in others if x.mismatch > 10 * x.tolerance and x.tolerance < COARSE]
-        if own and len(clear) == len(others) and len(subsets) == 1 and len(ways) <= MOST_WAYS:
-            pairing = _thoroughly(setting, best, forward, at, subset, ways if several else [], near, rng)
+        if own and len(clear) == len(others) and len(subsets) == 1:
+            ways = _all_ways(setting, best, found, rng) if several else []
+            pairing = (
+                best if len(ways) > MOST_WAYS else _thoroughly(setting, best, forward, at, subset, ways, near, rng)
+            )
             if pairing.state != "open":
                 return pairing
         if others:
@@ -256,9 +279,10 @@ def _reverse_moves(
     q, z, to = best.q, best.z, best.to
     assert to is not None
     if several:
-        moves: list[_Move] = []
+        moves = [_Move(x, ways[0]) for x in roots_of(setting, to, q, z, subset, ways[0], near, rng, 1)[0]]
+        yield moves, len(moves)
         for starts in (1, STARTS):
-            new = searches(setting, to, q, z, ways, subset, near, rng, starts)[0]
+            new = searches(setting, to, q, [z], ways, subset, near, rng, starts)[0]
             new = [x for x in new if not _known(x, moves)]
             moves += new
             yield new, len(new)
@@ -294,12 +318,10 @@ def _thoroughly(
         """Return the moves from ``start`` to ``goal``, and whether most searches succeeded."""
         kept: list[_Move] = []
         settled = True
+        if ways:
+            new, share = searches(setting, start, goal, guesses, ways, subset, near, rng, THOROUGH)
+            return [x for x in new if not x.z @ x.z > most], share >= 0.5
         for guess in guesses:
-            if ways:
-                new, share = searches(setting, start, goal, guess, ways, subset, near, rng, THOROUGH)
-                settled = settled and share >= 0.5
-                kept += [x for x in new if not (x.z @ x.z > most or _known(x, kept))]
-                continue
             for order, way in enumerate(_paths_of(best.outcome.path)):
                 noises, converged = roots_of(setting, start, goal, guess, subset, way, near, rng, THOROUGH)
                 settled = settled and converged >= THOROUGH // 2
@@ -368,9 +390,8 @@ def _all_ways(setting: Setting, best: Pairing, found: list[Outcome], rng: np.ran
     """Return the paths of all decisions that are seen at both ends on several noises, with all orders of free numbers."""
     path, z = best.outcome.path, best.z
     seen = [path, *(_open_end(x) for x in found)]
-    for start in (best.q, best.to):
-        for noise in (-z, z, rng.standard_normal(len(z))):
-            seen += [_open_end(x) for x in setting.outcomes(start, noise, frees_of(path))]
+    for start, noise in ((best.to, -z), (best.to, z), (best.q, rng.standard_normal(len(z)))):
+        seen += [_open_end(x) for x in setting.outcomes(start, noise, frees_of(path))]
     return [x for way in _different(seen) for x in _paths_of(way)]
 
 
@@ -416,7 +437,7 @@ def _same(a: Path, b: Path) -> bool:
 
 def frees_of(path: Path) -> tuple[float, ...]:
     """Return the fixed numbers on ``path``, as uniforms."""
-    return tuple(_uniform_of(step) for step in path if step.key == FREE and step.kind in ("uniform", "exponential"))
+    return tuple(as_uniform(step) for step in path if step.key == FREE and step.kind in ("uniform", "exponential"))
 
 
 def roots_of(
@@ -466,7 +487,7 @@ def searches(
     setting: Setting,
     start: np.ndarray,
     goal: np.ndarray,
-    z: np.ndarray,
+    guesses: list[np.ndarray],
     ways: list[Path],
     active: Any,
     near: float,
@@ -514,12 +535,14 @@ def searches(
             x, k, gap = x - shrink * step, best, gaps[best]
         return (x, k) if size(gap) <= near else None
 
+    z = guesses[0]
     spread = max(1.0, float(np.linalg.norm(z)) / (2 * math.sqrt(len(z))))
-    first = (-z, z, 0.0 * z)
-    for n in range(starts):
-        x = first[n] if n < 3 else z.copy()
-        if n >= 3:
-            x[active] = spread * (1.0, 2.0, 3.0)[n % 3] * rng.standard_normal(len(active))
+    noises = [-z, z, 0.0 * z, *(x for y in guesses[1:] for x in (y, -y))][: max(starts, 1)]
+    for n in range(len(noises), starts):
+        x = z.copy()
+        x[active] = spread * (1.0, 2.0, 3.0)[n % 3] * rng.standard_normal(len(active))
+        noises.append(x)
+    for x in noises:
         gaps = residuals(x)
         ends: list[np.ndarray] = []
         for k, gap in enumerate(gaps):
@@ -597,7 +620,3 @@ def _is_probability(
 
     low, high = wanted * (1 - CLOSE), wanted * (1 + CLOSE)
     return arrives(min(low, 1 - 1e-15)) and arrives(0.5 * wanted) and (high >= 1 or not arrives(high))
-
-
-def _uniform_of(step: PathStep) -> float:
-    return math.exp(-step.answer) if step.kind == "exponential" else float(step.answer)

@@ -56,6 +56,10 @@ def _pair_all(test: TransitionExamination, setting: Setting) -> list[Row]:
         setting = test.setting = setting._replace(takes=end)
         outcomes = []
     budget, rng = Budget(test.seconds), test.rng(6)
+    whole = setting
+    if setting.together(test.points[0], test.rng(7, 0, 1).standard_normal(noise_size(setting, test.points[0]))):
+        setting = test.setting = setting._replace(held=True)
+        outcomes = []
     for k in range(16 * test.n_points):
         against = len({x.z.tobytes() for x in test.pairs if x.state == "mismatch"})
         holding = sum(x.state == "match" for x in test.pairs)
@@ -71,7 +75,8 @@ def _pair_all(test: TransitionExamination, setting: Setting) -> list[Row]:
                 continue  # only examined to see whether the kernel ever decides
             test.decides = test.decides or any(outcome.decisions for outcome in found)
             for outcome in _different(found, setting.rounding(q))[:4]:
-                test.pairs.append(pair(setting, q, z, outcome, found, rng))
+                x = pair(setting, q, z, outcome, found, rng)
+                test.pairs.append(x if x.state == "match" or not setting.held else _without_holding(whole, x, rng))
         except OutOfTime:
             if len(test.pairs) < CLEAR:
                 raise
@@ -108,7 +113,8 @@ def _pair_edges(test: TransitionExamination, setting: Setting, rng: np.random.Ge
         unlikely = 0
         with contextlib.suppress(SubjectError):  # noise that is rarely so large may be rejected
             for step, scale in enumerate(np.geomspace(1.2, 12.0, 24), 1):
-                found = setting.outcomes(q, scale * direction)
+                held = tuple(test.rng(20, ray, step).random(8)) if setting.held else ()
+                found = setting.outcomes(q, scale * direction, held)
                 outcomes.append((q, scale * direction, found))
                 moves = [x for x in _different(found, setting.rounding(q)) if np.isfinite(x.transition.q).all()]
                 unlikely += any(outcome.probability < LIKELY for outcome in moves)
@@ -123,17 +129,27 @@ def _pair_edges(test: TransitionExamination, setting: Setting, rng: np.random.Ge
                         continue
                     test.decides = True
                     x = pair(setting, q, scale * direction, outcome, found, rng)
+                    if setting.held and x.state != "match":
+                        continue
                     if kind not in met or x.state == "match" or (x.state == "mismatch" and x.mismatch <= FAR):
                         test.pairs.append(x)
                     elif math.log(x.probability) > x.r + COARSE:
                         test.too_probable.append(x.probability)
 
 
+def _without_holding(setting: Setting, x: Pairing, rng: np.random.Generator) -> Pairing:
+    """Return the pairing of the same move over all values of the uniforms that were held."""
+    found = setting.outcomes(x.q, x.z)
+    to = x.outcome.transition.q
+    outcome = next((y for y in found if np.abs(y.transition.q - to).max() <= setting.rounding(x.q)), None)
+    return x._replace(state="open") if outcome is None else pair(setting, x.q, x.z, outcome, found, rng)
+
+
 def _outcomes_at(test: TransitionExamination, setting: Setting, k: int) -> tuple[np.ndarray, np.ndarray, list[Outcome]]:
     """Return the k-th point and noise with every outcome."""
     q = test.points[k % len(test.points)]
     z = (1.0, 1.6, 1.0, 2.2)[k % 4] * test.rng(7, k).standard_normal(noise_size(setting, q))
-    return q, z, setting.outcomes(q, z)
+    return q, z, setting.outcomes(q, z, tuple(test.rng(20, k).random(8)) if setting.held else ())
 
 
 def _accepting_end(all_found: Sequence[list[Outcome]]) -> float:
