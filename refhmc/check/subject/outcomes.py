@@ -109,8 +109,18 @@ def outcomes(
 def decide_together(run: Callable[[dict], Transition], q: np.ndarray, takes: float) -> bool:
     """Return whether the decisions of a uniform depend on the value of another one, as for two thresholds."""
     tree = _Tree(run, q, lambda k: 0.5, takes, 0.0)
-    tree.below(())
-    return tree.together
+    tree.only_asked = True
+    try:
+        tree.below(())
+    except _Together:
+        return True
+    except Inconclusive:
+        pass
+    return False
+
+
+class _Together(Exception):
+    """Two uniforms decide together."""
 
 
 class _Tree:
@@ -120,7 +130,7 @@ class _Tree:
         self, run: Callable, q: np.ndarray, free: Callable, takes: float, rounding: float, held: bool = False
     ) -> None:
         self.run, self.q, self.free, self.takes, self.rounding, self.held = run, q, free, takes, rounding, held
-        self.together = False
+        self.only_asked = False  # whether uniforms decide together
         self.choices: set[tuple] = set()  # answers to the questions that state their probabilities
         self.jumps: list[float] = []  # found so far, which often recur
         self.known: dict[tuple, list[Outcome]] = {}
@@ -192,7 +202,8 @@ class _Tree:
             if split is None:
                 k += 1
             else:
-                self.together = True
+                if self.only_asked:
+                    raise _Together
                 edges.insert(k + 1, split)
                 if len(edges) > MOST_CELLS + 1:
                     raise Inconclusive(

@@ -121,8 +121,6 @@ class Setting(NamedTuple):
 
     def together(self, q: np.ndarray, z: np.ndarray) -> bool:
         """Return whether several uniforms decide together from ``q`` on ``z``."""
-        if self.frees:
-            return False
         script = {"normal": list(self.normals(z))}
         return decide_together(lambda more: self.runner.run(q, {**more, **script}, self.seed), q, self.takes)
 
@@ -238,7 +236,7 @@ def pair(
             continue
         forward = setting.log_density(q, z) - at.log_volume
         several, others = decides_first(found), []
-        ways = _different([path, *map(_open_end, found)]) if several else [path, *_others(path, found)]
+        ways = _different([path, *map(_open_end, found)]) if several else [path, *_others(setting, path, found)]
         own = 0
         for moves, converged in _reverse_moves(setting, best, subset, ways, several, near, rng):
             for x in moves:
@@ -322,7 +320,7 @@ def _thoroughly(
             new, share = searches(setting, start, goal, guesses, ways, subset, near, rng, THOROUGH)
             return [x for x in new if not x.z @ x.z > most], share >= 0.5
         for guess in guesses:
-            for order, way in enumerate(_paths_of(best.outcome.path)):
+            for order, way in enumerate(_paths_of(setting, best.outcome.path)):
                 noises, converged = roots_of(setting, start, goal, guess, subset, way, near, rng, THOROUGH)
                 settled = settled and converged >= THOROUGH // 2
                 new = [_Move(x, way, order) for x in noises]
@@ -381,9 +379,9 @@ def decides_first(found: list[Outcome]) -> bool:
     return any(sum(step.key != FREE for step in x.path) > 1 for x in found)
 
 
-def _others(path: Path, found: list[Outcome]) -> list[Path]:
+def _others(setting: Setting, path: Path, found: list[Outcome]) -> list[Path]:
     """Return the paths of the other outcomes, then the path with its free numbers reversed."""
-    return [*(x.path for x in found if x.moved and x.path != path)][:5] + _paths_of(path)[1:]
+    return [*(x.path for x in found if x.moved and x.path != path)][:5] + _paths_of(setting, path)[1:]
 
 
 def _all_ways(setting: Setting, best: Pairing, found: list[Outcome], rng: np.random.Generator) -> list[Path]:
@@ -392,7 +390,7 @@ def _all_ways(setting: Setting, best: Pairing, found: list[Outcome], rng: np.ran
     seen = [path, *(_open_end(x) for x in found)]
     for start, noise in ((best.to, -z), (best.to, z), (best.q, rng.standard_normal(len(z)))):
         seen += [_open_end(x) for x in setting.outcomes(start, noise, frees_of(path))]
-    return [x for way in _different(seen) for x in _paths_of(way)]
+    return [x for way in _different(seen) for x in _paths_of(setting, way)]
 
 
 def _open_end(x: Outcome) -> Path:
@@ -412,10 +410,10 @@ def _different(paths: list[Path]) -> list[Path]:
     return kept
 
 
-def _paths_of(path: Path) -> list[Path]:
-    """Return the path, and the same with its free numbers mirrored, in reversed order, or both."""
+def _paths_of(setting: Setting, path: Path) -> list[Path]:
+    """Return the path, and the same with its free numbers mirrored, in reversed order, or both; uniforms that are held stay."""
     paths = [path]
-    free = [step for step in path if step.key == FREE]
+    free = [] if setting.held else [step for step in path if step.key == FREE]
     if free:
         mirrored = [s._replace(answer=1 - s.answer) if s.kind == "uniform" else s for s in free]
         turned = [s._replace(answer=np.asarray(s.answer)[::-1]) if s.kind == "permutation" else s for s in free]
