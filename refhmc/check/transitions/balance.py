@@ -387,6 +387,7 @@ def _others(setting: Setting, path: Path, found: list[Outcome]) -> list[Path]:
 def _all_ways(setting: Setting, best: Pairing, found: list[Outcome], rng: np.random.Generator) -> list[Path]:
     """Return the paths of all decisions that are seen at both ends on several noises, with all orders of free numbers."""
     path, z = best.outcome.path, best.z
+    assert best.to is not None
     seen = [path, *(_open_end(x) for x in found)]
     for start, noise in ((best.to, -z), (best.to, z), (best.q, rng.standard_normal(len(z)))):
         seen += [_open_end(x) for x in setting.outcomes(start, noise, frees_of(path))]
