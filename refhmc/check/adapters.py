@@ -7,12 +7,14 @@ A check calls a step as ``step(q, p, eps, n) -> (q, p)`` and a kernel as ``kerne
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from refhmc.check import own
+from refhmc.check.subject.draws import Draws
 from refhmc.check.subject.foreign import to_host
 
 __all__ = [
@@ -219,9 +221,9 @@ def refhmc_kernel(model: Any, kernel: Any) -> Callable:
     Returns
     -------
     callable
-        ``kernel(rng, q) -> q`` and, on given randomness, ``kernel(q, p0=p, u=u) -> q``. For a kernel that keeps its momentum,
-        ``kernel(draws, q, p) -> (q, p)``, where `draws` is a :class:`refhmc.check.Draws`. For MALT, which refreshes the
-        momentum several times, ``kernel(draws, q) -> q`` instead of the latter.
+        ``kernel(rng, q) -> q`` and, on given randomness, ``kernel(q, p0=p, u=u) -> q``. For ``GIST``, ``AutoStep`` and ``MALT``,
+        which draw more numbers, ``kernel(draws, q) -> q`` instead of the latter, where `draws` is a :class:`refhmc.check.Draws`.
+        For a kernel that keeps its momentum, ``kernel(draws, q, p) -> (q, p)``.
 
     Raises
     ------
@@ -237,7 +239,10 @@ def refhmc_kernel(model: Any, kernel: Any) -> Callable:
                 "constant length. Use refhmc.check.sampler."
             )
         return _keeping_momentum(model, kernel)
-    return _refreshing(model, kernel) if isinstance(kernel, own.MALT) else _RefhmcKernel(model, kernel)
+    if isinstance(kernel, own.MALT):
+        return _refreshing(model, kernel)
+    tuning = next((n for name, n in TUNING_UNIFORMS.items() if isinstance(kernel, getattr(own, name))), 0)
+    return _RefhmcSelfTuning(model, kernel, tuning) if tuning else _RefhmcKernel(model, kernel)
 
 
 def _refreshing(model: Any, kernel: Any) -> Callable:
@@ -390,6 +395,44 @@ def refhmc_hmc_in_an_order(model: Any, kernel: Any) -> Callable:
         return own.transition(model, kernel, to_host(q), normals=normals, uniforms=np.array(uniforms)).q
 
     return in_an_order
+
+
+TUNING_UNIFORMS = {"GIST": 1, "AutoStep": 2}  # number of uniforms before the one that decides on the proposal
+
+
+class _RefhmcSelfTuning:
+    """GIST or AutoStep of refhmc, with all its random numbers from ``draws``, or from a generator.
+
+    The kernel states the probability a of its proposal. With draws, the decision is a flip of a, and the transition is made
+    with a uniform that differs from a by 1e-9, so that a wrong statement shows.
+    """
+
+    def __init__(self, model: Any, kernel: Any, tuning: int) -> None:
+        self.model, self.kernel, self.tuning = model, kernel, tuning
+        self.last: tuple = ((), 0.0)  # the last arguments, and the probability that was stated for them
+        self.__name__ = f"refhmc's {type(kernel).__name__}"
+
+    def __call__(self, source: Any, q: Any) -> np.ndarray:
+        q = to_host(q)
+        if not isinstance(source, Draws):
+            return own.transition(self.model, self.kernel, q, rng=source).q
+        normals = source.normal(self.model.dim)
+        uniforms = np.array([*(source.uniform() for _ in range(self.tuning)), 0.5])
+        asked = (q.tobytes(), normals.tobytes(), uniforms.tobytes())
+        if asked != self.last[0]:
+            made = own.transition(self.model, self.kernel, q, normals=normals, uniforms=uniforms)
+            stated = made.probabilities[self.tuning :]
+            self.last = (
+                asked,
+                stated[0] if len(stated) else 0.0,
+            )  # none is stated if the energy at the start is not finite
+        a = self.last[1]
+        accepted = source.flip(math.log(a) if a > 0 else -math.inf)
+        uniforms[-1] = a * (1 - 1e-9) if accepted else min(a + 1e-9, 1 - 2.0**-53)
+        return own.transition(self.model, self.kernel, q, normals=normals, uniforms=uniforms).q
+
+    def __deepcopy__(self, memo: dict) -> _RefhmcSelfTuning:
+        return self
 
 
 class _RefhmcKernel:

@@ -54,7 +54,7 @@ SWEEP = {
     "samplers": "P25-momentum, S04",
     "splits": ", ".join(pair.id for area, pair in PLACED if area == "splits"),
     "transitions": "P18, M32, clip, M23, flip, refresh first, refresh both, kept curved, kept floor, DR, mass twice, "
-    "AdvancedHMC#280, DR kept ghost on one side, DR kept ghost density, AutoStep check",
+    "AdvancedHMC#280, DR kept ghost on one side, DR kept ghost density",
 }
 # The likely cause that a report names.
 SAID = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -11,10 +12,12 @@ import refhmc
 import refhmc.check as rc
 from refhmc.check.mutants import transitions as mutants
 from refhmc.check.report import FAIL, INCONCLUSIVE, PASS
+from refhmc.check.subject.foreign import Foreign
 from refhmc.check.subject.outcomes import outcomes
 from refhmc.check.subject.target import inverse_mass, position_log_density
-from refhmc.check.subject.transition import TINY, Transition
+from refhmc.check.subject.transition import TINY, Transition, find_runner
 from refhmc.check.transitions import stationarity_tests as stationarity
+from refhmc.check.transitions.balance import Setting, pair
 from tests.helpers.sweeps import one_in, swept
 
 PAIRS = {pair.id: pair for pair in mutants.PAIRS}
@@ -167,6 +170,59 @@ def test_diagnosis_names_a_wrong_acceptance_rule(accept, words, few_weighted_mov
     assert any(words in text for text in report.diagnosis), report
 
 
+@pytest.mark.parametrize(("q", "z"), [((0.8217, 0.8557), (0.768, 1.4657)), ((1.0007, 0.5278), (0.5422, 2.071))])
+def test_reverse_move_with_other_decisions_is_found(q, z):
+    """Thresholds drawn again for the check: the reverse move needs other bands, next to noises with another exponent."""
+    kernel, q, z = mutants.autostep("new band"), np.array(q), np.array(z)
+    runner = find_runner(Foreign(kernel, "kernel"), np.zeros(2))
+    setting = Setting(runner, mutants.logp, lambda q, w: mutants.logp(q) - 0.5 * w @ w, np.eye(2), False, TINY, 1, 0.0)
+    found = setting.outcomes(q, z)
+    one_per_end = {x.transition.q.tobytes(): x for x in found if x.moved}
+    pairs = [pair(setting, q, z, x, found, np.random.default_rng(3)) for x in one_per_end.values()]
+    assert [x.state for x in pairs] == ["match"] * len(pairs), [(x.state, x.mismatch) for x in pairs]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_two_thresholds_are_enumerated(seed):
+    """The probability of each exponent, from the thresholds themselves: the ratios of the steps at both ends."""
+    kernel, rng = mutants.autostep("", by_choice=False), np.random.default_rng(seed)
+    q, z = 0.8 * rng.standard_normal(2), 1.5 * rng.standard_normal(2)
+    runner = find_runner(Foreign(kernel, "kernel"), np.zeros(2))
+    setting = Setting(runner, mutants.logp, lambda q, w: mutants.logp(q) - 0.5 * w @ w, np.eye(2), False, TINY, 1, 0.0)
+    found: dict[bytes, float] = {}
+    for x in setting.outcomes(q, z):
+        found[x.transition.q.tobytes()] = found.get(x.transition.q.tobytes(), 0.0) + x.probability
+
+    def move(q, p, k):
+        return mutants.leapfrog(q, p, mutants.EPS * 2.0**k, 1)
+
+    def ratio(q, p, k):
+        return math.exp(-abs(mutants.energy(q, p) - mutants.energy(*move(q, p, k))))
+
+    ends = {k: move(q, z, k) for k in range(-3, 4)}
+    places = [ratio(q, z, j) for j in ends] + [ratio(end, -p, j) for end, p in ends.values() for j in ends]
+    edges = sorted({0.0, *places, 1.0})
+    wanted: dict[bytes, float] = {q.tobytes(): 0.0}
+    for a, low in itertools.pairwise(edges):
+        for b, high in itertools.pairwise(edges):
+            u, share = [0.5 * (a + low), 0.5 * (b + high)], (low - a) * (high - b)
+            to = runner.run(q, {"normal": list(z), "uniform": [*u, TINY]}).q
+            k = next((k for k, (end, _) in ends.items() if np.array_equal(end, to)), None)
+            P = 0.0 if k is None else math.exp(min(0.0, mutants.energy(q, z) - mutants.energy(*ends[k])))
+            wanted[to.tobytes()] = wanted.get(to.tobytes(), 0.0) + share * P
+            wanted[q.tobytes()] += share * (1 - P)
+    for end in {*found, *wanted}:
+        assert abs(found.get(end, 0.0) - wanted.get(end, 0.0)) < 1e-4  # narrow cells may be missed
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("bug", ["no check", "short search"])
+def test_step_size_between_two_thresholds_without_its_check_does_not_pass(bug, few_weighted_moves):
+    report = mutants.report(mutants.autostep(bug, by_choice=False), 1)
+    assert report.row("detailed balance").status != PASS, report
+    assert report.status != PASS, report
+
+
 # --------------------------------------------------------------------------------------------------- the author's shapes
 
 
@@ -272,6 +328,16 @@ def test_hmc_kernels_of_refhmc_pass(name):
         solver = refhmc.integrators.ImplicitMidpoint if name == "riemannian" else refhmc.integrators.GeneralizedLeapfrog
         kernel = refhmc.HMC(step_size=0.2, n_steps=2, metric=metric, integrator=solver(tolerance=1e-12))
     report = rc.transition(kernel, refhmc.Hamiltonian(model, metric), n_points=3, delta=1e-12)
+    assert report.ok, report
+    assert report.row("detailed balance").status == PASS
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("kernel", [refhmc.GIST, refhmc.AutoStep])
+def test_self_tuning_kernels_of_refhmc_are_in_detailed_balance(kernel, few_weighted_moves):
+    metric, bound = refhmc.metrics.Identity(), {"max_steps": 8} if kernel is refhmc.GIST else {"max_doublings": 3}
+    kernel = kernel(step_size=0.6, metric=metric, **bound)
+    report = rc.transition(kernel, refhmc.Hamiltonian(gaussian(), metric), n_points=3, seconds=240.0)
     assert report.ok, report
     assert report.row("detailed balance").status == PASS
 

@@ -234,8 +234,11 @@ LONG = 0.8
 BANDS = (0.3, 0.6), (0.5, 0.9), (0.2, 0.97)
 
 
-def gist(bug=""):
-    """HMC with a number of steps drawn uniformly from those up to the U-turn; wrong with a ``bug``."""
+def gist(bug="", by_choice=True):
+    """HMC with a number of steps drawn uniformly from those up to the U-turn; wrong with a ``bug``.
+
+    The number is drawn as a choice, or by a uniform u: 1 + floor(u n).
+    """
 
     def turning_time(q, p):
         state, k = leapfrog(q, p, LONG, 1), 1
@@ -246,43 +249,51 @@ def gist(bug=""):
     def kernel(draws, q):
         p = draws.normal(2)
         n = turning_time(q, p)
-        steps = 1 + draws.choice(n)
+        among = 4 if bug == "wrong set" else n
+        steps = 1 + (draws.choice(among) if by_choice else int(draws.uniform() * among))
         new_q, new_p = leapfrog(q, p, LONG, steps)
         n_back = turning_time(q, -p) if bug == "wrong end" else turning_time(new_q, -new_p)
-        ratio = 1.0 if bug == "no ratio" else n / n_back if steps <= n_back else 0.0
+        ratio = n / n_back if steps <= n_back else 0.0
+        if bug in ("no ratio", "numerator"):
+            ratio = 1.0 if bug == "no ratio" else 1 / n_back
         accepted = draws.uniform() < ratio * math.exp(energy(q, p) - energy(new_q, new_p))
         return new_q if accepted else q
 
     return kernel
 
 
-def autostep(bug=""):
-    """Langevin with a step that is doubled or halved until its ratio is in one of three bands; wrong with a ``bug``.
+def autostep(bug="", by_choice=True):
+    """Langevin with a step that is doubled or halved until its ratio is in a band; wrong with a ``bug``.
 
-    With a "new band" for the check it is correct: the probabilities of the exponent at both ends enter as a product.
+    The band is one of three, or between two uniforms. With a "new band" for the check it is correct: the probabilities of the
+    exponent at both ends enter as a product.
     """
 
-    def exponent(q, p, low, high):
+    def exponent(q, p, low, high, most=3):
         def ratio(k):
             return math.exp(-abs(energy(q, p) - energy(*leapfrog(q, p, EPS * 2.0**k, 1))))
 
         k = 0
         if ratio(0) > high:
-            while k < 3 and ratio(k + 1) > high:
+            while k < most and ratio(k + 1) > high:
                 k += 1
         else:
-            while k > -3 and ratio(k) < low:
+            while k > -most and ratio(k) < low:
                 k -= 1
         return k
 
+    def band(draws):
+        return BANDS[draws.choice(3)] if by_choice else sorted((draws.uniform(), draws.uniform()))
+
     def kernel(draws, q):
         p = draws.normal(2)
-        band = BANDS[draws.choice(3)]
-        k = exponent(q, p, *band)
+        limits = band(draws)
+        k = exponent(q, p, *limits)
         new_q, new_p = leapfrog(q, p, EPS * 2.0**k, 1)
         if bug == "new band":
-            band = BANDS[draws.choice(3)]
-        same = bug == "no check" or exponent(new_q, new_p if bug == "no flip" else -new_p, *band) == k
+            limits = band(draws)
+        most = 1 if bug == "short search" else 3
+        same = bug == "no check" or exponent(new_q, new_p if bug == "no flip" else -new_p, *limits, most) == k
         return new_q if same and math.log(draws.uniform()) < energy(q, p) - energy(new_q, new_p) else q
 
     return kernel
@@ -699,33 +710,36 @@ PAIRS: list[Pair] = [
         lambda: delaying(True),
         BALANCE,
     ),
-    pair_of(
-        "GIST ratio",
-        "a drawn number of steps without the ratio of its probabilities",
-        lambda: gist("no ratio"),
-        gist,
-        BALANCE,
+    *(
+        pair_of(
+            f"GIST {bug}, {'choice' if by_choice else 'uniform'}",
+            f"a drawn number of steps {what}",
+            lambda bug=bug, by_choice=by_choice: gist(bug, by_choice),
+            lambda by_choice=by_choice: gist("", by_choice),
+            BALANCE,
+        )
+        for bug, what in (
+            ("no ratio", "without the ratio of its probabilities"),
+            ("numerator", "with its probability at the end, but not that at the start"),
+            ("wrong set", "from 1 to 4, accepted as if it were from those up to the U-turn"),
+            ("wrong end", "whose backward time to the U-turn is that of the start"),
+        )
+        for by_choice in (True, False)
     ),
-    pair_of(
-        "GIST end",
-        "the backward time to the U-turn is that of the start",
-        lambda: gist("wrong end"),
-        gist,
-        BALANCE,
-    ),
-    pair_of(
-        "AutoStep check",
-        "a chosen step size without the reversibility check",
-        lambda: autostep("no check"),
-        autostep,
-        BALANCE,
-    ),
-    pair_of(
-        "AutoStep flip",
-        "the reversibility check of a chosen step size with the momentum not reversed",
-        lambda: autostep("no flip"),
-        autostep,
-        BALANCE,
+    *(
+        pair_of(
+            f"AutoStep {bug}, {'bands' if by_choice else 'uniforms'}",
+            f"a chosen step size {what}",
+            lambda bug=bug, by_choice=by_choice: autostep(bug, by_choice),
+            lambda by_choice=by_choice: autostep("", by_choice),
+            BALANCE,
+        )
+        for bug, what, by_choice in (
+            ("no check", "without the reversibility check", True),
+            ("no flip", "whose reversibility check does not reverse the momentum", True),
+            ("no flip", "whose reversibility check does not reverse the momentum", False),
+            ("short search", "whose reversibility check searches among fewer sizes", True),
+        )
     ),
     *(
         pair_of(

@@ -11,6 +11,12 @@ With r the logarithm of the ratio of the two sides without P, Metropolis's rule 
 r = H(q, w) - H(q', w') for Hamiltonian moves. With less noise than dimensions, dF/dw is not square, and sqrt(det J'J) replaces
 the determinant.
 
+A kernel that decides before it moves (a drawn number of steps, a step size from one of several bands) may need other answers
+for the reverse move than for the move, or may decide otherwise on the way to the root. It is therefore searched along the paths
+of all outcomes that are seen at both ends, and each Newton step continues along the path that ends closest to the goal.
+Without a matching reverse, the equation must still hold for the sums of both sides over all moves from q to q', and back,
+since the acceptance may use a proposal density that is a sum.
+
 Tolerance of the logarithms: 1e-7 plus |J^-1| times the estimated errors of the differences, the root's residual, the precision
 of the answers and the solver's delta.
 """
@@ -18,7 +24,7 @@ of the answers and the solver's delta.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,15 +33,27 @@ import scipy.special
 
 from refhmc.check.own import differences
 from refhmc.check.subject.foreign import Inconclusive, SubjectError
-from refhmc.check.subject.outcomes import FREE, LOWER, WHOLE, Outcome, Path, PathStep, answers, outcomes
+from refhmc.check.subject.outcomes import (
+    FREE,
+    LOWER,
+    WHOLE,
+    Outcome,
+    Path,
+    answers,
+    as_uniform,
+    decide_together,
+    outcomes,
+)
 from refhmc.check.subject.transition import MOMENTUM, Transition, TransitionRunner
 
 FLOOR = 1e-7
-WIDTH, LEVELS = 0.1, 6
+WIDTHS, LEVELS = (0.1, 0.02, 0.004), 6
 STARTS, THOROUGH = 6, 24  # searches for a reverse move: 24 miss one that a quarter of them finds with probability 2e-3
 SLACK = 5.0  # of the energies of two moves
 CLOSE = 1e-9  # relative accuracy to which a probability is confirmed without bisection
 COARSE = 0.05  # a larger tolerance decides nothing
+MOST_NEWTON = 12
+MOST_WAYS = 40  # number of paths along which a reverse move is searched; with more, none is called missing
 
 
 class Setting(NamedTuple):
@@ -43,6 +61,8 @@ class Setting(NamedTuple):
 
     ``root``: w = root z for the normals z that are varied. ``frees``: the noise consists of uniforms, w = Phi(z).
     ``takes`` is the uniform that accepts a proposal. ``delta`` is the solver's tolerance, ``epsilon`` a rounding.
+    If ``held``, uniforms that decide together are fixed. A kernel that is in balance given their values is in balance, but a
+    kernel that is not need not be wrong.
     """
 
     runner: TransitionRunner
@@ -54,6 +74,7 @@ class Setting(NamedTuple):
     seed: int
     delta: float
     run: Callable | None = None  # replaces runner.run: with a history
+    held: bool = False  # uniforms that decide together are fixed
 
     def rounding(self, q: np.ndarray) -> float:
         """Return the distance by which a trajectory that returns to ``q`` may miss it."""
@@ -65,6 +86,9 @@ class Setting(NamedTuple):
     def transition(self, q: np.ndarray, z: np.ndarray, path: Path) -> Transition:
         """Return the transition from ``q`` on noise ``z`` along ``path``."""
         script = answers(path, z if self.frees else None)
+        # Questions after the path get the answers that usually accept a proposal.
+        for kind, answer in (("uniform", self.takes), ("exponential", -math.log(self.takes)), ("flip", True)):
+            script[kind] = [*script.get(kind, []), *(answer,) * 4]
         if not self.frees:
             script["normal"] = list(self.normals(z))
         return (self.run or self.runner.run)(q, script, self.seed)
@@ -93,7 +117,12 @@ class Setting(NamedTuple):
         def free(k: int) -> float:
             return values[k] if k < len(values) else 0.25 + 0.5 * ((0.37 + 0.618034 * k) % 1.0)
 
-        return outcomes(run, q, free, self.takes, self.rounding(q))
+        return outcomes(run, q, free, self.takes, self.rounding(q), self.held)
+
+    def together(self, q: np.ndarray, z: np.ndarray) -> bool:
+        """Return whether several uniforms decide together from ``q`` on ``z``."""
+        script = {"normal": list(self.normals(z))}
+        return decide_together(lambda more: self.runner.run(q, {**more, **script}, self.seed), q, self.takes)
 
     def log_density(self, q: np.ndarray, z: np.ndarray) -> float:
         """Return log pi(q) phi(q, w), up to a constant."""
@@ -123,10 +152,27 @@ def map_of(setting: Setting, q: np.ndarray, z: np.ndarray, path: Path, active: A
             near, far = (moved(z + k * h * unit) - moved(z - k * h * unit) for k in (1, 2))
             columns.append((8 * near - far) / (12 * h))
         else:
-            slope = differences.ridders(on_line(moved, z, unit), WIDTH, LEVELS)
+            slope = _slope(setting, on_line(moved, z, unit), q)
             columns.append(np.broadcast_to(slope.value, q.shape))
             error = max(error, slope.error)
     return volume_of(np.stack(columns, axis=-1), error, active)
+
+
+def _slope(setting: Setting, f: Callable[[float], np.ndarray], q: np.ndarray) -> differences.Derivative:
+    """Return df/dt at 0 from the widest differences that agree with a narrow one; infinite error if none does.
+
+    Wide differences can lie on both sides of the noises on which the kernel decides as at t = 0. Their slope is then that of
+    another move, without any sign of an error.
+    """
+    rounding = setting.rounding(q) / 1e3
+    h = max(1e-5, setting.runner.kernel.epsilon ** (1 / 3))
+    narrow = (f(h) - f(-h)) / (2 * h)
+    allowed = 1e-4 * np.abs(narrow).max(initial=0.0) + 10 * (rounding + setting.delta) / h
+    for width in WIDTHS:
+        slope = differences.ridders(f, width, LEVELS)
+        if np.abs(slope.value - narrow).max(initial=0.0) <= allowed:
+            return slope
+    return slope._replace(error=np.inf)
 
 
 def on_line(f: Callable, at: np.ndarray, direction: np.ndarray) -> Callable[[float], np.ndarray]:
@@ -160,6 +206,7 @@ class Pairing(NamedTuple):
     back: np.ndarray | None = None
     full: bool = True  # all noise moves the position, and in all directions
     why: str = ""
+    returns: float = np.nan  # P'
 
 
 def probability_at(found: list[Outcome], to: np.ndarray, near: float) -> float:
@@ -188,21 +235,22 @@ def pair(
             best = best._replace(full=False, why="the noise does not move it in independent directions")
             continue
         forward = setting.log_density(q, z) - at.log_volume
-        own, others = False, []
-        for k, back in enumerate(_paths_back(path, found)):
-            tried: list[np.ndarray] = []
-            for starts in (1, STARTS):
-                roots, converged = roots_of(setting, to, q, z, subset, back, near, rng, starts)
-                for z_back in roots[len(tried) :]:
-                    pairing = _compare(setting, best, forward, at, z_back, subset, back, near)
-                    if pairing.state == "match":
-                        return pairing
-                    others.append(pairing)
-                tried = roots
-            own = own or (k == 0 and converged > 0)
+        several, others = decides_first(found), []
+        ways = _different([path, *map(_open_end, found)]) if several else [path, *_others(setting, path, found)]
+        own = 0
+        for moves, converged in _reverse_moves(setting, best, subset, ways, several, near, rng):
+            for x in moves:
+                pairing = _compare(setting, best, forward, at, x.z, subset, x.way, near)
+                if pairing.state == "match":
+                    return pairing
+                others.append(pairing)
+            own += converged
         clear = [x for x in others if x.mismatch > 10 * x.tolerance and x.tolerance < COARSE]
         if own and len(clear) == len(others) and len(subsets) == 1:
-            pairing = _thoroughly(setting, best, forward, at, subset, _paths_of(path), near, rng)
+            ways = _all_ways(setting, best, found, rng) if several else []
+            pairing = (
+                best if len(ways) > MOST_WAYS else _thoroughly(setting, best, forward, at, subset, ways, near, rng)
+            )
             if pairing.state != "open":
                 return pairing
         if others:
@@ -211,12 +259,50 @@ def pair(
     return best
 
 
+class _Move(NamedTuple):
+    """A noise, the path along which it makes a move, and a number that is different for free numbers in another order."""
+
+    z: np.ndarray
+    way: Path
+    order: int = 0
+
+
+def _reverse_moves(
+    setting: Setting, best: Pairing, subset: Any, ways: list[Path], several: bool, near: float, rng: np.random.Generator
+) -> Iterator[tuple[list[_Move], int]]:
+    """Yield reverse moves as they are found, each once, with the number of searches along the first path that succeeded.
+
+    With ``several`` paths to choose from, each search may change its path.
+    """
+    q, z, to = best.q, best.z, best.to
+    assert to is not None
+    if several:
+        moves = [_Move(x, ways[0]) for x in roots_of(setting, to, q, z, subset, ways[0], near, rng, 1)[0]]
+        yield moves, len(moves)
+        for starts in (1, STARTS):
+            new = searches(setting, to, q, [z], ways, subset, near, rng, starts)[0]
+            new = [x for x in new if not _known(x, moves)]
+            moves += new
+            yield new, len(new)
+        return
+    for k, way in enumerate(ways):
+        tried: list[np.ndarray] = []
+        for starts in (1, STARTS):
+            roots, converged = roots_of(setting, to, q, z, subset, way, near, rng, starts)
+            yield [_Move(x, way) for x in roots[len(tried) :]], converged if k == 0 else 0
+            tried = roots
+
+
+def _known(x: _Move, moves: list[_Move]) -> bool:
+    return any(x.order == other.order and np.abs(x.z - other.z).max() <= 1e-3 for other in moves)
+
+
 def _thoroughly(
     setting: Setting, best: Pairing, forward: float, at: Map, subset: Any, ways: list[Path], near: float, rng: Any
 ) -> Pairing:
     """Decide whether every reverse move differs, and whether none was missed, before a mismatch is reported.
 
-    ``ways``: the path, and the same with its free numbers reversed, as an order that is drawn may require.
+    It also searches along the path with its free numbers reversed, as an order that is drawn may require, or along ``ways``.
 
     A reversible kernel has as many moves forward as backward, so that finding fewer backward is not enough. Moves that
     take noise with an energy far from that of the forward move (unstable leapfrogs) are not counted.
@@ -226,47 +312,109 @@ def _thoroughly(
     change = abs(setting.log_pi(to) - setting.log_pi(q))
     most = z @ z + 2 * (change + SLACK)
 
-    def paths(start: np.ndarray, goal: np.ndarray, guess: np.ndarray, way: Path) -> tuple[list[np.ndarray], int]:
-        found, converged = roots_of(setting, start, goal, guess, subset, way, near, rng, THOROUGH)
-        return [x for x in found if not x @ x > most], converged
+    def moves(start: np.ndarray, goal: np.ndarray, guesses: list[np.ndarray]) -> tuple[list[_Move], bool]:
+        """Return the moves from ``start`` to ``goal``, and whether most searches succeeded."""
+        kept: list[_Move] = []
+        settled = True
+        if ways:
+            new, share = searches(setting, start, goal, guesses, ways, subset, near, rng, THOROUGH)
+            return [x for x in new if not x.z @ x.z > most], share >= 0.5
+        for guess in guesses:
+            for order, way in enumerate(_paths_of(setting, best.outcome.path)):
+                noises, converged = roots_of(setting, start, goal, guess, subset, way, near, rng, THOROUGH)
+                settled = settled and converged >= THOROUGH // 2
+                new = [_Move(x, way, order) for x in noises]
+                kept += [x for x in new if not (x.z @ x.z > most or _known(x, kept))]
+        return kept, settled
 
-    compared: list[Pairing] = []
-    least = THOROUGH
-    for way in ways:
-        backs, converged = paths(to, q, z, way)
-        compared += [_compare(setting, best, forward, at, x, subset, way, near) for x in backs]
-        least = min(least, converged)
-        matching = [x for x in compared if x.state == "match"]
-        if matching:
-            return matching[0]
+    backs, settled = moves(to, q, [z])
+    compared = [_compare(setting, best, forward, at, x.z, subset, x.way, near) for x in backs]
+    matching = [x for x in compared if x.state == "match"]
+    if matching:
+        return matching[0]
     clear = [x for x in compared if x.mismatch > 10 * x.tolerance and x.tolerance < COARSE]
     # For a map on which most searches fail, some moves are not found.
-    if not compared or len(clear) < len(compared) or least < THOROUGH // 2:
+    if not compared or len(clear) < len(compared) or not settled:
         return best
-    theres: list[tuple[np.ndarray, int]] = [(z, 0)]
-    for guess in [z, *(-x.back for x in compared if x.back is not None)]:
-        for k, way in enumerate(ways):
-            for y in paths(q, to, guess, way)[0]:
-                if all(k != i or np.abs(y - other).max() > 1e-3 for other, i in theres):
-                    theres.append((y, k))
+    theres = [_Move(z, best.outcome.path, 0)]
+    guesses = [z, *(-x.back for x in compared if x.back is not None)]
+    theres += [x for x in moves(q, to, guesses)[0] if not _known(x, theres)]
     if len(theres) > len(compared):
         return best
-    return min(clear, key=lambda x: x.mismatch)._replace(state="mismatch")
+    closest = min(clear, key=lambda x: x.mismatch)
+    if len(compared) == 1:
+        return closest._replace(state="mismatch")
+    gap, tolerance = _gap_of_sums(setting, best, forward, compared, theres[1:], subset, near)
+    if gap <= tolerance < COARSE:
+        return closest._replace(state="match", mismatch=gap, tolerance=tolerance)
+    if gap > 10 * tolerance and tolerance < COARSE:
+        return closest._replace(state="mismatch", mismatch=min(gap, closest.mismatch))
+    return best
+
+
+def _gap_of_sums(
+    setting: Setting, best: Pairing, forward: float, backs: list[Pairing], more: list[_Move], subset: Any, near: float
+) -> tuple[float, float]:
+    """Return the mismatch of both sides, summed over the moves there (``best`` and ``more``) and back, and its tolerance."""
+    assert best.to is not None
+    there, tolerance = [math.log(best.probability)], max(x.tolerance for x in backs)
+    for x in more:
+        at = map_of(setting, best.q, x.z, x.way, subset)
+        found = [y for y in setting.outcomes(best.q, x.z, frees_of(x.way)) if y.moved]
+        P = probability_at(found, best.to, near)
+        if P > 0:
+            there.append(setting.log_density(best.q, x.z) - at.log_volume - forward + math.log(P))
+            tolerance = max(tolerance, 10 * at.error)
+    back = [x.r + math.log(x.returns) for x in backs if x.returns > 0]
+    gap = abs(np.logaddexp.reduce(there) - np.logaddexp.reduce(back)) if back else math.inf
+    return float(gap), float(tolerance)
 
 
 def _error_of(at: Map) -> float:
     return at.error / max(at.inverse * len(at.jacobian), 1e-300) if math.isfinite(at.inverse) else np.inf
 
 
-def _paths_back(path: Path, found: list[Outcome]) -> list[Path]:
-    """Return the path of the same outcome, of the others, then the same with its free numbers reversed."""
-    return [*[path, *(x.path for x in found if x.moved and x.path != path)][:6], *_paths_of(path)[1:]]
+def decides_first(found: list[Outcome]) -> bool:
+    """Return whether the kernel decides something before it accepts or rejects."""
+    return any(sum(step.key != FREE for step in x.path) > 1 for x in found)
 
 
-def _paths_of(path: Path) -> list[Path]:
-    """Return the path, and the same with its free numbers mirrored, in reversed order, or both."""
+def _others(setting: Setting, path: Path, found: list[Outcome]) -> list[Path]:
+    """Return the paths of the other outcomes, then the path with its free numbers reversed."""
+    return [*(x.path for x in found if x.moved and x.path != path)][:5] + _paths_of(setting, path)[1:]
+
+
+def _all_ways(setting: Setting, best: Pairing, found: list[Outcome], rng: np.random.Generator) -> list[Path]:
+    """Return the paths of all decisions that are seen at both ends on several noises, with all orders of free numbers."""
+    path, z = best.outcome.path, best.z
+    assert best.to is not None
+    seen = [path, *(_open_end(x) for x in found)]
+    for start, noise in ((best.to, -z), (best.to, z), (best.q, rng.standard_normal(len(z)))):
+        seen += [_open_end(x) for x in setting.outcomes(start, noise, frees_of(path))]
+    return [x for way in _different(seen) for x in _paths_of(setting, way)]
+
+
+def _open_end(x: Outcome) -> Path:
+    """Return the path of an outcome without a rejection at its end."""
+    rejects = (
+        not x.moved and x.path and x.path[-1].kind in ("uniform", "exponential", "flip") and x.path[-1].key != WHOLE
+    )
+    return x.path[:-1] if rejects else x.path
+
+
+def _different(paths: list[Path]) -> list[Path]:
+    """Return the paths without those that are questions and answers of another, except for acceptances at the end."""
+    kept: list[Path] = []
+    for path in paths:
+        if not any(_same(path, other) for other in kept):
+            kept.append(path)
+    return kept
+
+
+def _paths_of(setting: Setting, path: Path) -> list[Path]:
+    """Return the path, and the same with its free numbers mirrored, in reversed order, or both; uniforms that are held stay."""
     paths = [path]
-    free = [step for step in path if step.key == FREE]
+    free = [] if setting.held else [step for step in path if step.key == FREE]
     if free:
         mirrored = [s._replace(answer=1 - s.answer) if s.kind == "uniform" else s for s in free]
         turned = [s._replace(answer=np.asarray(s.answer)[::-1]) if s.kind == "permutation" else s for s in free]
@@ -280,7 +428,15 @@ def _paths_of(path: Path) -> list[Path]:
 
 
 def _same(a: Path, b: Path) -> bool:
-    return all(np.array_equal(x.answer, y.answer) for x, y in zip(a, b, strict=True))
+    """Return whether two paths ask and answer the same, as far as the shorter goes; the rest of the longer one accepts."""
+    if any(x.kind != y.kind or not np.array_equal(x.answer, y.answer) for x, y in zip(a, b, strict=False)):
+        return False
+    return all(step.key in (LOWER, WHOLE, True) for step in (*a[len(b) :], *b[len(a) :]))
+
+
+def frees_of(path: Path) -> tuple[float, ...]:
+    """Return the fixed numbers on ``path``, as uniforms."""
+    return tuple(as_uniform(step) for step in path if step.key == FREE and step.kind in ("uniform", "exponential"))
 
 
 def roots_of(
@@ -326,6 +482,84 @@ def roots_of(
     return roots, converged
 
 
+def searches(
+    setting: Setting,
+    start: np.ndarray,
+    goal: np.ndarray,
+    guesses: list[np.ndarray],
+    ways: list[Path],
+    active: Any,
+    near: float,
+    rng: np.random.Generator,
+    starts: int,
+) -> tuple[list[_Move], float]:
+    """Return the different moves from ``start`` to ``goal`` along any of ``ways``, and the share of searches that succeeded.
+
+    Newton's method starts along every way whose end differs, and continues after each step along the one that ends closest.
+    """
+    found: list[_Move] = []
+    tries = converged = 0
+
+    def residuals(x: np.ndarray) -> list[np.ndarray]:
+        gaps = [setting.gone(start, x, way) - goal for way in ways]
+        return [np.where(np.isfinite(gap), gap, 1e10) for gap in gaps]
+
+    def size(gap: np.ndarray) -> float:
+        return float(np.abs(gap).max())
+
+    def search(x: np.ndarray, k: int, gap: np.ndarray) -> tuple[np.ndarray, int] | None:
+        h = 1e-6 ** (0.5 if setting.runner.kernel.epsilon > 1e-10 else 1.0)
+        for _ in range(MOST_NEWTON):
+            if size(gap) <= 0.01 * near:
+                break
+            slopes = []
+            for i in active:
+                unit = np.zeros(len(x))
+                unit[i] = h
+                slopes.append(
+                    (setting.gone(start, x + unit, ways[k]) - setting.gone(start, x - unit, ways[k])) / (2 * h)
+                )
+            J = np.stack(slopes, axis=-1)
+            if not np.isfinite(J).all():
+                return None
+            step = np.zeros(len(x))
+            step[active] = np.linalg.lstsq(J, gap, rcond=None)[0]
+            for shrink in (1.0, 0.5, 0.25):
+                gaps = residuals(x - shrink * step)
+                best = min(range(len(ways)), key=lambda i: size(gaps[i]))
+                if size(gaps[best]) < size(gap):
+                    break
+            else:
+                break
+            x, k, gap = x - shrink * step, best, gaps[best]
+        return (x, k) if size(gap) <= near else None
+
+    z = guesses[0]
+    spread = max(1.0, float(np.linalg.norm(z)) / (2 * math.sqrt(len(z))))
+    noises = [-z, z, 0.0 * z, *(x for y in guesses[1:] for x in (y, -y))][: max(starts, 1)]
+    for n in range(len(noises), starts):
+        x = z.copy()
+        x[active] = spread * (1.0, 2.0, 3.0)[n % 3] * rng.standard_normal(len(active))
+        noises.append(x)
+    for x in noises:
+        gaps = residuals(x)
+        ends: list[np.ndarray] = []
+        for k, gap in enumerate(gaps):
+            stays = np.abs(gap + goal - start).max() <= setting.rounding(start)
+            if stays or size(gap) >= 1e10 or any(np.abs(gap - end).max() <= near for end in ends):
+                continue
+            ends.append(gap)
+            tries += 1
+            root = search(x, k, gap)
+            if root is None:
+                continue
+            converged += 1
+            move = _Move(root[0], ways[root[1]])
+            if not _known(move, found):
+                found.append(move)
+    return found, converged / max(tries, 1)
+
+
 def _compare(
     setting: Setting, best: Pairing, forward: float, at: Map, z_back: np.ndarray, active: Any, path: Path, near: float
 ) -> Pairing:
@@ -341,13 +575,12 @@ def _compare(
         rest = setting.gone(to, better, path) - q
         if np.abs(rest).max() <= np.abs(left).max():
             z_back, left = better, rest
-    frees = tuple(_uniform_of(step) for step in path if step.key == FREE and step.kind in ("uniform", "exponential"))
     r = setting.log_density(to, z_back) - there.log_volume - forward
     wanted = min(1.0, P * math.exp(-min(max(r, -700.0), 700.0)))
     confirmed = _is_probability(setting, to, z_back, path, best.outcome, q, near, wanted)
     P_back = wanted
     if not confirmed:
-        P_back = probability_at([x for x in setting.outcomes(to, z_back, frees) if x.moved], q, near)
+        P_back = probability_at([x for x in setting.outcomes(to, z_back, frees_of(path)) if x.moved], q, near)
     mismatch = abs(math.log(P) - r - math.log(P_back)) if P_back > 0 else np.inf
     kernel = setting.runner.kernel
     size = 1 + abs(forward) + abs(setting.log_density(to, z_back))
@@ -361,7 +594,7 @@ def _compare(
         + 10 * setting.delta * (at.inverse + there.inverse)
     )
     state = "match" if mismatch <= tolerance < COARSE else "open"
-    return best._replace(state=state, mismatch=mismatch, tolerance=tolerance, r=r, back=z_back, why="")
+    return best._replace(state=state, mismatch=mismatch, tolerance=tolerance, r=r, back=z_back, why="", returns=P_back)
 
 
 def _is_probability(
@@ -386,7 +619,3 @@ def _is_probability(
 
     low, high = wanted * (1 - CLOSE), wanted * (1 + CLOSE)
     return arrives(min(low, 1 - 1e-15)) and arrives(0.5 * wanted) and (high >= 1 or not arrives(high))
-
-
-def _uniform_of(step: PathStep) -> float:
-    return math.exp(-step.answer) if step.kind == "exponential" else float(step.answer)

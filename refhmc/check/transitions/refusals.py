@@ -18,8 +18,8 @@ import math
 import numpy as np
 
 from refhmc.check.subject.foreign import Inconclusive, OutOfTime, SubjectError
-from refhmc.check.subject.outcomes import FREE, Outcome, Path
-from refhmc.check.transitions.balance import Pairing, Setting, map_of, probability_at, roots_of
+from refhmc.check.subject.outcomes import Outcome, Path
+from refhmc.check.transitions.balance import Pairing, Setting, frees_of, map_of, probability_at, roots_of
 from refhmc.check.transitions.examination import TransitionExamination, moved
 
 MOST = 10  # number of such noises that are examined
@@ -93,7 +93,7 @@ def _across(
     assert x.back is not None
     near = _near(setting, to)
     for w in roots_of(setting, to, q, x.back, np.arange(len(z)), path, near, rng, 2)[0]:
-        found = [y for y in setting.outcomes(to, w, _frees(path)) if y.moved]
+        found = [y for y in setting.outcomes(to, w, frees_of(path)) if y.moved]
         P = probability_at(found, q, near)
         if np.abs(w - x.back).max() < 0.1 * far and P > SEEN:
             return Pairing(to, w, found[0], "mismatch", math.inf, 0.0, -x.r, P, q, beyond, x.full)
@@ -102,7 +102,7 @@ def _across(
 
 def _balanced(setting: Setting, q: np.ndarray, z: np.ndarray, path: Path, rng: np.random.Generator) -> Pairing | str:
     """Return a balanced reverse of a move close to rejected noise, where the wide differences of ``pair`` do not fit."""
-    found = [y for y in setting.outcomes(q, z, _frees(path)) if y.moved]
+    found = [y for y in setting.outcomes(q, z, frees_of(path)) if y.moved]
     last = next((y for y in found if _like(y.path, path)), None)
     if last is None:
         return OPEN
@@ -114,7 +114,7 @@ def _balanced(setting: Setting, q: np.ndarray, z: np.ndarray, path: Path, rng: n
     for w in roots_of(setting, to, q, z, active, path, near, rng)[0]:
         back = map_of(setting, to, w, path, quick=True)
         r = setting.log_density(to, w) - back.log_volume - setting.log_density(q, z) + there.log_volume
-        P_back = probability_at([y for y in setting.outcomes(to, w, _frees(path)) if y.moved], q, near)
+        P_back = probability_at([y for y in setting.outcomes(to, w, frees_of(path)) if y.moved], q, near)
         if math.isfinite(r) and P_back > 0 and abs(math.log(P / P_back) - r) < ROUGH:
             return Pairing(q, z, last, "match", r=r, probability=P, to=to, back=w, full=len(z) == len(q))
     return OPEN
@@ -122,12 +122,6 @@ def _balanced(setting: Setting, q: np.ndarray, z: np.ndarray, path: Path, rng: n
 
 def _near(setting: Setting, q: np.ndarray) -> float:
     return float((1e-7 + 1e3 * setting.runner.kernel.epsilon + 100 * setting.delta) * (1 + np.abs(q).max()))
-
-
-def _frees(path: Path) -> tuple[float, ...]:
-    """Return the fixed numbers on ``path``, as uniforms."""
-    held = [step for step in path if step.key == FREE and step.kind in ("uniform", "exponential")]
-    return tuple(math.exp(-step.answer) if step.kind == "exponential" else float(step.answer) for step in held)
 
 
 def _like(a: Path, b: Path) -> bool:

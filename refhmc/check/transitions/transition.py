@@ -86,10 +86,9 @@ def transition(
     density. A kernel that keeps its momentum is checked for refreshment, volume, acceptance, flip and stationarity. If it has
     several proposals, as in delayed rejection, the outcomes of all stages are enumerated.
 
-    The check finds wrong energies, signs and factors in the acceptance rule, outdated gradients, wrong proposals, and NaN that
-    is accepted. It cannot enumerate the many decisions of tree samplers (use :func:`orbit`). Kernels that are right but not
-    reversible are INCONCLUSIVE (use :func:`sampler`). The rows are deterministic: a correct kernel passes with every seed,
-    except "stationarity", which fails with probability at most 1e-6.
+    Uniforms that decide integers, such as a number of steps (:class:`refhmc.GIST`), are enumerated. If several uniforms decide
+    together, as two thresholds do (:class:`refhmc.AutoStep`), balance is examined at given values of them. A move that is not
+    in balance there is examined again over all values, where a FAIL needs three moves and fewer are INCONCLUSIVE.
 
     Parameters
     ----------
