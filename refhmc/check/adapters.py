@@ -221,9 +221,9 @@ def refhmc_kernel(model: Any, kernel: Any) -> Callable:
     Returns
     -------
     callable
-        ``kernel(rng, q) -> q`` and, on given randomness, ``kernel(q, p0=p, u=u) -> q``. For ``GIST``, ``AutoStep`` and ``MALT``,
-        which draw more numbers, ``kernel(draws, q) -> q`` instead of the latter, where `draws` is a :class:`refhmc.check.Draws`.
-        For a kernel that keeps its momentum, ``kernel(draws, q, p) -> (q, p)``.
+        ``kernel(rng, q) -> q`` and, on given randomness, ``kernel(q, p0=p, u=u) -> q``. For ``GIST``, ``AutoStep`` and
+        ``MALT``, which draw more numbers, ``kernel(draws, q) -> q`` instead of the latter, where `draws` is a
+        :class:`refhmc.check.Draws`. For a kernel that keeps its momentum, ``kernel(draws, q, p) -> (q, p)``.
 
     Raises
     ------
