@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from refhmc.check.judging import Cases, failed, worst_of
-from refhmc.check.report import CONDUCT, FAIL, CALL_FAILED, PASS, WRONG_DISTRIBUTION, Report, Row, inconclusive, not_run
+from refhmc.check.report import CALL_FAILED, CONDUCT, FAIL, PASS, WRONG_DISTRIBUTION, Report, Row, inconclusive, not_run
 from refhmc.check.subject.budget import Budget
 from refhmc.check.subject.foreign import (
     SECONDS_PER_CALL,

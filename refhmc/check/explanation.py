@@ -1,7 +1,7 @@
 """Report in words, for :meth:`refhmc.check.Report.explain`.
 
-The likely causes are those of the report (``diagnosis``), which each check finds in its ``patterns``. Here are only the conditions
-that the rows test, in words, and the sections of the book about causes and rows.
+The likely causes are those of the report (``diagnosis``), which each check finds in its ``patterns``. Here are only the
+conditions that the rows test, in words, and the sections of the book about causes and checks.
 """
 
 from __future__ import annotations
@@ -110,7 +110,10 @@ def _principal(report: Any) -> Any:
 def _values(row: Any) -> tuple[str, str]:
     """Return the expected and the obtained value in words."""
     if row.number is None or row.tolerance is None:
-        return "an answer that can be judged" if row.severity == "call failed" else "this condition", row.basis or "not so"
+        return (
+            "an answer that can be judged" if row.severity == "call failed" else "this condition",
+            row.basis or "not so",
+        )
     return f"a value {row.relation} {row.tolerance:.3g}", f"{row.number:.3g}" + (f" ({row.basis})" if row.basis else "")
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from refhmc.check.examination import rows_of
 from refhmc.check.judging import Measured, failed, judged, passed, simplest, worst_of
-from refhmc.check.report import INEFFICIENT, CALL_FAILED, WRONG_DISTRIBUTION
+from refhmc.check.report import CALL_FAILED, INEFFICIENT, WRONG_DISTRIBUTION
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, OutOfTime, SubjectError
 
 

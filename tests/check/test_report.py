@@ -69,7 +69,7 @@ def test_inefficient_code_is_not_called_exact_without_decisive_rows():
     rows = [("answers", PASS), ("global state", FAIL), ("one use of each number", INCONCLUSIVE)]
     assert "could not be decided" in report(*rows, check="randomness", severity=INEFFICIENT).verdict
     rows[-1] = ("one use of each number", PASS)
-    assert report(*rows, check="randomness", severity=INEFFICIENT).verdict== (
+    assert report(*rows, check="randomness", severity=INEFFICIENT).verdict == (
         "FAIL (not the claimed method; the draws would still be right)."
     )
 

@@ -8,9 +8,9 @@ With v the velocity of the step at small eps, z = (q, p) and the right field f =
     missing log determinant  v_p - f_p is the derivative of 1/2 log det G(q), G^-1 = d2H/dp2
     averaged copies          J' Omega J - Omega is of order eps^6
 
-The last holds for the mean of two copies of (q, p) in Tao's method (docs/book/tao.md): if M is the symplectic derivative of a step
-of both copies, and M_ds the derivative of their difference in the direction of their sum, the mean has the derivative M_ss with
-M_ss' Omega M_ss = Omega - M_ds' Omega M_ds. A step of order 2 has M_ds = O(eps^3).
+The last holds for the mean of two copies of (q, p) in Tao's method (docs/book/tao.md). Let M be the symplectic derivative of a
+step of both copies, and M_ds the derivative of their difference in the direction of their sum. The mean has the derivative M_ss
+with M_ss' Omega M_ss = Omega - M_ds' Omega M_ds. A step of order 2 has M_ds = O(eps^3).
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ def recognised(test: IntegratorExamination, failed: set[str]) -> list[str]:
     ends = [test.step.quiet(z, eps) for z in points]
     if not points or not np.isfinite(ends).all():
         return []
-    if all(_close(_as_answered(test, end), _swapped(z)) and not _close(end, z) for z, end in zip(points, ends)):
+    pairs = list(zip(points, ends, strict=True))
+    if all(_close(_as_answered(test, end), _swapped(z)) and not _close(end, z) for z, end in pairs):
         return [EXCHANGED]
-    v = np.array([(end - z) / eps for z, end in zip(points, ends)])
+    v = np.array([(end - z) / eps for z, end in pairs])
     f = np.array([test.energy.field(z) for z in points])
     if not np.isfinite(f).all():
         return []
@@ -97,10 +98,10 @@ def _lacks_log_det(test: IntegratorExamination, points: list[np.ndarray], v: np.
         sign, value = np.linalg.slogdet(inverse_mass(lambda q, p: energy(np.concatenate([q, p])), q))
         return np.array([-0.5 * value if sign > 0 else np.nan])
 
-    slopes = [
-        [differences.ridders(lambda t, q=z[:d], u=u: half_log_det(q + t * u)).value[0] for u in np.eye(d)]
-        for z in points
-    ]
+    def slope(q: np.ndarray, u: np.ndarray) -> float:
+        return float(differences.ridders(lambda t: half_log_det(q + t * u)).value[0])
+
+    slopes = [[slope(z[:d], u) for u in np.eye(d)] for z in points]
     return bool(np.isfinite(slopes).all()) and _close(gap, np.array(slopes))
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from refhmc.check.integrators.examination import CALM, IntegratorExamination
 from refhmc.check.integrators.flow import Energy
 from refhmc.check.judging import Cases, Measured, failed, passed, worst_of
-from refhmc.check.report import FAIL, CALL_FAILED, Row
+from refhmc.check.report import CALL_FAILED, FAIL, Row
 from refhmc.check.subject.foreign import DIMENSIONS, Inconclusive, NotApplicable, SubjectError, elsewhere
 from refhmc.check.subject.step import Step
 from refhmc.check.subject.target import momentum_root, momentum_widths

@@ -15,7 +15,7 @@ from refhmc.check.derivatives.claims import ALL_COORDINATES
 from refhmc.check.derivatives.points import find_frame, short
 from refhmc.check.judging import failed, judged, passed
 from refhmc.check.models.examination import ModelExamination
-from refhmc.check.report import INEFFICIENT, CALL_FAILED, WRONG_DISTRIBUTION, Row
+from refhmc.check.report import CALL_FAILED, INEFFICIENT, WRONG_DISTRIBUTION, Row
 from refhmc.check.subject.foreign import Foreign, Inconclusive, NotApplicable, SubjectError
 
 SECONDS_IN_ALL = 20.0  # for slower functions, fewer points are examined

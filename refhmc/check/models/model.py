@@ -37,7 +37,7 @@ from refhmc.check.models.edges import smooth_row, support_row
 from refhmc.check.models.examination import ModelExamination, functions_of
 from refhmc.check.models.gradient import gradient_row, large_row, precision_row
 from refhmc.check.models.tensors import derivative_row, hessian_row, metric_row, symmetric_row, trace_row
-from refhmc.check.report import FAIL, INEFFICIENT, CALL_FAILED, Report, Row
+from refhmc.check.report import CALL_FAILED, FAIL, INEFFICIENT, Report, Row
 from refhmc.check.subject.foreign import SECONDS_PER_CALL
 
 

@@ -35,7 +35,7 @@ from refhmc.check import adapters, own, targets
 from refhmc.check.arguments import require_counts, require_times
 from refhmc.check.examination import Examination
 from refhmc.check.judging import failed, judged, passed
-from refhmc.check.report import FAIL, INEFFICIENT, CALL_FAILED, Report, Row
+from refhmc.check.report import CALL_FAILED, FAIL, INEFFICIENT, Report, Row
 from refhmc.check.samplers import evidence
 from refhmc.check.subject.budget import Budget
 from refhmc.check.subject.foreign import (

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refhmc.check.operations import ADAPTATION, BUILT_ON
-from refhmc.check.report import FAIL, INEFFICIENT, CALL_FAILED, PASS, WRONG_DISTRIBUTION, Report, Row, not_run
+from refhmc.check.report import CALL_FAILED, FAIL, INEFFICIENT, PASS, WRONG_DISTRIBUTION, Report, Row, not_run
 
 __all__ = ["Finding", "Record", "Target", "compare", "lines", "records", "targets"]
 
