@@ -91,7 +91,7 @@ def explain(report: Any) -> str:
         return "\n".join([report.verdict, *(undecided if report.status != "PASS" else [])])
     row = _principal(report)
     condition = CONDITIONS.get(row.name)
-    lines = [report.verdict, f"What is wrong: {row.name}" + (f": {condition}." if condition else ".")]
+    lines = [report.verdict, f"Failed condition: {row.name}" + (f": {condition}." if condition else ".")]
     case = row.case or next((other.case for other in report.failures if other.case), "")
     expected, obtained = _values(row)
     lines.append(f"Smallest case: {case or 'none'}; expected {expected}, obtained {obtained}.")
