@@ -150,7 +150,7 @@ WRONG = {  # the report's check, and its cause
     "greedy": (ruled(lambda u, r: r > 0), "greedy"),
     "missing exp": (ruled(lambda u, r: u < r), "missing exp"),
     "always accepts": (ruled(lambda u, r: True, eps=0.45), "ignored uniforms"),
-    "threshold": (ruled(lambda u, r: r > -0.3, eps=0.45), "ignored uniforms"),
+    "threshold": (ruled(lambda u, r: r > math.log(0.5), eps=0.45), "ignored uniforms"),
 }
 RIGHT = {
     "leapfrog": of_step(leapfrog),
