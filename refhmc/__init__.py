@@ -5,12 +5,13 @@
     import refhmc
     result = refhmc.sample(refhmc.models.Funnel())
 
-Every name is imported at its first use, so that ``import refhmc`` takes a few milliseconds.
+Every name is imported at its first use, so that ``import refhmc`` takes a few milliseconds. ``refhmc.check`` only needs NumPy
+and SciPy. An error about another package that is missing names the install command.
 """
 
 from __future__ import annotations
 
-import importlib
+from refhmc._dependencies import import_module
 
 TYPE_CHECKING = False  # that of ``typing``, which takes longer to import than the rest of this module
 if TYPE_CHECKING:
@@ -98,15 +99,15 @@ __all__ = ["__version__", *_HOME, *_MODULES]
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        value = getattr(importlib.import_module(_HOME[name]), name)
+        value = getattr(import_module(_HOME[name], f"refhmc.{name}"), name)
     elif name in _MODULES:
-        value = importlib.import_module(_MODULES[name])
+        value = import_module(_MODULES[name], f"refhmc.{name}")
     elif name in _RENAMED or name in _NO_LONGER_PUBLIC:
         from refhmc._deprecated import warn_of_old_name
 
         home, new = _NO_LONGER_PUBLIC.get(name, ("", f"refhmc.{_RENAMED.get(name)}"))
         warn_of_old_name(f"refhmc.{name}", new)
-        return importlib.import_module(home) if home else __getattr__(_RENAMED[name])
+        return import_module(home, new) if home else __getattr__(_RENAMED[name])
     else:
         raise AttributeError(f"module 'refhmc' has no attribute {name!r}")
     globals()[name] = value

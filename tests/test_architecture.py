@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from refhmc import _dependencies
 from tests.helpers.places import ROOT
 from validation import architecture
 
@@ -57,6 +58,12 @@ def test_imports_in_functions_and_for_type_checking_count():
     assert architecture.cycles(imports) == [["refhmc.core.a", "refhmc.metrics", "refhmc.metrics.b", "refhmc.sampling"]]
     packages = architecture.between_packages(imports, architecture.package_of)
     assert packages == {"core": {"metrics"}, "metrics": {"core", "sampling"}, "sampling": {"metrics"}}
+
+
+def test_the_dependencies_are_those_of_the_package():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    names = {re.match(r"[\w-]+", text)[0] for text in project["dependencies"]}
+    assert names == {"numpy", "scipy", *_dependencies.DEPENDENCIES}
 
 
 def test_the_tools_of_a_commit_are_those_of_the_extra():

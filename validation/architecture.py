@@ -26,6 +26,7 @@ PAGE = ROOT / "docs" / "architecture.md"
 BEGIN, END = "<!-- made by `python -m validation.architecture --write` -->", "<!-- end -->"
 # Each package imports only those before it. ``check`` uses the public interface, and only the command line imports it.
 ORDER = (
+    "_dependencies",
     "_deprecated",
     "errors",
     "compile",

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from refhmc.check.judging import Cases, failed, worst_of
-from refhmc.check.report import CONDUCT, FAIL, MISCONDUCT, PASS, WRONG_DISTRIBUTION, Report, Row, inconclusive, not_run
+from refhmc.check.report import CALL_FAILED, CONDUCT, FAIL, PASS, WRONG_DISTRIBUTION, Report, Row, inconclusive, not_run
 from refhmc.check.subject.budget import Budget
 from refhmc.check.subject.foreign import (
     SECONDS_PER_CALL,
@@ -75,7 +75,7 @@ class Examination:
         changed = next((f.mutated for f in self.foreign if f.mutated), "")
         if changed:
             why = "the call changed one of its arguments"
-            found.append(Row(CONDUCT, FAIL, basis=why, severity=MISCONDUCT, case=changed))
+            found.append(Row(CONDUCT, FAIL, basis=why, severity=CALL_FAILED, case=changed))
         elif any(f.calls for f in self.foreign):
             found.append(Row(CONDUCT, PASS))
         said = list(_guarded(functools.partial(remarks, self), "notes"))
@@ -111,7 +111,7 @@ def _rows(
             rows += watched(job, seconds_per_call, part)
         except SubjectHung as wrong:
             hangs += 1
-            rows.append(Row(name, FAIL, basis=str(wrong), severity=MISCONDUCT, case=wrong.case))
+            rows.append(Row(name, FAIL, basis=str(wrong), severity=CALL_FAILED, case=wrong.case))
         except OutOfTime:
             why = inconclusive(name, f"not finished within its share of the {given}")
             rows.append(not_run(name, f"{given} reached") if left == 0 else why)
@@ -125,7 +125,7 @@ def rows_of(name: str, job: Callable[[], Row | Sequence[Row] | Cases], severity:
         found = worst_of(found) if isinstance(found, Generator) else found
         rows = [found] if isinstance(found, Row) else list(found)
     except SubjectError as wrong:
-        rows = [failed(str(wrong), wrong.case, severity=MISCONDUCT)]
+        rows = [failed(str(wrong), wrong.case, severity=CALL_FAILED)]
     except NotApplicable as reason:
         rows = [not_run(name, str(reason))]
     except Inconclusive as reason:
@@ -134,7 +134,7 @@ def rows_of(name: str, job: Callable[[], Row | Sequence[Row] | Cases], severity:
         what, whose = f"{type(error).__name__}: {first_line(error)}", _raised_in(error)
         rows = [inconclusive(name, f"the check itself raised {what}")]
         if whose:
-            rows = [failed(f"{whose} raised {what}", severity=MISCONDUCT)]
+            rows = [failed(f"{whose} raised {what}", severity=CALL_FAILED)]
     return [row._replace(name=row.name or name, severity=row.severity or severity) for row in rows]
 
 

@@ -10,13 +10,15 @@ Both are imported on first use, so that a check of a NumPy function loads neithe
 from __future__ import annotations
 
 import contextlib
-import importlib
+import importlib.util
 import sys
 from typing import Any
 
 import numpy as np
 
 import refhmc
+from refhmc._dependencies import import_module
+from refhmc._dependencies import missing_dependency as missing_dependency
 from refhmc._deprecated import warn_of_old_name as warn_of_old_name
 from refhmc.numerics import differences as differences
 
@@ -56,8 +58,13 @@ def __getattr__(name: str) -> Any:
     if name in PUBLIC:
         return getattr(refhmc, name)
     if name in INTERNAL:
-        return importlib.import_module(INTERNAL[name])
+        return import_module(INTERNAL[name], INTERNAL[name])
     raise AttributeError(f"module 'refhmc.check.own' has no attribute {name!r}")
+
+
+def is_compiled() -> bool:
+    """Return whether Numba is installed, without which refhmc has no models, metrics, integrators and kernels."""
+    return importlib.util.find_spec("numba") is not None
 
 
 # ------------------------------------------------------------------------------------------------ objects of the caller

@@ -5,7 +5,7 @@ failing input that was found, as a line of Python to paste, and a severity:
 
     wrong distribution  a chain built on the code does not have the stated stationary distribution
     inefficient         the distribution is right, but the code does less well than it claims, or does something else
-    misconduct          the code raised, hung, changed its input, or answered in another shape: it could not be judged there
+    call failed         the code raised, hung, changed its input, or answered in another shape: it could not be judged there
 
 A report is PASS, FAIL or INCONCLUSIVE. It is PASS only if no row failed and at least one decisive row passed. Decisive rows
 (``DECISIVE``) are about the distribution (transition, orbit, grid, sampler, batch, randomness), the map (integrator, leap) or
@@ -29,9 +29,9 @@ OLD_ROWS = {
     "law of the draws (KS/AD)": "distribution (KS/AD)",  # old name
     "stationary law as eps -> 0": "stationary as eps -> 0",  # old name
 }
-WRONG_DISTRIBUTION, INEFFICIENT, MISCONDUCT = "wrong distribution", "inefficient", "misconduct"
+WRONG_DISTRIBUTION, INEFFICIENT, CALL_FAILED = "wrong distribution", "inefficient", "call failed"
 
-SCHEMA_VERSION = 2  # of to_json; increases with every change that a reader has to know
+SCHEMA_VERSION = 3  # of to_json; increases with every change that a reader has to know
 
 CONDUCT = "inputs left alone"  # the last row of every report
 # Conditions for judging anything: passing only these does not show that the code is right.
@@ -75,9 +75,8 @@ OPEN: dict[str, frozenset[str]] = {
 }
 
 VERDICTS = {
-    WRONG_DISTRIBUTION: "WRONG DISTRIBUTION: a chain built on it does not have the stated stationary distribution.",
-    MISCONDUCT: "MISCONDUCT: it raised, hung, changed its input or answered in another shape; see the rows.",
-    INEFFICIENT: "EXACT BUT INEFFICIENT: a chain built on it has the right distribution; the code does not do what it claims.",
+    WRONG_DISTRIBUTION: "FAIL (wrong distribution): a chain built on it does not have the stated stationary distribution.",
+    INEFFICIENT: "FAIL (not the claimed method; the draws would still be right).",
 }
 
 
@@ -105,7 +104,7 @@ class Row(NamedTuple):
     basis : str
         Origin of the tolerance, or the reason why the row has no answer or was not run.
     severity : str
-        Meaning of a FAIL: "wrong distribution", "inefficient" or "misconduct". Rows that pass have it too.
+        Meaning of a FAIL: "wrong distribution", "inefficient" or "call failed". Rows that pass have it too.
     case : str
         Smallest failing input as Python text.
     relation : str
@@ -283,7 +282,7 @@ class Report(NamedTuple):
     def severity(self) -> str | None:
         """Worst severity of the failures, or None if no row failed."""
         found = {row.severity for row in self.failures}
-        return next((s for s in (WRONG_DISTRIBUTION, MISCONDUCT, INEFFICIENT) if s in found), None)
+        return next((s for s in (WRONG_DISTRIBUTION, CALL_FAILED, INEFFICIENT) if s in found), None)
 
     @property
     def verdict(self) -> str:
@@ -292,7 +291,10 @@ class Report(NamedTuple):
             f" Without an answer: {', '.join(row.name for row in self.inconclusive)}." if self.inconclusive else ""
         )
         if self.severity == INEFFICIENT and not self._decided:
-            said = "INEFFICIENT: it does not do what it claims; whether its distribution is right could not be decided."
+            said = "FAIL (not the claimed method; whether the draws would be right could not be decided)."
+        elif self.severity == CALL_FAILED:
+            row = next(row for row in self.failures if row.severity == CALL_FAILED)
+            said = f"FAIL (a call did not work): {row.name}: {row.basis}."
         elif self.severity is not None:
             said = VERDICTS[self.severity]
         elif self.ok:
@@ -314,6 +316,31 @@ class Report(NamedTuple):
         lines += [f"  likely: {text}" for text in self.diagnosis]
         lines += [f"  false alarm: {self.false_alarm}", f"VERDICT: {self.verdict}"]
         return "\n".join(lines)
+
+    def explain(self) -> str:
+        """Return the report in words: what is wrong, the smallest case, the likely cause, and where to read about it.
+
+        Returns
+        -------
+        str
+            The verdict and, for a FAIL, up to four lines: the most serious failed row with what must hold, the smallest case
+            with the expected and the obtained value, the likely cause, and a section of the book.
+
+        Examples
+        --------
+        >>> def leapfrog(q, p, eps, n):  # the position moves by half a step
+        ...     for _ in range(n):
+        ...         p = p - eps / 2 * q
+        ...         q = q + eps / 2 * p
+        ...         p = p - eps / 2 * q
+        ...     return q, p
+        >>> report = refhmc.check.integrator(leapfrog, lambda q, p: (q @ q + p @ p) / 2, dim=1)
+        >>> print(report.explain().splitlines()[-2])
+        Likely cause: the drift uses eps/2 instead of eps.
+        """
+        from refhmc.check.explanation import explain
+
+        return explain(self)
 
     def to_json(self) -> str:
         """Return the report as a JSON object.

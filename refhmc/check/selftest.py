@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
-from refhmc.check import mutants
+from refhmc.check import mutants, own
 from refhmc.check.report import Report
 
 SECONDS = 90.0  # after this time no further planted bug is started
@@ -80,7 +80,7 @@ def _timed(what: str, make: Callable[[], Report], good: Callable[[Report], bool]
 def own_reports() -> Iterator[tuple]:
     """Yield refhmc's own objects as subjects: (name, function that returns the report)."""
     import refhmc.check as rc
-    from refhmc.check import adapters, own
+    from refhmc.check import adapters
     from refhmc.check.vectors import own_answers
 
     yield "golden vectors, one in ten", lambda: own_answers.report(every=10)
@@ -107,7 +107,9 @@ def own_reports() -> Iterator[tuple]:
 
 
 def run() -> int:
-    """Print the outcomes line by line and return 0 if all succeeded, otherwise 1."""
+    """Print the outcomes line by line and return 0 if all succeeded, otherwise 1; ImportError without Numba."""
+    if not own.is_compiled():
+        raise own.missing_dependency("numba", "refhmc selftest")
     failed = []
     begin = time.monotonic()
     for outcome in outcomes():

@@ -33,8 +33,6 @@ def run_info(options: argparse.Namespace) -> int:
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
-    from refhmc.compile.compile_cache import cache_directory
-
     print(f"refhmc {refhmc.__version__}, Python {platform.python_version()}, {platform.platform()}")
     for package in ("numpy", "scipy", "numba", "arviz", "arviz-base", "xarray", "rich", "cupy"):
         try:
@@ -42,5 +40,10 @@ def run_info(options: argparse.Namespace) -> int:
         except PackageNotFoundError:
             print(f"{package} not installed")
     print(f"processors {os.cpu_count()}")
-    print(f"compile cache {cache_directory() or 'none'}")
+    try:
+        from refhmc.compile.compile_cache import cache_directory
+    except ImportError as missing:
+        print(f"compile cache none: {missing}")
+    else:
+        print(f"compile cache {cache_directory() or 'none'}")
     return 0

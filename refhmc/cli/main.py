@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
 import os
 import sys
 from typing import Any
 
+from refhmc._dependencies import import_module
 from refhmc.cli.output import INTERRUPTED
 from refhmc.sampling.interruption import sigterm_as_ctrl_c
 
@@ -54,7 +54,7 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         name = self.prog.rpartition(" ")[2]
         if name in COMMANDS and self.get_default("run") is None:
-            module = importlib.import_module(f"refhmc.cli.{COMMANDS[name][0]}")
+            module = import_module(f"refhmc.cli.{COMMANDS[name][0]}", f"refhmc {name}")
             getattr(module, f"add_{name}", lambda parser: None)(self)
             self.set_defaults(run=getattr(module, f"run_{name}"))
         return super().parse_known_args(args, namespace)

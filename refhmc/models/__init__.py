@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
+
+from refhmc._dependencies import import_module
 
 _HOME = {
     "Gaussian": "gaussian",
@@ -43,7 +44,7 @@ __all__ = [*_HOME, "by_name", "networks_by_name"]
 def __getattr__(name: str) -> Callable:
     if name not in _HOME:
         raise AttributeError(f"module 'refhmc.models' has no attribute {name!r}. Its models are {', '.join(_HOME)}.")
-    value = getattr(importlib.import_module(f"refhmc.models.{_HOME[name]}"), name)
+    value = getattr(import_module(f"refhmc.models.{_HOME[name]}", f"refhmc.models.{name}"), name)
     globals()[name] = value
     return value
 

@@ -160,7 +160,7 @@ def test_exceptions_at_some_points_are_counted():
     assert "H(" in told.split("first", 1)[1]
 
 
-# ---------------------------------------------------------------------------------------------------------- misconduct
+# ---------------------------------------------------------------------------------------------------------- failed calls
 
 # The function of each check that gets q, and a call of the check with another one.
 JUDGED = {
@@ -192,7 +192,7 @@ def raises_now_and_then(q, calls=itertools.count()):  # noqa: B008
 
 
 # What a function does with q, whether that is its answer, and the words of the row.
-MISCONDUCT = {
+FAILED_CALLS = {
     "raises": (raises, True, "raised ValueError"),
     "raises now and then": (raises_now_and_then, False, "raised ValueError"),
     "not finite": (lambda q: q * np.nan, True, "finite|infinite|shape"),  # a step returns two arrays
@@ -204,11 +204,11 @@ MISCONDUCT = {
 }
 
 
-@pytest.mark.parametrize("how", MISCONDUCT)
+@pytest.mark.parametrize("how", FAILED_CALLS)
 @pytest.mark.parametrize("check", JUDGED)
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
-def test_misconduct_is_a_row_without_traceback(check, how):
-    (right, call), (does, is_answer, words) = JUDGED[check], MISCONDUCT[how]
+def test_failed_calls_are_rows_without_traceback(check, how):
+    (right, call), (does, is_answer, words) = JUDGED[check], FAILED_CALLS[how]
 
     def planted(*arguments, **keywords):
         answer = does(inspect.signature(right).bind(*arguments, **keywords).arguments["q"])
@@ -224,7 +224,7 @@ def test_misconduct_is_a_row_without_traceback(check, how):
     if is_answer and how != "not finite":
         passed = {row.name for row in report.rows if row.status == "PASS"}
         assert passed <= {"inputs left alone", "leap reversible"}, str(report)
-        assert report.severity == "misconduct"
+        assert report.severity == "call failed"
 
 
 def test_step_of_unknown_dimension_that_hangs_is_a_row():

@@ -40,10 +40,10 @@ def test_chains_with_separate_noise_do_not_stay_together():
     assert [row.name for row in report.failures] == ["stay together"]
 
 
-def test_other_answers_are_misconduct():
+def test_other_answers_are_failed_calls():
     report = rc.coupling(lambda rng, x, y: x, step, STATES)
     assert report.row("answers").status == "FAIL"
-    assert report.row("answers").severity == "misconduct"
+    assert report.row("answers").severity == "call failed"
 
 
 def test_coupled_chains_of_refhmc_pass():

@@ -347,7 +347,7 @@ def test_explicit_tao_integrator_is_not_reversible_or_volume_preserving_on_the_d
     assert report.row("order").status != "FAIL"
 
 
-# ---------------------------------------------------------------------------------------------------------- misconduct
+# ---------------------------------------------------------------------------------------------------------- failed calls
 
 
 def raises_after_two(q, p, eps, n):
@@ -357,7 +357,7 @@ def raises_after_two(q, p, eps, n):
 
 
 @pytest.mark.sweep
-def test_misconduct_at_some_n_leaves_the_other_rows():
+def test_failed_calls_at_some_n_leave_the_other_rows():
     report = rc.integrator(raises_after_two, foreign.energy, dim=2)
     assert report.row("order").status == report.row("reversible").status == "PASS", str(report)
 

@@ -7,7 +7,7 @@ import pytest
 
 from refhmc.check.examination import rows_of
 from refhmc.check.judging import Measured, failed, judged, passed, simplest, worst_of
-from refhmc.check.report import INEFFICIENT, MISCONDUCT, WRONG_DISTRIBUTION
+from refhmc.check.report import CALL_FAILED, INEFFICIENT, WRONG_DISTRIBUTION
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, OutOfTime, SubjectError
 
 
@@ -75,7 +75,7 @@ def test_exceptions_of_a_row_are_reported(error, status, number):
     (found,) = rows_of("a row", row)
     assert (found.name, found.status, found.basis, found.number) == ("a row", status, "hm", number)
     assert found.case == ("f(1)" if status == "FAIL" else "")
-    assert found.severity == MISCONDUCT or status != "FAIL"
+    assert found.severity == CALL_FAILED or status != "FAIL"
 
 
 def test_failing_point_is_simplified_while_it_fails():

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
-import textwrap
 
 import pytest
 
@@ -62,26 +59,3 @@ def test_no_module_shadows_a_public_function():
     assert not beside & (set(refhmc.check.__all__) - modules)
     for name in refhmc.check.__all__:
         assert callable(getattr(refhmc.check, name)) != (name in modules)
-
-
-@pytest.mark.sweep
-def test_a_numpy_function_needs_neither_numba_nor_arviz():
-    text = """
-        import sys
-        import numpy as np
-        import refhmc.check as rc
-
-        reports = [
-            rc.model(lambda q: -0.5 * q @ q, lambda q: -q, dim=2),
-            rc.metric(lambda q: np.eye(2), dim=2),
-            rc.integrator(lambda q, p, eps, n: (q, p), H=lambda q, p: 0.5 * (q @ q + p @ p), dim=2, eps=0.1, seconds=5),
-            rc.transition(lambda draws, q: q, lambda q: -0.5 * q @ q, dim=2, n_points=2, seconds=5),
-            rc.sampler(lambda rng, q: rng.standard_normal(2), target="gaussian-2", draws=64, seconds=5),
-            rc.randomness(lambda draws, q: draws.normal(2), dim=2),
-        ]
-        assert len(reports) == 6
-        loaded = {name.partition(".")[0] for name in sys.modules}
-        assert not loaded & {"numba", "llvmlite", "arviz", "xarray"}, loaded
-        """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(text)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

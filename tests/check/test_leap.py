@@ -64,9 +64,9 @@ def test_map_that_is_defined_nowhere_is_inconclusive():
         (lambda q, p: 1 / 0, "ZeroDivisionError"),
     ],
 )
-def test_other_answers_are_misconduct(answer, words):
+def test_other_answers_are_failed_calls(answer, words):
     report = rc.leap(answer, dim=2)
-    assert report.severity == "misconduct"
+    assert report.severity == "call failed"
     assert words in str(report)
 
 

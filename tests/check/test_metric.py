@@ -88,11 +88,11 @@ def test_momentum_tests_have_the_stated_false_alarm_rate(monkeypatch):
         ((lambda q: np.eye(2) * np.exp(q.fill(0.5) or 0),), "inputs left alone", "changed"),
     ],
 )
-def test_misconduct_is_reported_in_a_row(arguments, row, words):
+def test_failed_calls_are_reported_in_a_row(arguments, row, words):
     report = rc.metric(*arguments, dim=2)
     assert report.row(row).status == "FAIL"
     assert words in report.row(row).basis
-    assert report.severity == "misconduct"
+    assert report.severity == "call failed"
     str(report)
 
 

@@ -246,11 +246,11 @@ def mutates(q):
         (lambda q: normal(q) + 1j, lambda q: -q, "answers", "complex"),
     ],
 )
-def test_misconduct_is_reported_in_a_row(logp, grad, row, words):
+def test_failed_calls_are_reported_in_a_row(logp, grad, row, words):
     report = rc.model(logp, grad, dim=2)
     assert report.row(row).status == "FAIL"
     assert words in report.row(row).basis
-    assert report.severity == "misconduct"
+    assert report.severity == "call failed"
     str(report)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from refhmc.check import own
 from refhmc.check.examination import Examination
 from refhmc.check.judging import failed, passed
-from refhmc.check.report import MISCONDUCT, Row
+from refhmc.check.report import CALL_FAILED, Row
 from refhmc.check.subject.answers import field
 from refhmc.check.subject.foreign import Foreign, Inconclusive, NotApplicable, SubjectError, to_host
 from refhmc.check.subject.shapes import GENERATORS, CallShape, parameters
@@ -168,7 +168,7 @@ def answers_row(test: AdaptationExamination) -> Row:
     }
     if wrong:
         why = f"{test.draws + test.tune} iterations (or the {test.draws} draws) expected, got {wrong}"
-        return failed(why, test.call, severity=MISCONDUCT)
+        return failed(why, test.call, severity=CALL_FAILED)
     return passed(f"{max(lengths.values())} iterations")
 
 

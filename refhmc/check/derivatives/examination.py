@@ -13,7 +13,7 @@ from refhmc.check.derivatives.claims import Claim, row_of
 from refhmc.check.derivatives.points import LARGEST_TRIED, Frame, as_points, ascending, infer_dim, inside_test, place
 from refhmc.check.examination import Examination
 from refhmc.check.judging import failed, simplest
-from refhmc.check.report import MISCONDUCT, Row
+from refhmc.check.report import CALL_FAILED, Row
 from refhmc.check.subject.foreign import Foreign, NotApplicable, SubjectError, elsewhere, text_of
 
 ROUNDING = 64.0  # allowed units of rounding, times d, times the condition
@@ -166,7 +166,7 @@ class DerivativeExamination(Examination):
         except SubjectError as wrong:
             raise elsewhere(wrong, self.dim, answers) from None
         number = float(value) if value.ndim == 0 else None
-        return failed(f"{what} was not finite at any point tried", self.call(key, *q), number, severity=MISCONDUCT)
+        return failed(f"{what} was not finite at any point tried", self.call(key, *q), number, severity=CALL_FAILED)
 
     def claim_row(
         self,

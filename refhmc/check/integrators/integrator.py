@@ -36,13 +36,13 @@ from refhmc.check.integrators.invariants import conserved, equivariance
 from refhmc.check.integrators.patterns import typical
 from refhmc.check.integrators.points import answers, answers_in, deterministic, gradient, momentum_convention
 from refhmc.check.integrators.solver import delta_scaling, solver_failure
-from refhmc.check.report import INEFFICIENT, MISCONDUCT, Report
+from refhmc.check.report import CALL_FAILED, INEFFICIENT, Report
 from refhmc.check.subject.foreign import DIMENSIONS, SECONDS_PER_CALL, Foreign, SubjectHung, quiet, watched
 from refhmc.check.subject.step import Step
 
 FAMILIES = ("symplectic", "reversible", "inverse", "volume", "energy", "order", "exact time", "evaluations")
 ROWS: Rows = (
-    ("answers", answers, MISCONDUCT),
+    ("answers", answers, CALL_FAILED),
     ("momentum convention", momentum_convention),
     ("deterministic", deterministic),
     ("gradient of H", gradient, INEFFICIENT),

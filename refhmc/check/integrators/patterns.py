@@ -7,6 +7,7 @@ geometric rows that fail together distinguish the rest.
 from __future__ import annotations
 
 from refhmc.check.integrators.examination import IntegratorExamination
+from refhmc.check.integrators.mistakes import recognised
 from refhmc.check.judging import causes
 from refhmc.check.report import FAIL, PASS, WRONG_DISTRIBUTION, Row
 
@@ -23,7 +24,9 @@ TYPICAL = {
 def typical(test: IntegratorExamination, rows: dict[str, Row]) -> list[str]:
     """Return the causes that the pattern of rows is typical of, the most certain first."""
     failed = {name for name, row in rows.items() if row.status == FAIL}
-    said = []
+    said: list[str] = []
+    if not failed:
+        return said
     if "deterministic" in failed:
         kept = rows["deterministic"].severity == WRONG_DISTRIBUTION
         said.append(
@@ -31,7 +34,9 @@ def typical(test: IntegratorExamination, rows: dict[str, Row]) -> list[str]:
             if kept
             else "the step uses a random generator of its own"
         )
-    said += causes(failed, TYPICAL) + _of_rates(failed, test) + _of_geometry(failed, rows, test)
+    said += recognised(test, failed) or (
+        causes(failed, TYPICAL) + _of_rates(failed, test) + _of_geometry(failed, rows, test)
+    )
     if "small step" in failed and (rows["small step"].number or 1) < 1e-6:
         said.append("rounded coefficients: terms that should cancel in the composition do not quite cancel")
     return said

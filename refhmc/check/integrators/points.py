@@ -23,7 +23,7 @@ import numpy as np
 from refhmc.check.integrators.examination import CALM, IntegratorExamination
 from refhmc.check.integrators.flow import Energy
 from refhmc.check.judging import Cases, Measured, failed, passed, worst_of
-from refhmc.check.report import FAIL, MISCONDUCT, Row
+from refhmc.check.report import CALL_FAILED, FAIL, Row
 from refhmc.check.subject.foreign import DIMENSIONS, Inconclusive, NotApplicable, SubjectError, elsewhere
 from refhmc.check.subject.step import Step
 from refhmc.check.subject.target import momentum_root, momentum_widths
@@ -222,7 +222,7 @@ def _repeated(test: IntegratorExamination) -> Row:
         why = "the answer depends on earlier calls: something is kept between calls"
         return failed(why, case, apart, limit)
     why = "two equal calls differ: pass the randomness to the step, as in step(draws, q, p, eps)"
-    return failed(why, case, apart, limit, severity=MISCONDUCT)
+    return failed(why, case, apart, limit, severity=CALL_FAILED)
 
 
 def gradient(test: IntegratorExamination) -> Row:

@@ -255,7 +255,8 @@ def typical(test: LeapExamination, rows: dict[str, Row]) -> list[str]:
     if rows["declared Jacobian"].status == FAIL and len(ratios) > 1:
         ratio = float(np.median(ratios))
         if np.abs(ratios - ratio).max() <= 1e-4 * (1 + abs(ratio)):
-            said.append(f"the declared log Jacobian is {ratio:.4g} times the right one")
+            missing = "the log determinant of the leap's Jacobian is missing: it declares 0"
+            said.append(missing if ratio == 0 else f"the declared log Jacobian is {ratio:.4g} times the right one")
     return said
 
 

@@ -10,7 +10,7 @@ Gaussian kinetic energy the integral is (2 pi)^(d/2) det(G)^(1/2), so that
 
 even if H and its force are consistent with each other. If G is not given it is computed from H: G^-1 = d^2 H / dp^2.
 
-All rows are about the distribution, so that a failure is WRONG DISTRIBUTION. Without ``support`` or ``logp`` the domain is R^d.
+All rows are about the distribution, and a failure means a wrong one. Without ``support`` or ``logp`` the domain is R^d.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from refhmc.check.metrics.definiteness import positive_definite, symmetric
 from refhmc.check.metrics.energies import kinetic, log_det_row, slope_of_energy, solve_row, total_energy
 from refhmc.check.metrics.examination import MetricExamination
 from refhmc.check.metrics.momenta import RATE, momentum_law
-from refhmc.check.report import FAIL, MISCONDUCT, Report, Row
+from refhmc.check.report import CALL_FAILED, FAIL, Report, Row
 from refhmc.check.subject.foreign import SECONDS_PER_CALL, Inconclusive, NotApplicable, SubjectError
 
 
@@ -320,7 +320,7 @@ def _degenerate(s: MetricExamination) -> Row:
 
 
 def _diagnose(s: MetricExamination, rows: dict[str, Row]) -> list[str]:
-    failed = {name for name, row in rows.items() if row.status == FAIL and row.severity != MISCONDUCT}
+    failed = {name for name, row in rows.items() if row.status == FAIL and row.severity != CALL_FAILED}
     said = []
     for name in ("derivative at asymmetric points", "derivative"):
         if name in failed and name in s.claims:

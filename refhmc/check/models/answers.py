@@ -15,7 +15,7 @@ from refhmc.check.derivatives.claims import ALL_COORDINATES
 from refhmc.check.derivatives.points import find_frame, short
 from refhmc.check.judging import failed, judged, passed
 from refhmc.check.models.examination import ModelExamination
-from refhmc.check.report import INEFFICIENT, MISCONDUCT, WRONG_DISTRIBUTION, Row
+from refhmc.check.report import CALL_FAILED, INEFFICIENT, WRONG_DISTRIBUTION, Row
 from refhmc.check.subject.foreign import Foreign, Inconclusive, NotApplicable, SubjectError
 
 SECONDS_IN_ALL = 20.0  # for slower functions, fewer points are examined
@@ -111,11 +111,11 @@ def _answers_at_test_points(s: ModelExamination) -> Row | None:
         for q in [*s.ordinary[:2], *s.asymmetric[:1]]:
             try:
                 finite, why = np.isfinite(s.strictly(key, q)).all(), f"{s.names[key]} is not finite where logp is"
-            except SubjectError as misconduct:
-                finite, why = False, str(misconduct)
+            except SubjectError as wrong_call:
+                finite, why = False, str(wrong_call)
             if not finite:
                 s.broken.add(key)
-                wrong = wrong or failed(why, s.call(key, q), severity=MISCONDUCT)
+                wrong = wrong or failed(why, s.call(key, q), severity=CALL_FAILED)
                 break
     return wrong
 
@@ -155,5 +155,5 @@ def answers_stay_row(s: ModelExamination) -> Row:
         after = s.functions[key].array(kept, shape, "the answer")
         if not np.array_equal(before, after, equal_nan=True):
             case = f"g = {s.call(key, A)}; {s.call(key, B)}; g  # has changed"
-            return failed(f"{s.names[key]} returns its own working array", case, severity=MISCONDUCT)
+            return failed(f"{s.names[key]} returns its own working array", case, severity=CALL_FAILED)
     return passed()

@@ -37,7 +37,7 @@ from refhmc.check.models.edges import smooth_row, support_row
 from refhmc.check.models.examination import ModelExamination, functions_of
 from refhmc.check.models.gradient import gradient_row, large_row, precision_row
 from refhmc.check.models.tensors import derivative_row, hessian_row, metric_row, symmetric_row, trace_row
-from refhmc.check.report import FAIL, INEFFICIENT, MISCONDUCT, Report, Row
+from refhmc.check.report import CALL_FAILED, FAIL, INEFFICIENT, Report, Row
 from refhmc.check.subject.foreign import SECONDS_PER_CALL
 
 
@@ -210,7 +210,7 @@ def model(
 
 
 def _diagnose(s: ModelExamination, rows: dict[str, Row]) -> list[str]:
-    failed = {name for name, row in rows.items() if row.status == FAIL and row.severity != MISCONDUCT}
+    failed = {name for name, row in rows.items() if row.status == FAIL and row.severity != CALL_FAILED}
     said = []
     ordinary = [c for n in ("gradient", "gradient at asymmetric points") for c in s.claims.get(n, ())]
     every = [*ordinary, *s.claims.get("gradient at large points", ())]

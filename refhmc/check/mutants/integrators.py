@@ -686,7 +686,7 @@ PAIRS: list[Pair] = [
         smooth(in_place),
         smooth(leapfrog),
         ("inputs left alone",),
-        "misconduct",
+        "call failed",
     ),
     Pair(
         "integrator-stale",

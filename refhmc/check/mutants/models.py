@@ -281,7 +281,7 @@ ODD = {
 GAMMA = {"constrained": (gamma_logp_of_s, gamma_transform)}
 LOGISTIC = _model(logistic_logp, logistic_grad, logistic_hess, logistic_third)
 FUNNEL = _model(funnel_logp, funnel_grad, dim=3)
-INEFFICIENT, MISCONDUCT = "inefficient", "misconduct"
+INEFFICIENT, CALL_FAILED = "inefficient", "call failed"
 
 
 def _without_jacobian(logp=gamma_logp, **known):
@@ -395,7 +395,7 @@ PAIRS: list[Pair] = [
         _model(funnel_logp, Buffered(False), dim=3),
         _model(funnel_logp, Buffered(True), dim=3),
         ("earlier answers stay",),
-        MISCONDUCT,
+        CALL_FAILED,
     ),
     Pair(
         "cache",
@@ -425,7 +425,7 @@ PAIRS: list[Pair] = [
         _model(strict_logp, lambda q: 1 / q - 1, support=(0.0, np.inf), dim=1),
         _model(lambda q: strict_logp(q) if q[0] > 0 else -np.inf, lambda q: 1 / q - 1, support=(0.0, np.inf), dim=1),
         ("support",),
-        MISCONDUCT,
+        CALL_FAILED,
     ),
     Pair(
         "indefinite",

@@ -16,7 +16,7 @@ from refhmc.check.judging import failed, judged, passed
 from refhmc.check.orbits.examination import OrbitExamination
 from refhmc.check.orbits.law import OFF, Table
 from refhmc.check.orbits.verdicts import start_case
-from refhmc.check.report import MISCONDUCT, Row
+from refhmc.check.report import CALL_FAILED, Row
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable
 
 
@@ -41,7 +41,7 @@ def stays(test: OrbitExamination) -> Row:
         why = "probability of ending off the orbit, from some states; from others it stays on it"
         return failed(why, case, mass, 0.0)
     why = "it ends on no state of the orbit of this leap: another step size, or another map"
-    return failed(why, case, mass, 0.0, severity=MISCONDUCT)
+    return failed(why, case, mass, 0.0, severity=CALL_FAILED)
 
 
 def _jittered(table: Table) -> bool:

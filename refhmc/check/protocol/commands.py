@@ -67,9 +67,12 @@ def add_commands(commands: Any) -> None:
 
 
 def run_oracle(options: argparse.Namespace) -> int:
-    """Run the command ``refhmc oracle`` and return its exit status."""
+    """Run the command ``refhmc oracle`` and return its exit status; ImportError without Numba."""
+    from refhmc.check import own
     from refhmc.check.protocol.oracle import serve
 
+    if not own.is_compiled():
+        raise own.missing_dependency("numba", "refhmc oracle")
     return serve()
 
 
@@ -81,7 +84,7 @@ def run_check(options: argparse.Namespace) -> int:
     try:
         _sensible(options)
         return _check_program(options) if options.cmd is not None else _check_function(options)
-    except (ValueError, TypeError, Rejection) as error:
+    except (ValueError, TypeError, ImportError, Rejection) as error:
         print(f"refhmc check: {error}", file=sys.stderr)
         return USAGE
 
@@ -120,6 +123,7 @@ def _check_function(options: argparse.Namespace) -> int:
     }
     if options.target is not None and (options.args or options.kind != "sampler"):
         given["target"] = names.target(options.target, options.args)
+        given["dim"] = options.dim or given["target"].dim
     report = function(*arguments, **accepted(function, given))
     print(report.to_json() if options.json else report)
     return exit_status([report], options.strict)
@@ -131,10 +135,13 @@ def _hamiltonian(options: argparse.Namespace) -> Any:
         return _loaded(options.energy)
     if options.target is None:
         return None
-    from refhmc.check import own
+    from refhmc.check import own, targets
     from refhmc.check.protocol import names
 
-    return own.Hamiltonian(names.target(options.target, options.args), names.metric(options.metric))
+    target = names.target(options.target, options.args)
+    if isinstance(target, targets.Target) and options.metric is None:  # without Numba
+        return lambda q, p: 0.5 * (p @ p) - target.log_density(q)
+    return own.Hamiltonian(target, names.metric(options.metric))
 
 
 def _sensible(options: argparse.Namespace) -> None:

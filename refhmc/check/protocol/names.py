@@ -1,7 +1,8 @@
 """Targets, metrics and integrators by the names they have in the protocol and on the command line.
 
     target      a name of ``refhmc models`` ("funnel"), with arguments of its constructor ({"n": 2}) if they are not the
-                default ones; or a name of ``targets.py`` ("funnel-5", "quartic-2", "gaussian-3-1e4")
+                default ones; or a name of ``targets.py`` ("funnel-5", "quartic-2", "gaussian-3-1e4"). Without Numba, only
+                the latter are known, without arguments
     metric      "identity", "softabs", "softabs(1e6)", or {"name": "dense", "covariance": [[...], ...]}, or
                 {"name": "hierarchical", "constants": [k][i], "parents": [p][i], "coefficients": [k][p][i]}: the masses are
                 M_i = sum_k exp(constants[k][i] + sum_p coefficients[k][p][i] q_j), j = parents[p][i], counted from 0
@@ -14,6 +15,7 @@ Hyphens and underscores are equivalent. Unknown names are rejected with a list o
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import json
@@ -56,8 +58,10 @@ def target(name: Any, arguments: Any = None) -> Any:
 @functools.lru_cache(maxsize=64)
 def _target(name: str, arguments: str) -> Any:
     _not_too_large("the number in the target's name", *(int(x[:12]) for x in re.findall(r"-(\d+)", name)[:1]))
-    known = own.models.by_name()
     given = {key: _plain(value) for key, value in json.loads(arguments).items()}
+    if not own.is_compiled():
+        return _without_models(name, given)
+    known = own.models.by_name()
     if name in known and not given:
         return known[name]()
     if name not in known:
@@ -78,6 +82,14 @@ def _target(name: str, arguments: str) -> Any:
         return constructor(**given)
     except (TypeError, ValueError, np.linalg.LinAlgError) as error:
         raise Rejection(BAD_REQUEST, f"args of {name!r}: {error}") from None
+
+
+def _without_models(name: str, given: dict) -> targets.Target:
+    """Return a target of ``targets.py``, which needs no model of refhmc; ImportError for others."""
+    if not given:
+        with contextlib.suppress(ValueError):
+            return targets.from_name(name)
+    raise own.missing_dependency("numba", f"The target {name!r}" + (" with args" if given else ""))
 
 
 def _not_too_large(what: str, *sizes: Any) -> None:

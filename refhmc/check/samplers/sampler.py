@@ -35,7 +35,7 @@ from refhmc.check import adapters, own, targets
 from refhmc.check.arguments import require_counts, require_times
 from refhmc.check.examination import Examination
 from refhmc.check.judging import failed, judged, passed
-from refhmc.check.report import FAIL, INEFFICIENT, MISCONDUCT, Report, Row
+from refhmc.check.report import CALL_FAILED, FAIL, INEFFICIENT, Report, Row
 from refhmc.check.samplers import evidence
 from refhmc.check.subject.budget import Budget
 from refhmc.check.subject.foreign import (
@@ -247,7 +247,7 @@ def sampler(
 
 def _refused(subject: str, target: Any, seed: int, wrong: SubjectError) -> Report:
     """Return the report of a kernel that could not be started."""
-    row = Row("conduct of the kernel", FAIL, basis=str(wrong), severity=MISCONDUCT, case=wrong.case)
+    row = Row("conduct of the kernel", FAIL, basis=str(wrong), severity=CALL_FAILED, case=wrong.case)
     return Report("sampler", subject, {"target": target.name}, seed, (row,))
 
 
@@ -454,7 +454,7 @@ class SamplerExamination(Examination):
         case = f"{self.operator.name}(rng, {start.tolist()}, {self.m}) has {rows} rows"
         if rows < self.m:
             return failed(why, case, float(rows), float(self.m), relation=">=")
-        return failed(why, case, float(rows), float(self.m), severity=MISCONDUCT)
+        return failed(why, case, float(rows), float(self.m), severity=CALL_FAILED)
 
     def moves(self) -> Row:
         """Check that the kernel moves at all, since one that never does preserves every distribution."""
@@ -577,7 +577,7 @@ class SamplerExamination(Examination):
 
     def diagnose(self, rows: dict[str, Row]) -> list[str]:
         """Return the causes that the failing rows are typical of."""
-        failed = {name for name, row in rows.items() if row.status == FAIL and row.severity != MISCONDUCT}
+        failed = {name for name, row in rows.items() if row.status == FAIL and row.severity != CALL_FAILED}
         said = []
         rate = self.n_moves / max(self.n_transitions, 1)
         if "support" in failed:

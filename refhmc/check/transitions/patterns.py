@@ -6,16 +6,26 @@ as min(1, exp(+dH)), each a formula of the log ratio r and the parts of the ener
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 from refhmc.check.judging import causes
 from refhmc.check.report import FAIL, Row
-from refhmc.check.transitions.balance import Pairing
+from refhmc.check.subject.foreign import Inconclusive, SubjectError
+from refhmc.check.transitions.balance import Pairing, Setting
 from refhmc.check.transitions.detailed_balance import fits
-from refhmc.check.transitions.examination import TransitionExamination
+from refhmc.check.transitions.examination import TransitionExamination, noise_size
+from refhmc.check.transitions.refusals import NONE
 
 NAN = "the acceptance rule accepts NaN: compare such that NaN rejects, and do not clamp it to 1"
+NO_MINUS = "the logarithm of the uniform lacks its minus sign: only downhill moves are accepted"
+GREEDY = "greedy acceptance: every downhill move is accepted, and no other"
+NO_EXP = "the exponential is missing: the uniform is compared with -dH instead of exp(-dH)"
+IGNORED = "the uniform is ignored: each proposal is accepted or rejected with certainty"
+FEWEST = 3  # moves, and rejections, that show a rule
 TYPICAL = {
     "stateless": "an energy, gradient or momentum of an earlier transition is used in this one",
     "nan energy": NAN,
@@ -42,9 +52,42 @@ def typical(test: TransitionExamination, rows: dict[str, Row]) -> list[str]:
             late if test.several else "the acceptance rule does not use the energies of the momenta of the move"
         )
     known = [x for x in test.pairs if math.isfinite(x.r) and x.state != "open"]
-    if failed & {"detailed balance", "acceptance", "stationarity"} and known:
-        said += _pattern(test, known)
+    if failed & {"detailed balance", "acceptance", "stationarity"}:
+        said += _pattern(test, known) if known else _without_reverse(test)
     return said
+
+
+def _without_reverse(test: TransitionExamination) -> list[str]:
+    """Return the wrong rule if all moves go downhill: no move has a reverse, and some are rejected with certainty.
+
+    With r = -dH the probability P of a downhill move is 1 if the rule is r > 0, min(1, r) if it is u < r, and 1 - e^-r if it is
+    log(1/u) < r. 0.9 < P < 1 needs 0.9 < r < 1 or 2.3 < r < 20, so that it is rare next to P = 1, or frequent.
+    """
+    if len(test.pairs) < FEWEST or _refused(test) < FEWEST or test.one_way or test.setting is None:
+        return []
+    if not test.decides:
+        return [GREEDY]
+    P = np.array(_probabilities(test, test.setting))
+    certain, likely = np.sum(P > 1 - 1e-9), np.sum((P > 0.9) & (P <= 1 - 1e-9))
+    if max(certain, likely) < FEWEST:
+        return []
+    return [NO_EXP if likely < 0.25 * certain else NO_MINUS]
+
+
+def _probabilities(test: TransitionExamination, setting: Setting) -> list[float]:
+    """Return the probabilities of moves on noise of increasing size."""
+    found = []
+    for k, scale in enumerate(np.geomspace(1.0, 6.0, 400)):
+        q = test.points[k % len(test.points)]
+        noise = scale * test.rng(21, k).standard_normal(noise_size(setting, q))
+        with contextlib.suppress(SubjectError, Inconclusive):
+            found += [x.probability for x in setting.outcomes(q, noise) if x.moved]
+    return found
+
+
+def _refused(test: TransitionExamination) -> int:
+    """Return the number of noises on which the kernel always stays, other than those that lead out of the support."""
+    return sum(test.refused.values()) - test.refused[NONE]
 
 
 def _pattern(test: TransitionExamination, known: list[Pairing]) -> list[str]:
@@ -64,15 +107,16 @@ def _pattern(test: TransitionExamination, known: list[Pairing]) -> list[str]:
         return clipped(x.r + 0.5 * float(x.q @ x.q) - 0.5 * float(x.z @ x.z))
 
     formulas: list[tuple[str, Callable[[Pairing], float]]] = [
-        ("the kernel always accepts", lambda x: 1.0),
+        (IGNORED if _refused(test) else "the kernel always accepts: the uniform is ignored", lambda x: 1.0),
         ("the sign of the energy difference is wrong: it accepts with min(1, exp(+dH))", lambda x: clipped(-x.r)),
-        ("the logarithm of the uniform lacks its minus sign: only downhill moves are accepted", downhill),
+        (NO_MINUS, downhill),
         ("only the target's ratio decides: the kinetic energy, or the proposal's density, is missing", target_only),
         ("the initial energy has the kinetic energy of the position instead of the momentum", of_the_position),
         ("the initial energy lacks its kinetic energy", lambda x: clipped(x.r - 0.5 * float(x.z @ x.z))),
         ("half of the energy difference decides", lambda x: clipped(0.5 * x.r)),
         ("twice the energy difference decides", lambda x: clipped(2 * x.r)),
-        ("the kernel accepts downhill moves only", lambda x: float(x.r >= 0)),
+        (GREEDY, lambda x: float(x.r >= 0)),
+        (NO_EXP, lambda x: min(1.0, max(0.0, x.r))),
         ("the kernel accepts half of the moves, whatever their energy", lambda x: 0.5),
     ]
     fitting = [text for text, formula in formulas if fits(known, formula)]

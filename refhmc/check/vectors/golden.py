@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refhmc.check.operations import ADAPTATION, BUILT_ON
-from refhmc.check.report import FAIL, INEFFICIENT, MISCONDUCT, PASS, WRONG_DISTRIBUTION, Report, Row, not_run
+from refhmc.check.report import CALL_FAILED, FAIL, INEFFICIENT, PASS, WRONG_DISTRIBUTION, Report, Row, not_run
 
 __all__ = ["Finding", "Record", "Target", "compare", "lines", "records", "targets"]
 
@@ -376,7 +376,7 @@ def _row(
     severity = INEFFICIENT if name.split("/")[0] in ADAPTATION else WRONG_DISTRIBUTION
     if worst.fault:
         basis = f"{worst.field}: {worst.fault}; {count}"
-        severity = MISCONDUCT if math.isinf(worst.error) else severity
+        severity = CALL_FAILED if math.isinf(worst.error) else severity
         return Row(name, FAIL, None, None, basis, severity, worst.id)
     status = PASS if worst.error <= 1 else FAIL
     basis = f"{worst.field}; {count}; {BASIS}"
@@ -437,7 +437,7 @@ def _plain(value: Any) -> Any:
 
 def _diagnosis(rows: Sequence[Row]) -> tuple[str, ...]:
     """Return the causes that the failures are typical of."""
-    failed = [row for row in rows if row.status == FAIL and row.severity != MISCONDUCT]
+    failed = [row for row in rows if row.status == FAIL and row.severity != CALL_FAILED]
     numbers = [row.number for row in failed if row.number is not None]
     if not failed:
         return ()
