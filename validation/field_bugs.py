@@ -1,0 +1,96 @@
+"""Public bugs of other projects as planted bugs: ``python -m validation.field_bugs`` writes ``docs/bugs_of_the_field.md``.
+
+Each was written anew, in the style of its project, with a correct counterpart (``refhmc/check/mutants``). The row that finds it and
+the seconds are those of ``validation/results/mutation_score.json``, which ``python -m validation.mutation_score`` measures.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from typing import NamedTuple
+
+from validation.common import markdown
+from validation.mutation_score import last_rows
+
+PAGE = pathlib.Path(__file__).resolve().parents[1] / "docs" / "bugs_of_the_field.md"
+OWNERS = {
+    "AdvancedHMC": "TuringLang/AdvancedHMC.jl",
+    "blackjax": "blackjax-devs/blackjax",
+    "mcmc-demo": "chi-feng/mcmc-demo",
+    "pymc": "pymc-devs/pymc",
+    "walnuts": "bob-carpenter/walnuts",
+    "walnutpie": "bob-carpenter/walnutpie",
+}
+
+
+class Bug(NamedTuple):
+    """A planted bug by its area and id, and its public references, ``project#number`` or ``project commit``."""
+
+    area: str
+    id: str
+    references: tuple[str, ...]
+
+
+# Bugs of which the stationary distribution, the acceptance or the length of trajectories is wrong.
+DISTRIBUTION = [
+    Bug("leaps", "walnuts#17", ("walnuts#17",)),
+    Bug("leaps", "walnutpie 7139781", ("walnutpie 7139781",)),
+    Bug("leaps", "walnutpie#46", ("walnutpie#46",)),
+    Bug("leaps", "walnutpie#57", ("walnutpie#57",)),
+    Bug("leaps", "blackjax#625", ("blackjax#625",)),
+    Bug("transitions", "AdvancedHMC#280", ("AdvancedHMC#280",)),
+    Bug("orbits", "AdvancedHMC 2ab8aff", ("AdvancedHMC 2ab8aff",)),
+    Bug("leaps", "mcmc-demo#18", ("mcmc-demo#18",)),
+    Bug("leaps", "mcmc-demo#23", ("mcmc-demo#23",)),
+    Bug("grids", "pymc#2866", ("pymc#2866",)),
+    Bug("orbits", "pymc#1787", ("pymc#1787",)),
+    Bug("orbits", "walnutpie 052bbe6", ("walnutpie 052bbe6",)),
+]
+# Bugs of warm-up and of the metric that it learns.
+ADAPTATION: list[Bug] = []
+# Bugs in the use of random numbers, and in stochastic gradients.
+RANDOMNESS: list[Bug] = []
+SECTIONS = {
+    "Stationary distribution and acceptance": DISTRIBUTION,
+    "Warm-up and metric": ADAPTATION,
+    "Random numbers and stochastic gradients": RANDOMNESS,
+}
+HEAD = """# Bugs of the field
+
+Public bugs of other projects, found by their users or authors and mostly corrected since. Each was written anew as a planted bug,
+with a correct counterpart, to see whether the [conformance kit](guide/check_your_sampler.md) finds it. A row of this page names the
+report of the project, the check and the row that fails, and the processor seconds until the whole report was there.
+The bugs show which mistakes occur, not how good the projects are: most were found because the projects look for them.
+"""
+
+
+def link(reference: str) -> str:
+    """Return a reference as a link, if its repository is known."""
+    found = re.fullmatch(r"(?P<name>[\w.-]+?)(?:#(?P<number>\d+)| (?P<commit>[0-9a-f]{7,}))", reference)
+    owner = OWNERS.get(found["name"]) if found else None
+    if found is None or owner is None:
+        return reference
+    place = f"issues/{found['number']}" if found["number"] else f"commit/{found['commit']}"
+    return f"[{reference}](https://github.com/{owner}/{place})"
+
+
+def page() -> str:
+    """Return the text of the page."""
+    measured = {(area, row["bug"]): row for area, rows in last_rows().items() for row in rows}
+    bugs = [bug for section in SECTIONS.values() for bug in section]
+    found = sum(measured[bug.area, bug.id]["as it should"] for bug in bugs)
+    text = f"{HEAD}\n{found} of {len(bugs)} are found; no correct counterpart failed.\n"
+    for title, section in SECTIONS.items():
+        rows = []
+        for bug in section:
+            row = measured[bug.area, bug.id]
+            where = ", ".join(map(link, bug.references))
+            rows.append([where, row["what"], f"`{row['check']}`", row["found by"], f"{row['seconds']:.1f}"])
+        if rows:
+            text += f"\n## {title}\n\n{markdown(['reported as', 'what is wrong', 'check', 'row', 'seconds'], rows)}\n"
+    return text + "\nMade by `python -m validation.field_bugs`.\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
