@@ -1,7 +1,7 @@
 """Public bugs of other projects as planted bugs: ``python -m validation.field_bugs`` writes ``docs/bugs_of_the_field.md``.
 
-Each was written anew, in the style of its project, with a correct counterpart (``refhmc/check/mutants``). The row that finds it and
-the seconds are those of ``validation/results/mutation_score.json``, which ``python -m validation.mutation_score`` measures.
+Each was written anew, in the style of its project, with a correct counterpart (``refhmc/check/mutants``). The row that finds it
+and the seconds are those of ``validation/results/mutation_score.json``, which ``python -m validation.mutation_score`` measures.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ SECTIONS = {
 }
 HEAD = """# Bugs of the field
 
-Public bugs of other projects, found by their users or authors and mostly corrected since. Each was written anew as a planted bug,
-with a correct counterpart, to see whether the [conformance kit](guide/check_your_sampler.md) finds it. A row of this page names the
-report of the project, the check and the row that fails, and the processor seconds until the whole report was there.
+Public bugs of other projects, found by their users or authors and mostly corrected since. Each was written anew as a planted
+bug, with a correct counterpart, to see whether the [conformance kit](guide/check_your_sampler.md) finds it. A row of this page
+names the report of the project, the check and the row that fails, and the processor seconds until the whole report was there.
 The bugs show which mistakes occur, not how good the projects are: most were found because the projects look for them.
 """
 
