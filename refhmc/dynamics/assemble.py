@@ -21,7 +21,7 @@ from refhmc.integrators.defaults import resolve
 from refhmc.integrators.discontinuous import Discontinuous
 from refhmc.integrators.splitting import Splitting
 from refhmc.metrics import Diagonal, Identity, laplace
-from refhmc.metrics.base import FROM_GRADIENTS, FROM_PAIRS, NOTHING, Metric, put_hyperparameters
+from refhmc.metrics.base import FROM_GRADIENTS, FROM_PAIRS, Metric, put_hyperparameters
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
@@ -100,9 +100,7 @@ def make_dynamics(model: Model, metric: Metric | None, integrator: Integrator | 
     options = options_of(metric, integrator)
     if hasattr(metric, "hyperparameters"):
         hyperparameters = metric.hyperparameters(model)
-        options.hyperparameters = (
-            metric.learns != NOTHING or hyperparameters.any()
-        )  # warm-up finds a hierarchy with some
+        options.hyperparameters = hyperparameters.any()
         put_hyperparameters(vecs, hyperparameters)
     rows = np.zeros((part.layout.n_vectors, model.dim))
     if hasattr(part, "rows_for"):

@@ -791,3 +791,19 @@ def test_a_wall_below_the_limit_is_no_divergence():
         got = refhmc.transition(m, refhmc.NUTS(step_size=0.3), np.minimum(rng.normal(size=1), 0.9), rng=rng)
         assert got.q[0] <= 1
         assert not got.stats["diverging"]
+
+
+def test_a_learned_hierarchy_turns_as_a_given_one():
+    model = refhmc.models.Funnel(10)
+    options = {"random_seed": 3, "chains": 1, "raw": True, "progressbar": False, "preflight": False}
+    learned = refhmc.sample(model, refhmc.NUTS(metric=Hierarchical()), draws=1, tune=400, **options)
+    (adapted,) = learned.adapted
+    assert isinstance(adapted.metric, Hierarchical)
+    given = refhmc.NUTS(metric=adapted.metric, step_size=adapted.step_size)
+    start = learned.draws[0, -1]
+    one = refhmc.sample(model, given, draws=30, tune=0, initvals=start, **options)
+    kernel = refhmc.NUTS(metric=Hierarchical())
+    two = refhmc.sample(model, kernel, draws=30, tune=0, initvals=start, warmup=learned, **options)
+    assert one.sample_stats["n_steps"].tolist() == two.sample_stats["n_steps"].tolist()
+    assert one.sample_stats["n_steps"].mean() > 15
+    np.testing.assert_allclose(one.draws, two.draws, rtol=1e-9, atol=1e-9)

@@ -324,8 +324,10 @@ class HierarchicalPlan:
 
     @functools.cached_property
     def dynamics(self) -> Dynamics:
-        """The dynamics, with rows for a learned metric."""
-        return make_dynamics(self.model, identity(self.model.dim), self.kernel.integrator)
+        """The dynamics, with rows for a learned metric, which has hyperparameters."""
+        made = make_dynamics(self.model, identity(self.model.dim), self.kernel.integrator)
+        made.options[0].hyperparameters = 1
+        return made
 
     @property
     def target(self) -> float:
