@@ -290,6 +290,6 @@ PAIRS: list[Pair] = [
         "a discrete variable is proposed by its index, not by its value",
         functools.partial(discrete_report, (0.0, 1.0, 2.0)),
         functools.partial(discrete_report, (1.0, 2.0, 3.0)),
-        ("stays on the grid", "states", "support", "irreducible", "invariance"),
+        ("stays on the grid", "irreducible", "invariance"),
     ),
 ]
