@@ -93,7 +93,7 @@ SECTIONS = {
 }
 HEAD = """# Bugs of the field
 
-Public bugs of other projects, found by their users or authors and mostly corrected since. Each was written anew as a planted
+Public bugs of other projects, found by their users or authors and mostly corrected since. Each is written again as a planted
 bug, with a correct counterpart, to see whether the [conformance kit](guide/check_your_sampler.md) finds it. A row of this page
 names the report of the project, the check and the row that fails, and the processor seconds until the whole report was there.
 The bugs show which mistakes occur, not how good the projects are: most were found because the projects look for them.

@@ -227,7 +227,7 @@ PAIRS: list[Pair] = [
     ),
     pair_of(
         "BAT.jl#532",
-        "Langevin's proposal has drift tau/2 and variance tau, its correction tau and 4 tau",
+        "Langevin's proposal has drift tau/2 and variance tau, but its density tau and 4 tau",
         lambda: mala("another step"),
         mala,
         BALANCE,
@@ -255,7 +255,7 @@ PAIRS: list[Pair] = [
     ),
     pair_of(
         "keanu#33",
-        "the last two states of a trajectory are compared, a rejection goes back to the last but one",
+        "a rejection returns the last state but one, with which the energy is compared",
         lambda: last_step,
         lambda: hmc,
         (*BALANCE, "rejection returns the start", "stationarity"),

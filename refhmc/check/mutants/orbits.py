@@ -599,7 +599,7 @@ PAIRS = [
     pair("CUQIpy#449", "the kinetic energy has the wrong sign", M, "kinetic_sign"),
     Pair(
         "nuts-rs be2c293",
-        "below the smallest depth, the tree goes on after a subtree that turned",
+        "a tree below its smallest depth continues after a subtree that turned",
         run(M, *GAUSSIAN, 0.9, 2, smallest_depth=2, smallest_subtrees_tested=True),
         run(M, *GAUSSIAN, 0.9, 2, smallest_depth=2),
         ("invariance",),
