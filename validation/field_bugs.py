@@ -95,7 +95,7 @@ HEAD = """# Bugs of the field
 
 Public bugs of other projects, found by their users or authors and mostly corrected since. Each is written again as a planted
 bug, with a correct counterpart, to see whether the [conformance kit](guide/check_your_sampler.md) finds it. A row of this page
-names the report of the project, the check and the row that fails, and the processor seconds until the whole report was there.
+names the report of the project, and the check and the row that fail. The seconds are those until the whole report was there.
 The bugs show which mistakes occur, not how good the projects are: most were found because the projects look for them.
 """
 
