@@ -16,8 +16,21 @@ from validation.mutation_score import last_rows
 PAGE = pathlib.Path(__file__).resolve().parents[1] / "docs" / "bugs_of_the_field.md"
 OWNERS = {
     "AdvancedHMC": "TuringLang/AdvancedHMC.jl",
+    "BAT.jl": "bat/BAT.jl",
+    "CUQIpy": "CUQI-DTU/CUQIpy",
+    "CalibrateEmulateSample": "CliMA/CalibrateEmulateSample.jl",
+    "Pigeons.jl": "Julia-Tempering/Pigeons.jl",
+    "aehmc": "aesara-devs/aehmc",
+    "aeppl": "aesara-devs/aeppl",
     "blackjax": "blackjax-devs/blackjax",
+    "caustics": "Ciela-Institute/caustics",
+    "gam": "SauersML/gam",
+    "gamble": "rmculpepper/gamble",
+    "keanu": "improbable-research/keanu",
     "mcmc-demo": "chi-feng/mcmc-demo",
+    "mici": "matt-graham/mici",
+    "numpyro": "pyro-ppl/numpyro",
+    "nuts-rs": "pymc-devs/nuts-rs",
     "pymc": "pymc-devs/pymc",
     "walnuts": "bob-carpenter/walnuts",
     "walnutpie": "bob-carpenter/walnutpie",
@@ -46,6 +59,28 @@ DISTRIBUTION = [
     Bug("grids", "pymc#2866", ("pymc#2866",)),
     Bug("orbits", "pymc#1787", ("pymc#1787",)),
     Bug("orbits", "walnutpie 052bbe6", ("walnutpie 052bbe6",)),
+    Bug("orbits", "T04", ("walnuts#28",)),
+    Bug("orbits", "P20b", ("aehmc#45",)),
+    Bug("orbits", "blackjax#18", ("blackjax#18",)),
+    Bug("orbits", "nuts-rs be2c293", ("nuts-rs be2c293",)),
+    Bug("orbits", "CUQIpy#449", ("CUQIpy#449",)),
+    Bug("field", "blackjax#653", ("blackjax#653",)),
+    Bug("field", "BAT.jl#532", ("BAT.jl#532", "BAT.jl#542")),
+    Bug("field", "BAT.jl#564", ("BAT.jl#564",)),
+    Bug("field", "CalibrateEmulateSample#448", ("CalibrateEmulateSample#448",)),
+    Bug("transitions", "ULA", ("caustics#388",)),
+    Bug("transitions", "P18", ("mici dadb2b1",)),
+    Bug("field", "Pigeons.jl#135", ("Pigeons.jl#135",)),
+    Bug("field", "keanu#33", ("keanu#33",)),
+    Bug("samplers", "S03", ("gamble#7",)),
+    Bug("metrics", "log-det-half", ("mici 653067f",)),
+    Bug("integrators", "P06", ("AdvancedHMC#485",)),
+    Bug("field", "pymc#800", ("pymc#798", "pymc#800")),
+    Bug("field", "aeppl#30", ("aeppl#30",)),
+    Bug("field", "NoLimits.jl#283", ("NoLimits.jl#283",)),
+    Bug("field", "gam#680", ("gam#680",)),
+    Bug("field", "numpyro#1293", ("numpyro#928", "numpyro#1293")),
+    Bug("field", "numpyro#1834", ("numpyro#1834",)),
 ]
 # Bugs of warm-up and of the metric that it learns.
 ADAPTATION: list[Bug] = []
@@ -58,9 +93,9 @@ SECTIONS = {
 }
 HEAD = """# Bugs of the field
 
-Public bugs of other projects, found by their users or authors and mostly corrected since. Each was written anew as a planted
+Public bugs of other projects, found by their users or authors and mostly corrected since. Each is written again as a planted
 bug, with a correct counterpart, to see whether the [conformance kit](guide/check_your_sampler.md) finds it. A row of this page
-names the report of the project, the check and the row that fails, and the processor seconds until the whole report was there.
+names the report of the project, and the check and the row that fail. The seconds are those until the whole report was there.
 The bugs show which mistakes occur, not how good the projects are: most were found because the projects look for them.
 """
 

@@ -24,6 +24,7 @@ IDS = [f"{area}-{p.id}-{p.what[:40]}" for area, p in PLACED]
 # Pairs of an area in the default run, and further ones in the sweep. The others take longer.
 DEFAULT = {
     "adaptation": "M25, not restarted, counter, mu, equal windows, ddof, cancellation",
+    "field": "pymc#800, aeppl#30, numpyro#1834",
     "grids": "pymc#2866, binary temperature, half period",
     "couplings": "one uniform, separate",
     "hierarchical": "log-det, momentum",
@@ -40,6 +41,7 @@ DEFAULT = {
 }
 SWEEP = {
     "adaptation": "P21, P21b, P21c, M24, unshrunk, gamma",
+    "field": "blackjax#653, BAT.jl#532, BAT.jl#564, Pigeons.jl#135, keanu#33, NoLimits.jl#283, numpyro#1293, gam#680",
     "grids": "half period of leapfrog",
     "couplings": "shift, rejection",
     "hierarchical": "log-det-force, order, stale, one-way, later, sign, half, term",
@@ -48,7 +50,8 @@ SWEEP = {
     "metrics": "P09, P10, P10-nan, P11, P12, P12-built, M29, one-sided, solve, absolute, log-det-half",
     "minibatches": "B01, B10, B11, B12, B14, B16, B18",
     "models": "P14, P15, third, buffer, prior",
-    "orbits": "P20, M12b, T09, tree backwards, tree start, pymc#1787, walnutpie 052bbe6",
+    "orbits": "P20, M12b, T09, tree backwards, tree start, pymc#1787, walnutpie 052bbe6, blackjax#18, CUQIpy#449, "
+    "nuts-rs be2c293",
     "random_data": "data: prior only, data: likelihood only, data: jacobian, data: last, data: sweep",
     "randomness": "global, own, reseeds, one short, P25b, P25c, sum",
     "samplers": "P25-momentum, S04",

@@ -90,6 +90,8 @@ class MultinomialNUTS(Sampler):
     """``transition(draws, q, p)``."""
 
     def energy(self, q, p):
+        if self.o.get("kinetic_sign"):
+            return -self.log_density(q) - 0.5 * p @ p
         return -self.joint(q, p)
 
     def leaf(self, q, p, sign):
@@ -157,7 +159,8 @@ class MultinomialNUTS(Sampler):
                 tree.log_weight = a.log_weight
         elif draws.flip(log_p):
             tree.proposal = b.proposal
-        if not self.o.get("ignore_subtrees"):
+        tested = depth > self.o.get("smallest_depth", 0) or self.o.get("smallest_subtrees_tested")
+        if tested and not self.o.get("ignore_subtrees"):
             tree.bad = tree.bad or tree.turned
         return tree
 
@@ -171,6 +174,7 @@ class MultinomialNUTS(Sampler):
     def __call__(self, draws, q, p):
         self.start_energy = self.edge_energy = self.energy(q, p)
         tree = Tree(q, p, self.start_energy, self.start_energy)
+        smallest = self.o.get("smallest_depth", 0)  # trees up to it are not tested
         if self.o.get("directions_first"):
             self.signs = [1 if draws.flip(math.log(0.5)) else -1 for _ in range(self.size)]
         for depth in range(self.size):
@@ -183,6 +187,8 @@ class MultinomialNUTS(Sampler):
             self.edge_energy = self.energy(*edge)
             size = depth if not self.o.get("short_subtree") else max(depth - 1, 0)
             new = self.build(draws, edge, sign, size)
+            if new.bad and depth < smallest and not new.diverged:
+                continue  # with another direction
             if new.bad:
                 kept = self.o.get("keep_invalid") or (self.o.get("keep_diverging") and new.diverged)
                 if kept and draws.flip(new.log_weight - tree.log_weight):
@@ -209,7 +215,8 @@ class MultinomialNUTS(Sampler):
             if self.o.get("stale_rho_after_left") and sign < 0:
                 whole.rho = tree.rho
             tree = whole
-            if tree.bad or tree.turned:
+            turned = tree.turned and depth >= smallest and not self.o.get("merged_not_tested")
+            if tree.bad or turned:
                 break
         if self.o.get("extra_metropolis"):
             end = tree.proposal
@@ -587,6 +594,15 @@ PAIRS = [
         eps=0.9,
         expected=("equivariance",),
         severity="inefficient",
+    ),
+    pair("blackjax#18", "the merged trajectory is not tested for a U-turn", M, "merged_not_tested", eps=0.9),
+    pair("CUQIpy#449", "the kinetic energy has the wrong sign", M, "kinetic_sign"),
+    Pair(
+        "nuts-rs be2c293",
+        "a tree below its smallest depth continues after a subtree that turned",
+        run(M, *GAUSSIAN, 0.9, 2, smallest_depth=2, smallest_subtrees_tested=True),
+        run(M, *GAUSSIAN, 0.9, 2, smallest_depth=2),
+        ("invariance",),
     ),
     pair("T19", "no U-turn checks inside subtrees", M, {"ignore_subtrees": True}, eps=0.9),
 ]

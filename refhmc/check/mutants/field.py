@@ -1,0 +1,295 @@
+"""Planted bugs that other projects reported, with corrected counterparts, in plain NumPy.
+
+These have no place among the bugs of one area; ``docs/bugs_of_the_field.md`` lists them with their references.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+
+import refhmc.check as rc
+
+from . import Pair, random_data
+from .transitions import BALANCE, EPS, STEPS, energy, grad, hmc, leapfrog, logp, pair_of
+
+# --------------------------------------------------------------------------------------------------- Metropolis ratios
+
+
+def mala(bug="", tau=0.3, noise="normal"):
+    """Langevin's proposal x = q + tau/2 grad log pi(q) + sqrt(tau) z, for normal z or independent t_2.
+
+    The Metropolis ratio has the proposal's density there and back, log g((x - q - tau/2 grad log pi(q)) / sqrt(tau)), g that
+    of the noise; wrong with a ``bug``.
+    """
+    drift, variance = (tau, 4 * tau) if bug == "another step" else (0.5 * tau, tau)
+
+    def log_density_of_noise(z):
+        if noise == "normal" or bug == "normal density":
+            return -0.5 * z @ z
+        return -1.5 * np.sum(np.log1p(z**2 / 2))
+
+    def log_proposal(new, old):
+        return log_density_of_noise((new - old - drift * grad(old)) / math.sqrt(variance))
+
+    def kernel(draws, q):
+        z = draws.normal(2) if noise == "normal" else np.array([student(draws.uniform()), student(draws.uniform())])
+        x = q + 0.5 * tau * grad(q) + math.sqrt(tau) * z
+        correction = log_proposal(q, x) - log_proposal(x, q)
+        if bug == "exchanged":
+            correction = -correction
+        return x if math.log(draws.uniform()) < logp(x) - logp(q) + correction else q
+
+    return kernel
+
+
+def student(u):
+    """Return the quantile u of a t distribution with two degrees of freedom."""
+    return (2 * u - 1) / math.sqrt(2 * u * (1 - u))
+
+
+def barker_proposal(symmetric, scale=0.8):
+    """Livingstone and Zanella's proposal: q + b z, where b = 1 with probability 1 / (1 + exp(-z d log pi(q))), else -1.
+
+    Its densities there and back have the ratio prod_i (1 + exp(-y_i g_i(q))) / (1 + exp(y_i g_i(x))), with y = x - q and g the
+    gradient of log pi; ``symmetric`` leaves it out.
+    """
+
+    def kernel(draws, q):
+        z, g = scale * draws.normal(2), grad(q)
+        signs = np.array([1.0 if draws.flip(-np.logaddexp(0, -a)) else -1.0 for a in z * g])
+        x = q + signs * z
+        y = x - q
+        correction = np.sum(np.logaddexp(0, -y * g) - np.logaddexp(0, y * grad(x)))
+        ratio = logp(x) - logp(q) + (0.0 if symmetric else correction)
+        return x if math.log(draws.uniform()) < ratio else q
+
+    return kernel
+
+
+def last_step(draws, q):
+    """HMC that compares the last two states of the trajectory, and goes back to the last but one."""
+    before = leapfrog(q, draws.normal(2), EPS, STEPS - 1)
+    after = leapfrog(*before, EPS, 1)
+    return after[0] if math.log(draws.uniform()) < energy(*before) - energy(*after) else before[0]
+
+
+MASS = np.array([2.0, 0.5])
+
+
+def massive(variance):
+    """HMC with the kinetic energy p' M p / 2 of N(0, M^-1), whose momentum has the given variances."""
+
+    def kernel(draws, q):
+        p = np.sqrt(variance) * draws.normal(2)
+        x, r = q, p
+        for _ in range(3):
+            r = r + 0.15 * grad(x)
+            x = x + 0.3 * MASS * r
+            r = r + 0.15 * grad(x)
+        drop = logp(x) - logp(q) + 0.5 * (p @ (MASS * p) - r @ (MASS * r))
+        return x if math.log(draws.uniform()) < drop else q
+
+    return kernel
+
+
+# ------------------------------------------------------------------------------------------- Jacobians of transforms
+
+
+def two_gammas(summed):
+    """Log density of q_i = log s_i for s_i ~ Gamma(3, 1): each element log pi(s_i) + q_i; ``summed``: + sum_j q_j."""
+
+    def log_density(q):
+        of_elements = 2 * q - np.exp(q)
+        return float(np.sum(of_elements + (np.sum(q) if summed else q)))
+
+    return log_density
+
+
+def two_gammas_grad(summed):
+    return lambda q: 2 - np.exp(q) + (2.0 if summed else 1.0)
+
+
+def sigmoid(q):
+    return 1 / (1 + np.exp(-q))
+
+
+def beta_of_x(x):
+    return float(np.sum(np.log(x) + 2 * np.log1p(-x)))
+
+
+def beta_of_logit(jacobian_at):
+    """Log density of q = logit x for x_i ~ Beta(2, 3), with log |dx/dq| = log s(q) + log s(-q) taken at ``jacobian_at(q)``."""
+
+    def log_density(q):
+        at = jacobian_at(q)
+        return beta_of_x(sigmoid(q)) + float(np.sum(np.log(sigmoid(at)) + np.log(sigmoid(-at))))
+
+    return log_density
+
+
+def beta_of_logit_grad(at_x):
+    def gradient(q):
+        x = sigmoid(q)
+        jacobian = (1 - 2 * sigmoid(x)) * x * (1 - x) if at_x else 1 - 2 * x
+        return 1 - x - 2 * x + jacobian
+
+    return gradient
+
+
+def model(log_density, gradient, constrained):
+    return lambda seed: rc.model(log_density, gradient, dim=2, constrained=constrained, seed=seed)
+
+
+GAMMAS = (lambda s: float(np.sum(2 * np.log(s) - s)), np.exp)
+BETAS = (beta_of_x, sigmoid)
+
+
+# -------------------------------------------------------------------------------------------- transitions given data
+
+
+def subset_of_data(theta, y):
+    """Log posterior in which one fixed subset, scaled up, stands for all data."""
+    return random_data.log_prior(theta) + len(y) / 2 * random_data.log_likelihood(theta, y[:2])
+
+
+def dispersion_twice(theta, y):
+    """Log posterior whose likelihood, which has the dispersion already, is divided by it."""
+    return random_data.log_prior(theta) + random_data.log_likelihood(theta, y) * math.exp(-2 * theta[1])
+
+
+def simulate_shares(rng):
+    z = rng.standard_normal(2)
+    return sigmoid(z), rng.normal(z, 1.0)
+
+
+def shares_likelihood(x, y):
+    return -0.5 * float(np.sum((y - np.log(x / (1 - x))) ** 2))
+
+
+def shares(sign):
+    """Log posterior of x in (0, 1)^2 with a logit-normal prior, whose log Jacobian -log x (1 - x) has the given sign."""
+
+    def log_density(x, y):
+        if not np.all((x > 0) & (x < 1)):
+            return -np.inf
+        prior = -0.5 * np.sum(np.log(x / (1 - x)) ** 2) - sign * np.sum(np.log(x) + np.log1p(-x))
+        return float(prior) + shares_likelihood(x, y)
+
+    return random_data.walk(log_density, width=0.25)
+
+
+@functools.cache
+def shares_report(sign, seed):
+    given = shares(sign)
+    return rc.transition_with_data(
+        simulate_shares, given, reversible=True, seconds=None, quantities=shares_likelihood, seed=seed
+    )
+
+
+# ---------------------------------------------------------------------------------------------- a discrete variable
+
+SUPPORT = np.array([[1.0], [2.0], [3.0]])
+LOG_WEIGHTS = {1.0: 0.0, 2.0: 0.7, 3.0: -0.4}
+
+
+def log_weight(k):
+    return LOG_WEIGHTS.get(float(k[0]), -np.inf)
+
+
+def one_of_three(values):
+    """Metropolis on the support {1, 2, 3} with a proposal drawn from ``values``, accepted by the weights of its index."""
+
+    def kernel(draws, k):
+        i = draws.choice(3)
+        new = np.array([values[i]])
+        ratio = log_weight(SUPPORT[i]) - max(log_weight(k), -10.0)
+        return new if draws.flip(ratio) else k
+
+    return kernel
+
+
+@functools.cache
+def discrete_report(values, seed):
+    return rc.grid(one_of_three(values), SUPPORT, log_weight, seed=seed, least=0.02)
+
+
+NORMALISER = ("normaliser",)
+PAIRS: list[Pair] = [
+    pair_of(
+        "blackjax#653",
+        "Langevin's proposal densities there and back are exchanged",
+        lambda: mala("exchanged"),
+        mala,
+        BALANCE,
+    ),
+    pair_of(
+        "BAT.jl#532",
+        "Langevin's proposal has drift tau/2 and variance tau, but its density tau and 4 tau",
+        lambda: mala("another step"),
+        mala,
+        BALANCE,
+    ),
+    pair_of(
+        "BAT.jl#564",
+        "Langevin's proposal has noise of a t distribution, its correction that of a normal",
+        lambda: mala("normal density", noise="t"),
+        lambda: mala(noise="t"),
+        (*BALANCE, "stationarity"),
+    ),
+    pair_of(
+        "CalibrateEmulateSample#448",
+        "Barker's proposal accepted as if it were symmetric",
+        lambda: barker_proposal(True),
+        lambda: barker_proposal(False),
+        BALANCE,
+    ),
+    pair_of(
+        "Pigeons.jl#135",
+        "momentum from N(0, M), leapfrog steps and energy for N(0, M^-1)",
+        lambda: massive(MASS),
+        lambda: massive(1 / MASS),
+        BALANCE,
+    ),
+    pair_of(
+        "keanu#33",
+        "a rejection returns the last state but one, with which the energy is compared",
+        lambda: last_step,
+        lambda: hmc,
+        (*BALANCE, "rejection returns the start", "stationarity"),
+    ),
+    Pair(
+        "pymc#800",
+        "the sum of the log Jacobians is added to the log density of each element",
+        model(two_gammas(True), two_gammas_grad(True), GAMMAS),
+        model(two_gammas(False), two_gammas_grad(False), GAMMAS),
+        NORMALISER,
+    ),
+    Pair(
+        "aeppl#30",
+        "the Jacobian of a transform is taken at the transformed value",
+        model(beta_of_logit(sigmoid), beta_of_logit_grad(True), BETAS),
+        model(beta_of_logit(lambda q: q), beta_of_logit_grad(False), BETAS),
+        NORMALISER,
+    ),
+    Pair(
+        "NoLimits.jl#283",
+        "the log Jacobian of a logit-normal prior has the wrong sign",
+        functools.partial(shares_report, -1),
+        functools.partial(shares_report, 1),
+        ("ranks", "stationarity"),
+    ),
+    random_data.pair(
+        "numpyro#1293", "one subset stands for all data in all transitions", random_data.walk(subset_of_data)
+    ),
+    random_data.pair("gam#680", "the dispersion is counted twice", random_data.walk(dispersion_twice)),
+    Pair(
+        "numpyro#1834",
+        "a discrete variable is proposed by its index, not by its value",
+        functools.partial(discrete_report, (0.0, 1.0, 2.0)),
+        functools.partial(discrete_report, (1.0, 2.0, 3.0)),
+        ("stays on the grid", "irreducible", "invariance"),
+    ),
+]
