@@ -11,7 +11,7 @@ import re
 from typing import NamedTuple
 
 from validation.common import markdown
-from validation.mutation_score import last_rows
+from validation.mutation_score import areas, last_rows, pairs_of
 
 PAGE = pathlib.Path(__file__).resolve().parents[1] / "docs" / "bugs_of_the_field.md"
 OWNERS = {
@@ -83,9 +83,12 @@ DISTRIBUTION = [
     Bug("field", "numpyro#1834", ("numpyro#1834",)),
 ]
 # Bugs of warm-up and of the metric that it learns.
-ADAPTATION: list[Bug] = []
+ADAPTATION = [Bug("adaptation", "M25", ("DynamicHMC#33",))]
 # Bugs in the use of random numbers, and in stochastic gradients.
-RANDOMNESS: list[Bug] = []
+RANDOMNESS = [
+    Bug("minibatches", "B08", ("edward#722", "DiffEqFlux#695")),
+    Bug("minibatches", "B06", ("DiffEqFlux#695",)),
+]
 SECTIONS = {
     "Stationary distribution and acceptance": DISTRIBUTION,
     "Warm-up and metric": ADAPTATION,
@@ -113,6 +116,7 @@ def link(reference: str) -> str:
 def page() -> str:
     """Return the text of the page."""
     measured = {(area, row["bug"]): row for area, rows in last_rows().items() for row in rows}
+    planted = {(area, pair.id): pair.what for area in areas() for pair in pairs_of(area)}
     bugs = [bug for section in SECTIONS.values() for bug in section]
     found = sum(measured[bug.area, bug.id]["as it should"] for bug in bugs)
     text = f"{HEAD}\n{found} of {len(bugs)} are found; no correct counterpart failed.\n"
@@ -121,7 +125,9 @@ def page() -> str:
         for bug in section:
             row = measured[bug.area, bug.id]
             where = ", ".join(map(link, bug.references))
-            rows.append([where, row["what"], f"`{row['check']}`", row["found by"], f"{row['seconds']:.1f}"])
+            rows.append(
+                [where, planted[bug.area, bug.id], f"`{row['check']}`", row["found by"], f"{row['seconds']:.1f}"]
+            )
         if rows:
             text += f"\n## {title}\n\n{markdown(['reported as', 'what is wrong', 'check', 'row', 'seconds'], rows)}\n"
     return text + "\nMade by `python -m validation.field_bugs`.\n"

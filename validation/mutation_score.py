@@ -31,10 +31,15 @@ def areas() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(mutants.__path__))
 
 
+def pairs_of(area: str) -> list[mutants.Pair]:
+    """Return the bugs of one area with their counterparts."""
+    return importlib.import_module(f"refhmc.check.mutants.{area}").PAIRS
+
+
 def examined(area: str, others: int, known: dict[tuple[str, str], dict]) -> list[dict]:
     """Return the rows of one area, including ``known`` ones; one process, since bugs share correct counterparts."""
     found = []
-    for pair in importlib.import_module(f"refhmc.check.mutants.{area}").PAIRS:
+    for pair in pairs_of(area):
         row = known.get((area, pair.id)) or examine(area, pair, SEEDS if pair.id[:3] in PLANNED else others)
         found.append(row)
         print(f"{area} {pair.id}: {row['found by']}", flush=True)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-
 from validation import field_bugs
-from validation.mutation_score import last_rows
+from validation.mutation_score import last_rows, pairs_of
 
 BUGS = [bug for section in field_bugs.SECTIONS.values() for bug in section]
 
@@ -18,7 +16,7 @@ def test_each_bug_is_planted_once_and_was_found():
     measured = {(area, row["bug"]): row for area, rows in last_rows().items() for row in rows}
     assert len({(bug.area, bug.id) for bug in BUGS}) == len(BUGS)
     for bug in BUGS:
-        planted = {pair.id for pair in importlib.import_module(f"refhmc.check.mutants.{bug.area}").PAIRS}
+        planted = {pair.id for pair in pairs_of(bug.area)}
         assert bug.id in planted
         assert measured[bug.area, bug.id]["as it should"]
         assert measured[bug.area, bug.id]["twin's wrong FAILs"] == 0
