@@ -1,7 +1,7 @@
 """Public bugs of other projects as planted bugs: ``python -m validation.field_bugs`` writes ``docs/bugs_of_the_field.md``.
 
-Each was written anew, in the style of its project, with a correct counterpart (``refhmc/check/mutants``). The row that finds it
-and the seconds are those of ``validation/results/mutation_score.json``, which ``python -m validation.mutation_score`` measures.
+Each was written again, in the style of its project, with a correct counterpart (``refhmc/check/mutants``). The row that finds
+it and the seconds are those of ``validation/results/mutation_score.json``, from ``python -m validation.mutation_score``.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ MIN_NO_FLIP = 0.3
 # Rejections by a solver reduce the effective draws by their share. Below this share there is no warning, provided that the
 # other draws are known to be valid.
 FEW_UNSOLVED = 0.005
-# On hierarchical models it makes about twice as many effective draws per gradient (validation/benchmarks/results/explicit.md).
-FARTHER = ", use refhmc.HMC(), whose trajectories are longer in hierarchical models,"
+# On hierarchical models it makes two to four times the effective draws per gradient (`results/explicit.md` of the benchmarks).
+MORE_EFFICIENT = ", use refhmc.HMC(), which makes more effective draws per gradient in hierarchical models,"
 MAX_NAMED = 8  # chains listed in a message
 MAX_COLUMNS, MAX_CHAINS = 2000, 64  # beyond these, R-hat and ESS use an even selection of coordinates and chains
 # Limits on the draws per coordinate (all chains together) and on all numbers that R-hat and ESS use; beyond them, draws are
@@ -84,7 +84,7 @@ def review(names: list[str], kernel: AnyKernel, to_review: DrawsToReview, tune: 
     if "energy" in blocks.get("", {}) and not getattr(kernel, "keeps_momentum", False):
         found += _energy(blocks[""]["energy"])
     is_nuts = any(isinstance(each, NUTS) for each in kernels.values())
-    found += _mixing(names, draws if thinned is None else thinned, FARTHER if is_nuts else "")
+    found += _mixing(names, draws if thinned is None else thinned, MORE_EFFICIENT if is_nuts else "")
     if chains < MIN_CHAINS:
         many = f"Only {chains} chains were" if chains > 1 else "Only one chain was"
         found.append(
