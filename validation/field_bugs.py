@@ -33,7 +33,7 @@ OWNERS = {
     "nuts-rs": "pymc-devs/nuts-rs",
     "pymc": "pymc-devs/pymc",
     "walnuts": "bob-carpenter/walnuts",
-    "walnutpie": "bob-carpenter/walnutpie",
+    "walnutpie": "flatironinstitute/walnutpie",
 }
 
 
@@ -96,10 +96,13 @@ SECTIONS = {
 }
 HEAD = """# Bugs of the field
 
-Public bugs of other projects, found by their users or authors and mostly corrected since. Each is written again as a planted
-bug, with a correct counterpart, to see whether the [conformance kit](guide/check_your_sampler.md) finds it. A row of this page
-names the report of the project, and the check and the row that fail. The seconds are those until the whole report was there.
-The bugs show which mistakes occur, not how good the projects are: most were found because the projects look for them.
+Mistakes that users or authors of other projects have reported in public. Each is written again as a planted bug, with a
+correct counterpart, to see whether the [conformance kit](guide/check_your_sampler.md) finds it. A row of this page names the
+report, the check, and the rows of the check that fail. The seconds are those of the whole check.
+
+The planted bugs are new code. Some show only a part of what was reported, or the same mistake in another kind of sampler.
+Two rows name a commit that has the mistake, without a report: AdvancedHMC 2ab8aff and walnutpie 052bbe6. A project may
+have corrected a mistake since.
 """
 
 
@@ -118,8 +121,11 @@ def page() -> str:
     measured = {(area, row["bug"]): row for area, rows in last_rows().items() for row in rows}
     planted = {(area, pair.id): pair.what for area in areas() for pair in pairs_of(area)}
     bugs = [bug for section in SECTIONS.values() for bug in section]
-    found = sum(measured[bug.area, bug.id]["as it should"] for bug in bugs)
-    text = f"{HEAD}\n{found} of {len(bugs)} are found; no correct counterpart failed.\n"
+    of_bugs = [measured[bug.area, bug.id] for bug in bugs]
+    found, runs, wrong = (
+        sum(row[key] for row in of_bugs) for key in ("as it should", "twin's runs", "twin's wrong FAILs")
+    )
+    text = f"{HEAD}\n{found} of {len(bugs)} are found; {wrong} of {runs} runs of correct counterparts fail.\n"
     for title, section in SECTIONS.items():
         rows = []
         for bug in section:

@@ -25,6 +25,7 @@ CONDITIONS = {
     "detailed balance": "a move and its reverse must be equally likely under the target",
     "acceptance": "a proposal must be accepted with probability min(1, exp(-dH)), or by another balanced rule",
     "stationarity": "draws from the target must still follow it after a transition",
+    "ranks": "the rank of the truth among draws given its data must be uniform",
     "rejection returns the start": "a rejected proposal must leave the position unchanged",
     "stateless": "a transition must not depend on earlier ones",
     "shift invariance": "a constant added to the log density must not change a transition",

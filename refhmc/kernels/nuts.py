@@ -29,7 +29,7 @@ A + B turns if
     n eps >= pi / 2   and   (rho . s_A <= 0   or   rho . s_B <= 0),      rho = rho_A + rho_B
 
 The proof of invariance needs only that the criterion is a function of the interval and of the step size, the same in both
-directions of time, which this is. Measured on five centred models (``validation/benchmarks/results/u_turn.md``).
+directions of time, which this is. Measurements are in ``validation/benchmarks/results/u_turn.md`` and ``explicit.md``.
 
 There are two implementations. On arrays, :func:`transition` builds the subtree by recursion, as in the papers. The compiled
 one builds it leaf by leaf: after leaf k the completed intervals are the binary digits of k + 1.

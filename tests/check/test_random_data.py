@@ -68,6 +68,16 @@ def test_a_shift_is_reported_with_its_direction():
     assert said
 
 
+def test_quantities_that_are_not_numbers_are_no_false_alarm():
+    """The quantity is NaN in half of the prior, so that ties of NaN are frequent."""
+
+    def half(theta, y):
+        return np.where(theta > 0, np.log(theta), np.nan)
+
+    options = {"reversible": True, "simulations": 300, "steps": 5, "seconds": None}
+    assert rc.transition_with_data(simulate, exact, quantities=half, **options).status == "PASS"
+
+
 def test_a_transition_that_does_not_move_is_inconclusive():
     report = rc.transition_with_data(simulate, lambda y: lambda rng, theta: theta, simulations=150, seconds=None)
     assert report.status == "INCONCLUSIVE"
@@ -104,14 +114,13 @@ def test_kernels_of_refhmc_pass(kernel):
     [
         (lambda y: None, "must return a function of"),
         (lambda y: lambda rng, theta: theta * np.nan, "NaN or infinite"),
-        (lambda y: lambda rng, theta: np.zeros(3), r"shape \(3,\) instead of \(1,\)"),
+        (lambda y: lambda rng, theta: np.zeros(3), "shape (3,) instead of (1,)"),
     ],
 )
 def test_invalid_answers_fail(given, fault):
     row = rc.transition_with_data(simulate, given, simulations=50).row("answers")
     assert row.status == "FAIL"
-    with pytest.raises(AssertionError, match=fault):
-        raise AssertionError(row.basis)
+    assert fault in row.basis
 
 
 def test_a_simulator_without_data_fails():

@@ -86,6 +86,18 @@ def bins_of(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
     return np.stack([np.searchsorted(e, v, side="right") for e, v in zip(edges, values.T, strict=True)], axis=-1)
 
 
+def uniform_ranks(values: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
+    """Return u = (r + a uniform number) / n, (F,), with the rank r of row ``k`` among the rows of ``values`` (n, F).
+
+    Ties are broken at random. NaN is larger than all other values.
+    """
+    values = np.where(np.isnan(values), np.inf, values)
+    one, others = values[k], np.delete(values, k, axis=0)
+    below, equal = np.sum(others < one, axis=0), np.sum(others == one, axis=0)
+    rank = below + rng.integers(0, equal + 1)
+    return (rank + rng.random(len(rank))) / len(values)
+
+
 def pair_counts(from_bins: np.ndarray, to_bins: np.ndarray) -> np.ndarray:
     """Return the numbers (F, BINS, BINS) of pairs from bin a to bin b, from bins (n, F)."""
     joint = from_bins * BINS + to_bins

@@ -128,10 +128,7 @@ class RandomDataExamination(Examination):
 
     def bet(self, f: np.ndarray, m: int) -> None:
         """Add the quantities (L + 1, F) of a path, in which theta is at m."""
-        others = np.delete(f, m, axis=0)
-        below, equal = np.sum(others < f[m], axis=0), np.sum(others == f[m], axis=0)
-        rank = below + self.own.integers(0, equal + 1)
-        u = (rank + self.own.random(len(rank))) / len(f)
+        u = evidence.uniform_ranks(f, m, self.own)
         scores = evidence.SCORES[:, evidence.bins_of(f, self.edges)]  # (score, L + 1, F)
         gains = {
             "ranks": evidence.SCORES[:, np.searchsorted(evidence.LEVELS, u, side="right")].T - EXPECTED,
@@ -197,8 +194,10 @@ ROWS: Rows = (
     ("stationarity", lambda test: test.judge("stationarity")),
     ("ranks", RandomDataExamination.ranks),
 )
-CAUSE = "the transition does not preserve the posterior given the data: does it use the data and the prior of the simulator?"
-TYPICAL = {"stationarity": CAUSE, "ranks": CAUSE}
+TYPICAL = dict.fromkeys(
+    ("stationarity", "ranks"),
+    "the transition does not preserve the posterior given the data: does it use the data and the prior of the simulator?",
+)
 
 
 def transition_with_data(

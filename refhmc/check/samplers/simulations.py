@@ -320,9 +320,7 @@ class FitExamination(Examination):
             if self.quantities is not None:
                 columns.append(np.array([np.ravel(self.quantities.raw(x, one.y)) for x in points], dtype=float))
         f = np.hstack(columns)
-        below, equal = np.sum(f[1:] < f[0], axis=0), np.sum(f[1:] == f[0], axis=0)
-        rank = below + self.rng_ties.integers(0, equal + 1)
-        return list((rank + self.rng_ties.random(len(rank))) / (len(draws) + 1))
+        return list(evidence.uniform_ranks(f, 0, self.rng_ties))
 
     def diagnose(self, rows: dict[str, Row]) -> list[str]:
         """Return the causes that the shape of the ranks is typical of."""
