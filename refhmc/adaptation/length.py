@@ -25,6 +25,17 @@ the mean number of steps of a trajectory, the length is
 
 For a standard normal, with q and q^2 for u and |u|, that is 1.83 without jitter, where tau is 0.6 and 1.1 (at pi/2: 1 and 1).
 
+**Kept velocity.** MAMS keeps the share a of its velocity, and reverses it after a rejection. Suppose that trajectories turn
+(q, u) by an angle, as on a normal, and are accepted with a probability w that does not depend on the state. Then the mean of
+(q, u) after a transition is A (q, u), and the sum of the autocorrelations of q is the upper left entry of (I - A)^-1. Likewise
+for (q^2, q u, u^2). With the R of u_i and of |u_i| from above,
+
+    tau_u   = 2 (1 + a - 2 a w + a R) / ((1 + a) R) - 1
+    tau_|u| = 2 ((1 - a m)(1 - a^2 (1 - R)) + 2 a^3 R (w - R)) / ((1 - a^2)(1 + a) R) - 1,    m = 2 (w - R) - 1
+
+which is (2 - R) / R for a = 0. A large a makes draws of q nearly antithetic and those of q^2 slower. For a = 1/2 and w = 1, a
+single step is the best trajectory of a standard normal if it turns by 0.7 or more: tau / 2 of q^2 is then 1.0 to 1.4.
+
 **Jitter** is j = 1/2, unless the user gives one. Consider normals whose scales fill 1, ..., r evenly in their logarithm. The
 best length by this criterion, with squares for distances, gives this many draws per length of the largest scale:
 
@@ -34,7 +45,7 @@ best length by this criterion, with squares for distances, gives this many draws
 
 **Procedure.** From iteration 25 of warm-up (or an eighth of it, if it is shorter than 200) to its last phase, a window has 25
 trajectories, or half as many as came before it. All of them look ahead if L grew in the last window, and otherwise a quarter,
-but at least 25. These have the length L' (1 + j (2u - 1)) with L' = max(3/2 L, L + 2 eps), and all others have the length
+but at least 25. These have the length L' (1 + j (2u - 1)) with L' = max(3/2 L, L + eps), and all others have the length
 L (1 + j (2u - 1)). At the end of the window L becomes the best of the lengths between L' / 4 and L' that are four per octave.
 Here var f is the variance over the window, and c and s are those of the one before (in the first window c is its first state,
 and u = x). L therefore grows if it is too short, to at most L' per window, and the first windows need not have seen the whole
@@ -49,8 +60,8 @@ trajectory ended before because of an energy that is not finite. Nothing is reco
 meant to reach.
 
 With a metric that is learned, which makes the variances one, or that depends on the position, which makes the curvature about
-one, L is at least its initial value pi/2. It then need not grow again when the metric has set the scale. Also, tau at lag one,
-which is a lower bound, may underestimate the slowest scale. After the last window trajectories have the length L and the jitter
+one, L is at least its initial value pi/2 if a = 0. It then need not grow again when the metric has set the scale. Also, tau at
+lag one, which is a lower bound, may underestimate the slowest scale. After the last window trajectories have the length L and the jitter
 j. Warm-ups of less than 30 iterations learn no length: it is pi/2 without jitter. Each chain learns from its own trajectories
 only. On a learned hierarchical metric the least length is the largest s_i M_i^1/2 pi/2 of the coordinates with a constant mass,
 a quarter of the period of a normal with the standard deviation s_i. Hyperparameters are slow, since they are as heavy as all
@@ -79,7 +90,7 @@ from refhmc.kernels.mams import mams, mams_with
 N_LENGTHS, AN_OCTAVE = 20, 4
 DEFAULT_JITTER = 0.5
 FIRST, SMALLEST, SHORTEST_TUNE = 25, 25, 30
-LOOK_AHEAD, MORE_STEPS = 1.5, 2
+LOOK_AHEAD = 1.5
 MOST_APART = 4  # trajectories from one that looks ahead to the next, if there are enough
 N_CANDIDATES = 2 * AN_OCTAVE + 1
 FEWEST = 5  # trajectories that have reached a length, for it to count
@@ -89,21 +100,22 @@ LEAST_TAU = 0.05  # an estimate may be 0 or negative
 LENGTH = record_type({"length": REAL, "least": REAL, "count": WHOLE, "apart": WHOLE})
 MOMENTS = Layout("center rate mean distance mean_odd scatter_odd mean_even scatter_even")
 moments_of = MOMENTS.rows
-N_SUMS = 5
+N_SUMS = 6
 # LENGTH; moments (8, d): c, 1/s (0: not known), means of q - c and of |q - c|, means and scatters of u and of |u|; sums
-# (K, 5, d), for each length: w (u_l - u_0)^2, w (|u_l| - |u_0|)^2, and in the first column of the other rows how many
-# trajectories reached it, their steps, and the weight of their mean in an average over lengths; the windows.
+# (K, 6, d), for each length: w (u_l - u_0)^2, w (|u_l| - |u_0|)^2, and in the first column of the other rows how many
+# trajectories reached it, their steps, their acceptances w, and the weight of their mean in an average over lengths; the windows.
 LEARNER = nb.Tuple((numba.from_dtype(LENGTH), types.MATRIX, types.STACK, types.MATRIX_OF_INTEGERS))
 
 
 def begin_length(d: int, settings: np.recarray, windows: np.ndarray, sets_the_scale: bool) -> tuple:
     """Return the record, the moments and the sums of a learner at its start, without rows if it has no windows.
 
-    With ``sets_the_scale``, the metric has the scale of the distribution, and the length is at least the present one.
+    With ``sets_the_scale``, the metric has the scale of the distribution. The length is then at least the present one, unless
+    a part of the velocity is kept.
     """
     known, at = one(LENGTH), int(len(windows) > 0)
     known.length, known.apart = settings.trajectory_length, 1
-    known.least = settings.trajectory_length if sets_the_scale else 0.0
+    known.least = settings.trajectory_length if sets_the_scale and settings.persistence == 0 else 0.0
     return known, np.zeros((at * MOMENTS.n_vectors, d)), np.zeros((at * N_LENGTHS, N_SUMS, d))
 
 
@@ -226,7 +238,7 @@ def adapt_length(learner: tuple, path: np.ndarray, iteration: int, settings: Any
 def begin_watching(known: Any, settings: Any) -> None:
     """Record along the next trajectories, at lengths beyond the present one."""
     settings.watched = 1
-    longer = max(LOOK_AHEAD * known.length, known.length + MORE_STEPS * settings.step_size)
+    longer = max(LOOK_AHEAD * known.length, known.length + settings.step_size)
     settings.longest = longer * (1 + settings.length_jitter)
 
 
@@ -291,6 +303,7 @@ def take_path(known: Any, moments: np.ndarray, sums: np.ndarray, path: np.ndarra
             continue
         sums[k, 2, 0] += 1
         sums[k, 3, 0] += there.n_steps[0]
+        sums[k, 4, 0] += w
         if w > 0:
             for i in range(q0.shape[0]):
                 here = bounded(q0[i] - m.center[i], m.rate[i])
@@ -330,13 +343,15 @@ def cost_of(length: float, count: int, moments: np.ndarray, sums: np.ndarray, se
     In the average over the lengths L (1 - j) to L (1 + j) the weight of l_k is its grid step, which is proportional to l_k.
     """
     m, j, total, steps, worst = moments_of(moments), settings.length_jitter, 0.0, 0.0, 0.0
+    accepted, a = 0.0, settings.persistence
     for k in range(N_LENGTHS):
-        sums[k, 4, 0] = 0.0
+        sums[k, 5, 0] = 0.0
         at = watched_length(settings.longest, k)
         if 0.999 * length * (1 - j) <= at <= 1.001 * length * (1 + j) and sums[k, 2, 0] >= FEWEST:
-            sums[k, 4, 0] = at / sums[k, 2, 0]
+            sums[k, 5, 0] = at / sums[k, 2, 0]
             total += at
-            steps += sums[k, 4, 0] * sums[k, 3, 0]
+            steps += sums[k, 5, 0] * sums[k, 3, 0]
+            accepted += sums[k, 5, 0] * sums[k, 4, 0]
     if total == 0:
         return math.inf
     for i in range(moments.shape[1]):
@@ -344,7 +359,18 @@ def cost_of(length: float, count: int, moments: np.ndarray, sums: np.ndarray, se
             if scatter > 0:
                 jump = 0.0
                 for k in range(N_LENGTHS):
-                    jump += sums[k, 4, 0] * sums[k, row, i]
+                    jump += sums[k, 5, 0] * sums[k, row, i]
                 R = jump / (2 * scatter / (count - 1) * total)
-                worst = max(worst, max((2 - R) / R, LEAST_TAU) / halves if R > 0 else math.inf)
+                tau = autocorrelation_time(R, accepted / total, a, row == 1) if R > 0 else math.inf
+                worst = max(worst, max(tau, LEAST_TAU) / halves)
     return steps / total * worst if worst > 0 else math.inf
+
+
+@jit
+def autocorrelation_time(R: float, w: float, a: float, even: bool) -> float:
+    """Return tau of u, or of |u| if ``even``, with the persistence a."""
+    if not even:
+        return 2 * (1 + a - 2 * a * w + a * R) / ((1 + a) * R) - 1
+    rest = max(w - R, 0.0)  # estimates of R may be larger than w
+    minor = (1 - a * (2 * rest - 1)) * (1 - a**2 * (1 - R)) + 2 * a**3 * R * rest
+    return 2 * minor / ((1 - a**2) * (1 + a) * R) - 1

@@ -60,9 +60,9 @@ class MAMS:
     One transition from the position q is as follows, with the velocity u on the sphere, in coordinates in which the metric is
     the identity::
 
-        u uniform on the sphere
+        u <- a u + (1 - a^2)^(1/2) n  with n uniform on the sphere, divided by its length
         (q*, u*) = (one step of a splitting of  dq/ds = u,  du/ds = (I - u u') dL/dq / (d - 1))^n (q, u)
-        q <- q*  with probability  min(1, exp(L(q*) - L(q)) |det d(q*, u*) / d(q, u)|)
+        (q, u) <- (q*, u*)  with probability  min(1, exp(L(q*) - L(q)) |det d(q*, u*) / d(q, u)|),  otherwise  (q, -u)
 
     The speed does not depend on the position, unlike that of HMC, which is high where the density is large. Step size and
     length have the units of :class:`HMC`: a step of size eps is one of d^(1/2) eps in the paper.
@@ -77,7 +77,7 @@ class MAMS:
     trajectory_length : float, optional
         Length of a trajectory before jitter, ``n_steps * step_size``. The number of steps is rounded to a whole number from 1
         to 1,024.
-    persistence : float, default 0.0
+    persistence : float, default 0.5
         Share a of the velocity that a transition keeps, in [0, 1). With 0, each transition draws a new velocity.
     step_jitter : float, default 0.0
         Relative half-width, in [0, 1), of the uniform jitter of the step size.
@@ -133,7 +133,7 @@ class MAMS:
     step_size: float | None = None
     n_steps: int | None = None
     trajectory_length: float | None = None
-    persistence: float = 0.0
+    persistence: float = 0.5
     step_jitter: float = 0.0
     length_jitter: float | None = None
     metric: object = None

@@ -21,6 +21,7 @@ from refhmc.adaptation.length import (
     N_SUMS,
     SHORTEST_TUNE,
     WATCHED_ROWS,
+    autocorrelation_time,
     begin_window,
     best_length,
     length_windows,
@@ -76,7 +77,7 @@ def test_it_looks_at_the_states_that_shorter_trajectories_would_have_proposed(ji
     for iteration in range(150, 180):
         q, p, settings = chain.position.copy(), copy.deepcopy(chain.rng).standard_normal(2), block.settings[0].copy()
         L, eps = block.length.length[0], settings.step_size
-        longer = max(LOOK_AHEAD * L, L + 2 * eps)
+        longer = max(LOOK_AHEAD * L, L + eps)
         assert settings.longest == pytest.approx(longer * (1 + j), rel=1e-15)
         start, stop = next(w for w in block.plan.length_windows if w[0] <= iteration < w[1])
         looks = (iteration - start) % max(1, min((stop - start) // 25, block.length.apart[0])) == 0
@@ -132,6 +133,27 @@ def test_a_trajectory_that_breaks_off_counts_as_rejected_at_the_lengths_beyond()
     assert broken > 5
 
 
+def time_by_matrices(R: float, w: float, a: float, even: bool) -> float:
+    """2 sum_k rho_k - 1 of q, or of q^2 if ``even``, from the means of (q, u), or of (q^2, q u, u^2), after a transition."""
+    c = 1 - R / w if not even else math.sqrt(max(1 - R / w, 0.0))
+    s = math.sqrt(max(1 - c * c, 0.0))
+    turn, flip, keep = np.array([[c, s], [-s, c]]), np.diag([1.0, -1.0]), np.diag([1.0, a])
+    if even:
+        turn = np.array([[c * c, 2 * c * s, s * s], [-c * s, c * c - s * s, c * s], [s * s, -2 * c * s, c * c]])
+        flip, keep = np.diag([1.0, -1.0, 1.0]), np.diag([1.0, a, a * a])
+    return 2 * np.linalg.inv(np.eye(len(turn)) - keep @ (w * turn + (1 - w) * flip))[0, 0] - 1
+
+
+@pytest.mark.parametrize("a", [0.0, 0.3, 0.5, 0.9])
+@pytest.mark.parametrize("w", [1.0, 0.9, 0.4])
+def test_the_times_with_a_kept_velocity_are_those_of_the_matrices(a, w):
+    for share in (0.01, 0.2, 0.7, 1.0):
+        for even in (False, True):
+            expected = time_by_matrices(share * w, w, a, even)
+            assert autocorrelation_time(share * w, w, a, even) == pytest.approx(expected, rel=1e-11)
+    assert autocorrelation_time(0.4, w, 0.0, False) == pytest.approx(4.0, rel=1e-15)
+
+
 def best_by_numpy(q0, path, w, n_steps, center, rate, settings) -> float:
     """The docstring's argmin, written on arrays (trajectory, length, coordinate)."""
 
@@ -139,11 +161,11 @@ def best_by_numpy(q0, path, w, n_steps, center, rate, settings) -> float:
         u = (q - center) / (1 + rate * abs(q - center))
         return np.concatenate([u, abs(u)], axis=-1)
 
-    d, reached = q0.shape[1], n_steps > 0
+    d, reached, a = q0.shape[1], n_steps > 0, settings.persistence
     lengths = settings.longest * 2.0 ** ((np.arange(N_LENGTHS) - N_LENGTHS + 1) / AN_OCTAVE)
     f0 = functions(q0)
     jumps = np.where(reached[..., None], w[..., None] * (functions(path) - f0[:, None]) ** 2, 0).sum(axis=0)
-    count = reached.sum(axis=0)
+    count, accepted = reached.sum(axis=0), np.where(reached, w, 0).sum(axis=0)
     costs = {}
     for L in settings.trajectory_length * 2.0 ** (-np.arange(2 * AN_OCTAVE + 1) / AN_OCTAVE):
         j = settings.length_jitter
@@ -151,18 +173,21 @@ def best_by_numpy(q0, path, w, n_steps, center, rate, settings) -> float:
         if taken.any():
             weights = lengths[taken] / lengths[taken].sum()
             R = weights @ (jumps[taken] / count[taken, None]) / (2 * f0.var(axis=0, ddof=1))
-            tau = np.maximum((2 - R) / R, LEAST_TAU) / np.repeat([1.0, 2.0], d)
+            mean = weights @ (accepted[taken] / count[taken])
+            tau = np.array([time_by_matrices(R_f, mean, a, k >= d) for k, R_f in enumerate(R)])
+            tau = np.maximum(tau, LEAST_TAU) / np.repeat([1.0, 2.0], d)
             costs[L] = tau.max() * (weights @ (n_steps.sum(axis=0)[taken] / count[taken]))
     return min(costs, key=costs.get)
 
 
+@pytest.mark.parametrize("persistence", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize("seed", range(6))
-def test_the_best_length_is_that_of_the_criterion(seed):
+def test_the_best_length_is_that_of_the_criterion(seed, persistence):
     rng = np.random.default_rng(seed)
     d, n = 3, 40
     settings, known = one(SETTINGS)[0], one(LENGTH)[0]
     settings.step_size, settings.trajectory_length, settings.length_jitter = 0.1, 4.0, rng.choice([0.0, 0.5])
-    settings.longest = 4.0 * (1 + settings.length_jitter)
+    settings.longest, settings.persistence = 4.0 * (1 + settings.length_jitter), persistence
     moments, sums = np.zeros((MOMENTS.n_vectors, d)), np.zeros((N_LENGTHS, N_SUMS, d))
     moments[0], moments[1] = rng.standard_normal(d), rng.uniform(0, 2, d)
     center, rate = moments[:2].copy()
@@ -243,6 +268,14 @@ def test_where_the_metric_sets_the_scale_it_is_no_shorter_than_at_first(metric):
     chain = chain_of(refhmc.models.Banana(), refhmc.HMC(metric=metric), 200, 4)
     run(chain, 200)
     assert chain.lengths()[0][1] >= math.pi / 2
+
+
+@pytest.mark.parametrize("persistence", [0.0, 0.5])
+def test_a_kept_velocity_needs_one_step_per_trajectory(persistence):
+    """On a normal with steps of 1.2 the criterion is 1.6 / 2 at one step and a = 1/2. Without it, lengths are pi/2 or more."""
+    chain = chain_of(normal((1.0,) * 20), refhmc.MAMS(persistence=persistence, step_size=1.2), 400, 1)
+    _, stats = run(chain, 600)
+    assert (stats[400:, N_STEPS].max() == 1) == (persistence > 0)
 
 
 def test_after_warm_up_the_length_stands_still_and_is_in_the_result():
