@@ -44,14 +44,12 @@ best length by this criterion, with squares for distances, gives this many draws
     r = 10     0.07  0.09  0.29  0.41  0.46  0.47
 
 **Procedure.** From iteration 25 of warm-up (or an eighth of it, if it is shorter than 200) to its last phase, a window has 25
-trajectories, or half as many as came before it. All of them look ahead if L grew in the last window, and otherwise a quarter,
-but at least 25. These have the length L' (1 + j (2u - 1)) with L' = max(3/2 L, L + eps), and all others have the length
-L (1 + j (2u - 1)). At the end of the window L becomes the best of the lengths between L' / 4 and L' that are four per octave.
-Here var f is the variance over the window, and c and s are those of the one before (in the first window c is its first state,
-and u = x). L therefore grows if it is too short, to at most L' per window, and the first windows need not have seen the whole
-distribution. If the longest trajectory has 1,024 steps, L does not change, and trajectories are cut there. Trajectories of MAMS
-have few steps, of which those that look ahead need several times as many. A quarter of them looks ahead if L grew, otherwise a
-sixteenth, but at least 25.
+trajectories, or half as many as came before it. A quarter of them looks ahead if L grew in the last window, and otherwise a
+sixteenth, but at least 25. These have the length L' (1 + j (2u - 1)) with L' = max(3/2 L, L + eps), and all others have the
+length L (1 + j (2u - 1)). At the end of the window L becomes the best of the lengths between L' / 4 and L' that are four per
+octave. Here var f is the variance over the window, and c and s are those of the one before (in the first window c is its first
+state, and u = x). L therefore grows if it is too short, to at most L' per window, and the first windows need not have seen the
+whole distribution. If the longest trajectory has 1,024 steps, L does not change, and trajectories are cut there.
 
 **Recording.** Consider the lengths l_k = l_last 2^((k - K + 1)/4), k < K, four per octave over five octaves, and the
 n(l_k) = round(l_k / eps) steps that trajectories of these lengths have, at least one and at most 1,024, where eps is the step
@@ -61,12 +59,12 @@ meant to reach.
 
 With a metric that is learned, which makes the variances one, or that depends on the position, which makes the curvature about
 one, L is at least its initial value pi/2 if a = 0. It then need not grow again when the metric has set the scale. Also, tau at
-lag one, which is a lower bound, may underestimate the slowest scale. After the last window trajectories have the length L and the jitter
-j. Warm-ups of less than 30 iterations learn no length: it is pi/2 without jitter. Each chain learns from its own trajectories
-only. On a learned hierarchical metric the least length is the largest s_i M_i^1/2 pi/2 of the coordinates with a constant mass,
-a quarter of the period of a normal with the standard deviation s_i. Hyperparameters are slow, since they are as heavy as all
-their children require. (In the funnel with n = 100 the length is 33.) If this least length exceeds the present one in a window,
-the window begins again. Measurements are in ``validation/benchmarks/results/trajectory_length.md``.
+lag one, which is a lower bound, may underestimate the slowest scale. After the last window trajectories have the length L and
+the jitter j. Warm-ups of less than 30 iterations learn no length: it is pi/2 without jitter. Each chain learns from its own
+trajectories only. On a learned hierarchical metric the least length is the largest s_i M_i^1/2 pi/2 of the coordinates with a
+constant mass, a quarter of the period of a normal with the standard deviation s_i. Hyperparameters are slow, since they are as
+heavy as all their children require. (In the funnel with n = 100 the length is 33.) If this least length exceeds the present
+one in a window, the window begins again. Measurements are in ``validation/benchmarks/results/trajectory_length.md``.
 """
 
 from __future__ import annotations
@@ -91,7 +89,7 @@ N_LENGTHS, AN_OCTAVE = 20, 4
 DEFAULT_JITTER = 0.5
 FIRST, SMALLEST, SHORTEST_TUNE = 25, 25, 30
 LOOK_AHEAD = 1.5
-MOST_APART = 4  # trajectories from one that looks ahead to the next, if there are enough
+AFTER_GROWTH, OTHERWISE = 4, 16  # trajectories from one that looks ahead to the next, if there are enough
 N_CANDIDATES = 2 * AN_OCTAVE + 1
 FEWEST = 5  # trajectories that have reached a length, for it to count
 LEAST_TAU = 0.05  # an estimate may be 0 or negative
@@ -103,7 +101,7 @@ moments_of = MOMENTS.rows
 N_SUMS = 6
 # LENGTH; moments (8, d): c, 1/s (0: not known), means of q - c and of |q - c|, means and scatters of u and of |u|; sums
 # (K, 6, d), for each length: w (u_l - u_0)^2, w (|u_l| - |u_0|)^2, and in the first column of the other rows how many
-# trajectories reached it, their steps, their acceptances w, and the weight of their mean in an average over lengths; the windows.
+# trajectories reached it, their steps and acceptances w, and the weight of their mean in an average over lengths; the windows.
 LEARNER = nb.Tuple((numba.from_dtype(LENGTH), types.MATRIX, types.STACK, types.MATRIX_OF_INTEGERS))
 
 
@@ -114,7 +112,7 @@ def begin_length(d: int, settings: np.recarray, windows: np.ndarray, sets_the_sc
     a part of the velocity is kept.
     """
     known, at = one(LENGTH), int(len(windows) > 0)
-    known.length, known.apart = settings.trajectory_length, 1
+    known.length, known.apart = settings.trajectory_length, AFTER_GROWTH
     known.least = settings.trajectory_length if sets_the_scale and settings.persistence == 0 else 0.0
     return known, np.zeros((at * MOMENTS.n_vectors, d)), np.zeros((at * N_LENGTHS, N_SUMS, d))
 
@@ -225,7 +223,7 @@ def adapt_length(learner: tuple, path: np.ndarray, iteration: int, settings: Any
             take_path(known, moments, sums, path)
             if iteration == stop - 1:
                 before, known.length = known.length, max(best_length(known, moments, sums, settings), known.least)
-                known.apart = settings.apart * (1 if known.length > before else MOST_APART)
+                known.apart = AFTER_GROWTH if known.length > before else OTHERWISE
                 begin_window(known, moments, sums)
         if iteration == start - 1 or (iteration == stop - 1 and k < last):
             begin_watching(known, settings)

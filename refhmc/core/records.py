@@ -120,13 +120,12 @@ STATUS = record_type(
     }
 )
 
-# Settings of a kernel. ``watched``: warm-up records states at lengths up to ``longest``; ``apart``: one trajectory of as many
-# looks ahead while the length grows (:mod:`refhmc.adaptation.length`). ``max_depth``: of a tree, or the binary logarithm of the
-# largest number of steps. ``keep_momentum``: the state already has a momentum. GHMC, DRHMC, MAMS and MCLMC keep the share
-# ``persistence`` of it (negative: the default); with 0 they draw all of it. ``energy_variance``: of a step of MCLMC, per
-# coordinate. ``slice_variable``: Neal's u of GHMC, 2 before it is drawn. From ``updates`` on, for stochastic gradients: the
-# updates so far; a and c of :mod:`refhmc.kernels.stochastic_gradient`; h^2 / eps (0: h = eps); b, gamma, T; the share of a
-# cycle without noise; whether lp is evaluated.
+# Settings of a kernel. ``watched``: warm-up records states at lengths up to ``longest`` (:mod:`refhmc.adaptation.length`).
+# ``max_depth``: of a tree, or the binary logarithm of the largest number of steps. ``keep_momentum``: the state already has a
+# momentum. GHMC, DRHMC, MAMS and MCLMC keep the share ``persistence`` of it (negative: the default); with 0 they draw all of
+# it. ``energy_variance``: of a step of MCLMC, per coordinate. ``slice_variable``: Neal's u of GHMC, 2 before it is drawn. From
+# ``updates`` on, for stochastic gradients: the updates so far; a and c of :mod:`refhmc.kernels.stochastic_gradient`; h^2 / eps
+# (0: h = eps); b, gamma, T; the share of a cycle without noise; whether lp is evaluated.
 SETTINGS = record_type(
     {
         "step_size": REAL,
@@ -136,7 +135,6 @@ SETTINGS = record_type(
         "length_jitter": REAL,
         "watched": WHOLE,
         "longest": REAL,
-        "apart": WHOLE,
         "max_depth": WHOLE,
         "max_error": REAL,
         "max_halvings": WHOLE,

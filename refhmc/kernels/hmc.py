@@ -164,7 +164,6 @@ class HMC:
             "length_jitter": self.length_jitter or 0.0,
             "n_steps": self.n_steps or 0,
             "trajectory_length": length or 0.0,
-            "apart": 1,
         }
 
 

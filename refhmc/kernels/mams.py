@@ -184,7 +184,6 @@ class MAMS:
             "n_steps": self.n_steps or 0,
             "trajectory_length": length or 0.0,
             "persistence": self.persistence,
-            "apart": 4,
             "max_depth": 0 if self.n_steps else int(math.log2(MAX_STEPS)),
         }
 

@@ -38,7 +38,7 @@ KINDS = {
     "gibbs, self-tuning": lambda: (refhmc.models.Funnel(2), Gibbs({"v": AutoStep(), "x": GIST(max_steps=20)})),
     "malt": lambda: (refhmc.models.Banana(), MALT(trajectory_length=1.0, metric=Fisher())),
     "mams": lambda: (refhmc.models.Banana(), MAMS()),
-    "mams, kept velocity": lambda: (refhmc.models.Funnel(2), MAMS(n_steps=2, persistence=0.7, metric=Dense())),
+    "mams, new velocities": lambda: (refhmc.models.Funnel(2), MAMS(n_steps=2, persistence=0.0, metric=Dense())),
     "mclmc": lambda: (refhmc.models.Funnel(2), MCLMC(n_steps=2)),
     "gibbs, kept momenta": lambda: (
         refhmc.models.Funnel(2),

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from refhmc.adaptation.from_pairs import depth_at
-from refhmc.adaptation.length import LOOK_AHEAD, MOMENTS, MOST_APART, next_length
+from refhmc.adaptation.length import AFTER_GROWTH, LOOK_AHEAD, MOMENTS, OTHERWISE, next_length
 from refhmc.compile.compiled import plain
 from refhmc.core import types
 from refhmc.core.point import GRADIENT, LOG_DENSITY, POINT_ROWS, P, Q
@@ -188,7 +188,8 @@ def _check_adaptation(block: BlockState, done: int, given: bool) -> None:
         _require(dual.count >= 0, f"{name}.count", f"must not be negative; got {dual.count}")
     length, fresh = block.length[0], BlockState(block.plan).length[0]
     _require(0 <= length.count <= done, "length.count", f"must be at most {done}; got {length.count}")
-    _require(length.apart in (1, MOST_APART), "length.apart", f"must be 1 or {MOST_APART}; got {length.apart}")
+    known = AFTER_GROWTH, OTHERWISE
+    _require(length.apart in known, "length.apart", f"must be one of {known}; got {length.apart}")
     _require(
         fresh.least <= length.least < math.inf, "length.least", f"must be {fresh.least} or more; got {length.least}"
     )
