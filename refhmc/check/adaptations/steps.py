@@ -64,6 +64,8 @@ def dual_averaging_row(test: AdaptationExamination) -> Row:
     if test.tune < 3 * LEAST:
         raise NotApplicable(f"warm-up has fewer than {3 * LEAST} iterations")
     if np.all(steps[: test.tune] == steps[0]):
+        if "dual_averaging" in test.claims:
+            return failed("the step is the same in all iterations of warm-up", test.call)
         raise NotApplicable("the step is not adapted")
     parts = _segments(test)
     explained = sum(b - a for a, b in parts if b - a >= LEAST) / test.tune

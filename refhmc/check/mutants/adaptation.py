@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -14,17 +15,20 @@ SCALES = np.array([0.2, 1.0, 5.0])
 
 
 class DualAveraging:
-    def __init__(self, eps, target=0.8, first_count=0, gamma=0.05):
-        self.mu, self.target, self.gamma = math.log(10 * eps), target, gamma
+    """Nesterov's dual averaging; ``two_steps``: the average mixes the last two steps, and not itself with the last one."""
+
+    def __init__(self, eps, target=0.8, first_count=0, gamma=0.05, two_steps=False):
+        self.mu, self.target, self.gamma, self.two_steps = math.log(10 * eps), target, gamma, two_steps
         self.count, self.h, self.log_eps, self.log_bar = first_count, 0.0, math.log(eps), 0.0
 
     def update(self, accept):
         self.count += 1
         w = 1 / (self.count + 10)
         self.h = (1 - w) * self.h + w * (self.target - accept)
+        before = self.log_eps if self.two_steps else self.log_bar
         self.log_eps = self.mu - math.sqrt(self.count) / self.gamma * self.h
         eta = self.count**-0.75
-        self.log_bar = eta * self.log_eps + (1 - eta) * self.log_bar
+        self.log_bar = eta * self.log_eps + (1 - eta) * before
 
 
 class Variance:
@@ -44,31 +48,59 @@ class Variance:
         return self.n / (self.n + 5) * var + 1e-3 * 5 / (self.n + 5) if shrink else var
 
 
+class Jittered:
+    """Steps within 10 % of a nominal one; the adapted step is the nominal one, or wrongly the ``drawn`` one."""
+
+    def __init__(self, nominal, adapted="nominal"):
+        self.nominal = self.drawn = nominal
+        self.adapted = adapted
+
+    def adapt(self, eps):
+        setattr(self, self.adapted, eps)
+
+    def draw(self, rng):
+        self.drawn = self.nominal * rng.uniform(0.9, 1.1)
+        return self.drawn
+
+
 def sampler(
     *,
     stops=True,
     metric_stops=True,
     averaged=True,
+    averages_early=False,
+    empty_average=False,
     exchanged=False,
     shrink=True,
     jitter=False,
     gamma=0.05,
     restarts=True,
+    last=50,
+    integrator=None,
 ):
-    """Return ``run(draws, tune, seed)`` of HMC on a normal distribution with standard deviations ``SCALES``."""
+    """Return ``run(draws, tune, seed)`` of HMC on a normal distribution with standard deviations ``SCALES``.
+
+    ``last`` is the number of iterations after the last window. If there are none, ``empty_average`` takes the average of the
+    recursion that starts there. With an ``integrator``, its nominal step is recorded.
+    """
 
     def run(draws, tune, seed):
         rng = np.random.default_rng(seed)
         q, inverse = 0.1 * np.ones(3), np.ones(3)
-        average, window = DualAveraging(0.1, gamma=gamma), Variance(3)
-        learns = {stop for kind, _, stop in schedule(True)(tune) if kind == "slow"}
+        average, window, steps = DualAveraging(0.1, gamma=gamma), Variance(3), integrator and integrator(0.1)
+        learns = {stop for kind, _, stop in schedule(True, last)(tune) if kind == "slow"}
         record = {name: [] for name in ("step_size", "inverse_metric", "acceptance_rate", "q")}
         final = 0.1
         for i in range(tune + draws):
             adapting = i < tune or not stops
-            eps = math.exp(average.log_eps) if adapting else final
+            eps = math.exp(average.log_bar if averages_early and average.count else average.log_eps)
+            eps = eps if adapting else final
+            recorded = eps
+            if steps is not None:
+                steps.adapt(eps)
+                recorded, eps = steps.nominal, steps.draw(rng)
             if jitter:
-                eps *= rng.uniform(0.9, 1.1)
+                recorded = eps = eps * rng.uniform(0.9, 1.1)
             p = rng.standard_normal(3) / np.sqrt(inverse)
             new_q, new_p = q, p - 0.5 * eps * q / SCALES**2
             for k in range(4):
@@ -79,17 +111,18 @@ def sampler(
             accept = math.exp(min(0.0, old - new)) if math.isfinite(new) else 0.0
             if rng.random() < accept:
                 q = new_q
-            for name, value in zip(record, (eps, inverse.copy(), accept, q.copy()), strict=True):
+            for name, value in zip(record, (recorded, inverse.copy(), accept, q.copy()), strict=True):
                 record[name].append(value)
             if adapting:
                 average.update(accept)
-            if 75 <= i < tune - 50 or (not metric_stops and i >= tune):
+            if 75 <= i < tune - last or (not metric_stops and i >= tune):
                 window.add(q)
             if i + 1 in learns or (not metric_stops and i >= tune and (i - tune) % 50 == 49):
                 inverse = window.result(shrink)
                 inverse = 1 / inverse if exchanged else inverse
                 window = Variance(3) if restarts else window
-                average = DualAveraging(math.exp(average.log_eps), gamma=gamma)
+                if i + 1 != tune or empty_average:
+                    average = DualAveraging(math.exp(average.log_eps), gamma=gamma)
             if i + 1 == tune:
                 final = math.exp(average.log_bar if averaged else average.log_eps)
         return {name: np.array(values) for name, values in record.items()}
@@ -107,9 +140,9 @@ def metric_at_the_end(run):
     return told
 
 
-def dual_averaging(count=0, gamma=0.05, mu=10.0):
+def dual_averaging(count=0, gamma=0.05, mu=10.0, two_steps=False):
     def steps(first, acceptances, target):
-        state = DualAveraging(first, target, gamma=gamma, first_count=count)
+        state = DualAveraging(first, target, count, gamma, two_steps)
         state.mu = math.log(mu * first)
         found = []
         for a in acceptances:
@@ -120,26 +153,29 @@ def dual_averaging(count=0, gamma=0.05, mu=10.0):
     return steps
 
 
-def schedule(doubling):
-    """Return the number of iterations in each window: 75, then the slow windows, then 50."""
+def schedule(doubling, last=50):
+    """Return the number of iterations in each window: 75, then the slow windows, then 50 or ``last``."""
 
     def phases(n):
         start, window, found = 75, 25, [("fast", 0, 75)]
-        while start < n - 50:
+        while start < n - last:
             stop = start + window
-            if stop + 2 * window > n - 50:
-                stop = n - 50
+            if stop + 2 * window > n - last:
+                stop = n - last
             found.append(("slow", start, stop))
             start, window = stop, 2 * window if doubling else window
-        return [*found, ("fast", n - 50, n)]
+        return [*found, ("fast", n - last, n)]
 
     return phases
 
 
-def variance(ddof, shrink_to=1e-3):
+def variance(ddof, shrink_to=1e-3, twice=False):
+    """Return the regularised variance; ``twice``: the mean of the squares, and not their sum, is divided by n - 1."""
+
     def estimate(draws):
         n = len(draws)
-        return n / (n + 5) * draws.var(axis=0, ddof=ddof) + shrink_to * 5 / (n + 5)
+        var = draws.var(axis=0, ddof=ddof) / (n if twice else 1)
+        return n / (n + 5) * var + shrink_to * 5 / (n + 5)
 
     return estimate
 
@@ -201,5 +237,44 @@ PAIRS: list[Pair] = [
     ),
     functions("equal windows", "windows do not double", "schedule", schedule(False), schedule(True), ("windows",)),
     functions("ddof", "divided by n", "variance", variance(0), variance(1), ("variance function",)),
+    functions(
+        "walnutpie#27",
+        "the average mixes the last two steps, and not itself with the last step",
+        "dual_averaging",
+        dual_averaging(two_steps=True),
+        dual_averaging(),
+        ("dual averaging function",),
+    ),
+    functions(
+        "walnutpie#67",
+        "the mean of the squares is divided by n - 1",
+        "variance",
+        variance(1, twice=True),
+        variance(1),
+        ("variance function",),
+    ),
+    pair_of(
+        "mcx#40",
+        "the averaged step is used during adaptation",
+        sampler(averages_early=True),
+        ("dual averaging",),
+        claims="dual_averaging",
+    ),
+    pair_of(
+        "AdvancedHMC#220",
+        "the jittered step is adapted, and not the nominal one",
+        sampler(integrator=functools.partial(Jittered, adapted="drawn")),
+        ("dual averaging",),
+        right=sampler(integrator=Jittered),
+        claims="dual_averaging",
+    ),
+    pair_of(
+        "stan#3023",
+        "warm-up ends with a window, and the average of the recursion after it is used",
+        sampler(last=0, empty_average=True),
+        ("final step is the averaged one",),
+        right=sampler(last=0),
+        claims="dual_averaging",
+    ),
     functions("cancellation", "squares minus square", "variance", naive_variance, variance(1), ("variance function",)),
 ]

@@ -229,16 +229,17 @@ def draw_unrecorded_exchanged(rng, q):
 
 
 class Chain:
-    """Sampler that keeps the factor of its metric, and draws before or after updating it."""
+    """Sampler that keeps the factor of its metric, and draws before or after updating it, or never updates it."""
 
-    def __init__(self, move_first):
-        self.L, self.move_first = np.eye(3), move_first
+    def __init__(self, move_first, updates=True):
+        self.L, self.move_first, self.updates = np.eye(3), move_first, updates
 
     def draw(self, rng, q):
-        if self.move_first:
+        if self.move_first and self.updates:
             self.L = np.linalg.cholesky(fisher(q))
         p = self.L @ rng.standard_normal(len(q))
-        self.L = np.linalg.cholesky(fisher(q))
+        if self.updates:
+            self.L = np.linalg.cholesky(fisher(q))
         return p
 
 
@@ -290,8 +291,8 @@ ODD = {
 }
 
 
-def _chain(move_first):
-    return lambda seed: _metric(fisher, draw_p=Chain(move_first).draw)(seed)  # a new chain for each report
+def _chain(move_first, updates=True):
+    return lambda seed: _metric(fisher, draw_p=Chain(move_first, updates).draw)(seed)  # a new chain for each report
 
 
 def _energy(**options):
@@ -402,6 +403,13 @@ PAIRS: list[Pair] = [
         MOMENTUM,
     ),
     Pair("M29", "momentum drawn before the metric is updated", _chain(False), _chain(True), MOMENTUM),
+    Pair(
+        "AdvancedHMC#83",
+        "the root of the metric is not updated with the metric",
+        _chain(True, updates=False),
+        _chain(True),
+        MOMENTUM,
+    ),
     Pair(
         "M3-unrecorded",
         "the same, normals not recordable",
