@@ -239,6 +239,26 @@ class Cached:
         return self.q.copy(), p + 0.5 * eps * self.last
 
 
+class Splitting:
+    """Half kick, drift, half kick, with one array for the force, which is evaluated after each drift.
+
+    ``first``: it is also evaluated before the first kick, where the array has no values, or those of the last call.
+    """
+
+    def __init__(self, first):
+        self.first, self.forces = first, None
+
+    def step(self, q, p, eps, n):
+        if self.first or self.forces is None:
+            self.forces = force(q) if self.first else np.zeros_like(q)
+        for _ in range(n):
+            p = p + 0.5 * eps * self.forces
+            q = q + eps * p
+            self.forces = force(q)
+            p = p + 0.5 * eps * self.forces
+        return q, p
+
+
 def friction(q, p, eps, n):
     q, p = leapfrog(q, p, eps, n)
     return q, p * (1.0 - 1e-6) ** n
@@ -693,6 +713,13 @@ PAIRS: list[Pair] = [
         "force of the last call used again",
         stateful(lambda: Cached(False)),
         stateful(lambda: Cached(True)),
+        ("deterministic",),
+    ),
+    Pair(
+        "Molly.jl#203",
+        "the first kick uses the array of the force before it is evaluated",
+        stateful(lambda: Splitting(False)),
+        stateful(lambda: Splitting(True)),
         ("deterministic",),
     ),
     Pair(

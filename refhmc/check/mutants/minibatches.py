@@ -195,6 +195,25 @@ def scale_for_variance(draws, q, p, eps):
     return q, p + eps * gaussian(q) - 2.0 * eps * p + 2.0 * eps * 2.0 * draws.normal(len(q))
 
 
+def noise_in_the_loss(wrong):
+    """Step against the gradient of U + s z'q for z ~ N(0, I): s = sqrt(2 / eps), wrongly 2 eps."""
+
+    def step(draws, q, eps):
+        scale = 2 * eps if wrong else np.sqrt(2 / eps)
+        return q - eps * (-gaussian(q) + scale * draws.normal(len(q)))
+
+    return step
+
+
+TEMPERATURE = 3.0
+
+
+def tempered(wrong, friction=2.0):
+    """Step with friction for the density to the power 1 / T: noise of variance 2 T F eps, wrongly with T^2."""
+    factor = TEMPERATURE**2 if wrong else TEMPERATURE
+    return with_friction(2 * factor, friction)
+
+
 def splitting(draws, q, p, eps):
     """Correct: half kick, half drift, exact friction, half drift, half kick."""
     p = p + 0.5 * eps * gaussian(q)
@@ -209,8 +228,8 @@ def of_gradient(gradient, size=6):
     return lambda seed: rc.minibatch(gradient, full, N, size, dim=DIM, seed=seed)
 
 
-def of_step(step):
-    return lambda seed: rc.minibatch(full=gaussian, step=step, dim=2, seed=seed)
+def of_step(step, temperature=1.0):
+    return lambda seed: rc.minibatch(full=gaussian, step=step, precision=PRECISION / temperature, dim=2, seed=seed)
 
 
 def of_split(parts):
@@ -270,6 +289,20 @@ PAIRS = [
         "noise with standard deviation 2 eps friction instead of variance",
         of_step(scale_for_variance),
         of_step(with_friction(2.0)),
+        LAW,
+    ),
+    Pair(
+        "csgmcmc#1",
+        "noise in the loss of standard deviation 2 eps instead of sqrt(2 / eps)",
+        of_step(noise_in_the_loss(True)),
+        of_step(noise_in_the_loss(False)),
+        LAW,
+    ),
+    Pair(
+        "blackjax#540",
+        "noise for a temperature T with T times the standard deviation instead of sqrt(T)",
+        of_step(tempered(True), TEMPERATURE),
+        of_step(tempered(False), TEMPERATURE),
         LAW,
     ),
     Pair("B10", "prior counted once in each of M parts", of_split(split("prior")), of_split(split()), SUM),

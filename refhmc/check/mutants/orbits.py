@@ -249,7 +249,7 @@ class IterativeNUTS(Sampler):
         states, energies = [(q, p)], [-self.joint(q, p)]
         start, chosen, log_weight = energies[0], (q, p, True), 0.0
         for depth in range(self.size):
-            forward = rng.random() < 0.5
+            forward = (last if self.o.get("uniform used twice") and depth > 1 else rng.random()) < 0.5
             new, new_energies, proposal, weight, bad = [], [], None, -np.inf, False
             at = states[-1] if forward else states[0]
             for leaf in range(2**depth):
@@ -264,8 +264,11 @@ class IterativeNUTS(Sampler):
                 log_p = start - energy - weight
                 if self.o.get("reservoir_off"):
                     log_p = -math.log(leaf + 1)
-                if math.log(rng.random()) < log_p:
+                last = rng.random()
+                if math.log(last) < log_p:
                     proposal = (*at, forward)
+                if self.o.get("even leaves turn") and leaf % 2 == 0:
+                    bad = True
                 size = 2
                 while (leaf + 1) % size == 0:
                     piece = new[-size:]
@@ -596,6 +599,23 @@ PAIRS = [
         severity="inefficient",
     ),
     pair("blackjax#18", "the merged trajectory is not tested for a U-turn", M, "merged_not_tested", eps=0.9),
+    pair(
+        "blackjax#53",
+        "the number that decides in a subtree is used again for the next direction",
+        L,
+        "uniform used twice",
+        QUARTIC,
+        eps=0.5,
+        depth=3,
+    ),
+    pair(
+        "aehmc#45",
+        "a leaf that completes no subtree counts as a U-turn",
+        L,
+        "even leaves turn",
+        expected=("moves",),
+        severity="inefficient",
+    ),
     pair("CUQIpy#449", "the kinetic energy has the wrong sign", M, "kinetic_sign"),
     Pair(
         "nuts-rs be2c293",

@@ -71,6 +71,17 @@ def two_of_three():
     return hmc(lambda rng: np.append(rng.normal(size=2), 0.0), lambda rng: rng.random())
 
 
+class Continued:
+    """HMC that continues from a state with a key; ``renewed``: with a new key from the generator of the run."""
+
+    def __init__(self, renewed):
+        self.key, self.renewed = 7, renewed
+
+    def __call__(self, rng, q):
+        own = np.random.default_rng(rng.integers(2**63) if self.renewed else self.key)
+        return RIGHT(own, q)
+
+
 # --------------------------------------------------------------------------------------------------------------- batches
 
 
@@ -193,6 +204,13 @@ BATCHED = batched(own_uniforms, own_momenta)
 common_step = batched(own_uniforms, own_momenta, jitter=0.2)
 PAIRS: list[Pair] = [
     pair_of("M33", "the same noise in every call", frozen_noise, ("fresh every call",)),
+    Pair(
+        "numpyro#479",
+        "a run that continues uses the key of the last one, and not its own",
+        lambda s: look(Continued(False), s),
+        lambda s: look(Continued(True), s),
+        ("fresh every call",),
+    ),
     pair_of(
         "global",
         "momenta from the global generator",

@@ -139,6 +139,21 @@ def walk_run(logp, scale, *, keep):
     return run
 
 
+def walk_with_two_generators(logp, scale, *, apart):
+    """Return a run of random-walk Metropolis with one generator for proposals and one for decisions, with ``apart`` seeds."""
+
+    def run(rng, q, n):
+        seed, draws = int(rng.integers(2**63)), []
+        proposals, decisions = np.random.default_rng(seed), np.random.default_rng([seed, 1] if apart else seed)
+        for _ in range(n):
+            x = q + scale * proposals.standard_normal(q.shape)
+            q = x if np.log(decisions.random()) < logp(x) - logp(q) else q
+            draws.append(q)
+        return np.array(draws)
+
+    return run
+
+
 def adapting_run(logp, *, frozen):
     """Return a run of random-walk Metropolis that fits its scale to the last five draws, during warm-up only or always."""
 
@@ -295,6 +310,12 @@ def walk_run_of(keep):
     return functools.partial(rc.sampler, run=walk_run(t.log_density, 3.0, keep=keep), target=t, seconds=60)
 
 
+def two_generators_of(apart):
+    t = rc.targets.from_name("normal-1")
+    run = walk_with_two_generators(t.log_density, 2.4, apart=apart)
+    return functools.partial(rc.sampler, run=run, target=t, seconds=60)
+
+
 def adapting_run_of(frozen):
     t = rc.targets.from_name("normal-1")
     return functools.partial(rc.sampler, run=adapting_run(t.log_density, frozen=frozen), target=t, seconds=60)
@@ -345,6 +366,13 @@ PAIRS: list[Pair] = [
         walk_run_of("accepted of n"),
         walk_run_of("all"),
         expected=("draw count",),
+        draws=500,
+    ),
+    of(
+        "ran#1038",
+        "proposals and decisions from two generators with the same seed",
+        two_generators_of(False),
+        two_generators_of(True),
         draws=500,
     ),
     of("P18", "a NaN energy error is accepted", half_line_of("nan accepted"), half_line_of(""), expected=("support",)),
