@@ -69,6 +69,9 @@ def sampler(
     metric_stops=True,
     averaged=True,
     averages_early=False,
+    target=0.8,
+    accept_or_not=False,
+    first_step=lambda rng, q: 0.1,
     empty_average=False,
     exchanged=False,
     shrink=True,
@@ -87,7 +90,8 @@ def sampler(
     def run(draws, tune, seed):
         rng = np.random.default_rng(seed)
         q, inverse = 0.1 * np.ones(3), np.ones(3)
-        average, window, steps = DualAveraging(0.1, gamma=gamma), Variance(3), integrator and integrator(0.1)
+        average = DualAveraging(first_step(rng, q), target, gamma=gamma)
+        window, steps = Variance(3), integrator and integrator(0.1)
         learns = {stop for kind, _, stop in schedule(True, last)(tune) if kind == "slow"}
         record = {name: [] for name in ("step_size", "inverse_metric", "acceptance_rate", "q")}
         final = 0.1
@@ -111,6 +115,9 @@ def sampler(
             accept = math.exp(min(0.0, old - new)) if math.isfinite(new) else 0.0
             if rng.random() < accept:
                 q = new_q
+                accept = 1.0 if accept_or_not else accept
+            else:
+                accept = 0.0 if accept_or_not else accept
             for name, value in zip(record, (recorded, inverse.copy(), accept, q.copy()), strict=True):
                 record[name].append(value)
             if adapting:
@@ -122,9 +129,55 @@ def sampler(
                 inverse = 1 / inverse if exchanged else inverse
                 window = Variance(3) if restarts else window
                 if i + 1 != tune or empty_average:
-                    average = DualAveraging(math.exp(average.log_eps), gamma=gamma)
+                    average = DualAveraging(math.exp(average.log_eps), target, gamma=gamma)
             if i + 1 == tune:
                 final = math.exp(average.log_bar if averaged else average.log_eps)
+        return {name: np.array(values) for name, values in record.items()}
+
+    return run
+
+
+def reasonable_step(kinetic):
+    """Hoffman and Gelman's algorithm 4, the initial step by one leapfrog step; ``kinetic``: with the kinetic energy."""
+
+    def first(rng, q):
+        eps, p, direction = 1.0, rng.standard_normal(len(q)), 0
+
+        def log_ratio(eps):
+            half = p - 0.5 * eps * q / SCALES**2
+            new = q + eps * half
+            end = half - 0.5 * eps * new / SCALES**2
+            return 0.5 * np.sum((q / SCALES) ** 2 - (new / SCALES) ** 2) + kinetic * 0.5 * (p @ p - end @ end)
+
+        direction = 1 if log_ratio(eps) > math.log(0.5) else -1
+        while direction * log_ratio(eps) > direction * math.log(0.5) and 1e-6 < eps < 1e6:
+            eps *= 2.0**direction
+        return eps
+
+    return first
+
+
+def pooled(in_turn, chains=4):
+    """Return a run of chains with a common step; their mean acceptance updates it once, or their acceptances ``in_turn``."""
+
+    def run(draws, tune, seed):
+        rng = np.random.default_rng(seed)
+        q, average, record = 0.1 * np.ones((chains, 3)), DualAveraging(0.1), {"step_size": [], "acceptance_rate": []}
+        for i in range(tune + draws):
+            eps = math.exp(average.log_eps if i < tune else average.log_bar)
+            p = rng.standard_normal((chains, 3))
+            x, r = q, p - 0.5 * eps * q / SCALES**2
+            for k in range(4):
+                x = x + eps * r
+                r = r - (eps if k < 3 else 0.5 * eps) * x / SCALES**2
+            drop = 0.5 * np.sum((q / SCALES) ** 2 - (x / SCALES) ** 2 + p * p - r * r, axis=1)
+            accept = np.exp(np.minimum(drop, 0.0))
+            q = np.where((rng.random(chains) < accept)[:, None], x, q)
+            record["step_size"].append(eps)
+            record["acceptance_rate"].append(accept.mean())
+            if i < tune:
+                for a in accept if in_turn else [accept.mean()]:
+                    average.update(a)
         return {name: np.array(values) for name, values in record.items()}
 
     return run
@@ -276,5 +329,41 @@ PAIRS: list[Pair] = [
         right=sampler(last=0),
         claims="dual_averaging",
     ),
+    pair_of(
+        "blackjax#217",
+        "a target acceptance of .65 instead of the .8 that is claimed",
+        sampler(target=0.65),
+        ("dual averaging",),
+        claims="dual_averaging",
+    ),
+    pair_of(
+        "blackjax#1003",
+        "the acceptances of several chains update the step one after the other, not once by their mean",
+        pooled(True),
+        ("dual averaging",),
+        right=pooled(False),
+        claims="dual_averaging",
+    ),
     functions("cancellation", "squares minus square", "variance", naive_variance, variance(1), ("variance function",)),
+]
+
+# No row finds these.
+NOT_FOUND = [
+    pair_of(
+        "aehmc#54",
+        "the acceptance statistic is not the expected value: here 0 or 1 instead of the probability",
+        sampler(accept_or_not=True),
+        (),
+        "",
+        claims="dual_averaging",
+    ),
+    pair_of(
+        "keanu#346",
+        "the initial step is found without the momentum",
+        sampler(first_step=reasonable_step(False)),
+        (),
+        "",
+        right=sampler(first_step=reasonable_step(True)),
+        claims="dual_averaging",
+    ),
 ]

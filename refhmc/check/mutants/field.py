@@ -13,6 +13,8 @@ import numpy as np
 import refhmc.check as rc
 
 from . import Pair, random_data
+from .orbits import IterativeNUTS
+from .samplers import DISTRIBUTION, ENOUGH, WITH_MOMENTUM
 from .transitions import BALANCE, EPS, STEPS, energy, grad, hmc, leapfrog, logp, pair_of
 
 # --------------------------------------------------------------------------------------------------- Metropolis ratios
@@ -216,6 +218,112 @@ def discrete_report(values, seed):
     return rc.grid(one_of_three(values), SUPPORT, log_weight, seed=seed, least=0.02)
 
 
+# ------------------------------------------------------------------------------------------------- whole samplers
+
+
+class ThreeNormals:
+    """Mixture of three normals that overlap: the marginal of q for a component k."""
+
+    name, law = "three normals", "sum_k w_k N(m_k, s_k^2)"
+    log_w, m, s = np.log([0.5, 0.3, 0.2]), np.array([-1.0, 0.5, 2.0]), np.array([1.0, 0.7, 1.3])
+
+    def joint(self, q):
+        """Return the log densities of (q, k) for every k, in the last axis."""
+        return self.log_w - np.log(self.s) - 0.5 * ((q - self.m) / self.s) ** 2
+
+    def log_density(self, q):
+        return np.logaddexp.reduce(self.joint(q), axis=-1)
+
+    def draw(self, rng, n):
+        k = rng.choice(3, size=n, p=np.exp(self.log_w))
+        return rng.normal(self.m[k], self.s[k])[:, None]
+
+    def component(self, rng, q):
+        """Return q with a draw of its component."""
+        return q, np.argmax(self.joint(q) + rng.gumbel(size=(len(q), 3)), axis=-1)
+
+
+def mixed_hmc(target, proposal_energy, eps=0.6, rounds=3):
+    """Mixed HMC (Zhou 2020) for q and k: half a leapfrog step, an update of k, half a leapfrog step, some times over.
+
+    The update proposes another component k' in proportion to its probability given q, and its kinetic energy e ~ Exp(1) pays for
+    D = log (1 - pi_k') - log (1 - pi_k). It is exact, so that the final test only has the energy error of the leapfrog steps: the
+    energy's change minus that by the updates, U(k') - U(k), wrongly minus D with ``proposal_energy``.
+    """
+
+    def leap(q, p, k):
+        m, s = target.m[k][:, None], target.s[k][:, None]
+        half = p - 0.25 * eps * (q - m) / s**2
+        q = q + 0.5 * eps * half
+        return q, half - 0.25 * eps * (q - m) / s**2
+
+    def kernel(rng, state):
+        q, k = state
+        n, rows = len(q), np.arange(len(q))
+        p, e = rng.standard_normal(q.shape), rng.exponential(size=n)
+        x, c, r, change = q, k, p, np.zeros(n)
+        for _ in range(rounds):
+            x, r = leap(x, r, c)
+            logs = target.joint(x)
+            chance = np.exp(logs - np.logaddexp.reduce(logs, axis=-1)[:, None])
+            others = np.where(np.arange(3) == c[:, None], -np.inf, logs)
+            new = np.argmax(others + rng.gumbel(size=(n, 3)), axis=-1)
+            pays = np.log1p(-chance[rows, new]) - np.log1p(-chance[rows, c])
+            goes = e > pays
+            rise = pays if proposal_energy else logs[rows, c] - logs[rows, new]
+            e, change = np.where(goes, e - pays, e), change + np.where(goes, rise, 0.0)
+            x, r = leap(x, r, np.where(goes, new, c))
+            c = np.where(goes, new, c)
+        error = target.joint(q)[rows, k] - target.joint(x)[rows, c] + 0.5 * np.sum(r * r - p * p, axis=-1) - change
+        accept = np.log(rng.random(n)) < -error
+        return np.where(accept[:, None], x, q), np.where(accept, c, k)
+
+    return kernel
+
+
+def mixed_report(proposal_energy, seed, draws=None):
+    t = ThreeNormals()
+    kernel = mixed_hmc(t, proposal_energy)
+    more = {"init": t.component, "read": lambda state: state[0], "draws": draws, "seconds": 60, "seed": seed}
+    return rc.sampler(kernel, t, batched=True, name="mixed_hmc", **more)
+
+
+def baoab(t, last_twice, eps=0.05, friction=1.0):
+    """Langevin steps in two parts, half a kick to the last drift, and half a kick; ``last_twice``: the second part is both."""
+    c = math.exp(-friction * eps)
+
+    def most(rng, q, p):
+        p = p + 0.5 * eps * t.gradient(q)
+        q = q + 0.5 * eps * p
+        p = c * p + math.sqrt(1 - c * c) * rng.standard_normal(p.shape)
+        return q + 0.5 * eps * p, p
+
+    def kick(rng, q, p):
+        return q, p + 0.5 * eps * t.gradient(q)
+
+    def kernel(rng, state):
+        return kick(rng, *(kick if last_twice else most)(rng, *state))
+
+    return kernel
+
+
+def baoab_report(last_twice, seed):
+    t = rc.targets.from_name("gaussian")
+    return rc.sampler(
+        baoab(t, last_twice), t, batched=True, draws=ENOUGH, seconds=60, seed=seed, name="baoab", **WITH_MOMENTUM
+    )
+
+
+def stored_states_report(bug, seed):
+    t = rc.targets.from_name("normal-2")
+    nuts = IterativeNUTS(t.log_density, t.gradient, 0.6, 4, **{bug: True})
+
+    def kernel(rng, q):
+        return nuts(rng, q, rng.standard_normal(len(q)))
+
+    return rc.sampler(kernel, t, draws=320, seconds=60, seed=seed, name="IterativeNUTS")
+
+
 NORMALISER = ("normaliser",)
 PAIRS: list[Pair] = [
     pair_of(
@@ -291,5 +399,28 @@ PAIRS: list[Pair] = [
         functools.partial(discrete_report, (0.0, 1.0, 2.0)),
         functools.partial(discrete_report, (1.0, 2.0, 3.0)),
         ("stays on the grid", "irreducible", "invariance"),
+    ),
+    Pair(
+        "numpyro#826",
+        "the final test of mixed HMC subtracts the energy of proposals instead of the change of the potential",
+        functools.partial(mixed_report, True),
+        functools.partial(mixed_report, False, draws=ENOUGH),
+        DISTRIBUTION,
+    ),
+    Pair(
+        "SGMCMCJax#69",
+        "the second part of a Langevin step is used in place of the first, so that the position never moves",
+        functools.partial(baoab_report, True),
+        functools.partial(baoab_report, False),
+        ("moves",),
+        "inefficient",
+    ),
+    Pair(
+        "aehmc#45",
+        "a leaf that completes no subtree counts as a U-turn",
+        functools.partial(stored_states_report, "even leaves turn"),
+        functools.partial(stored_states_report, ""),
+        ("moves",),
+        "inefficient",
     ),
 ]

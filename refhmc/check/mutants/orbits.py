@@ -608,14 +608,6 @@ PAIRS = [
         eps=0.5,
         depth=3,
     ),
-    pair(
-        "aehmc#45",
-        "a leaf that completes no subtree counts as a U-turn",
-        L,
-        "even leaves turn",
-        expected=("moves",),
-        severity="inefficient",
-    ),
     pair("CUQIpy#449", "the kinetic energy has the wrong sign", M, "kinetic_sign"),
     Pair(
         "nuts-rs be2c293",
