@@ -6,6 +6,7 @@ it and the seconds are those of ``validation/results/mutation_score.json``, from
 
 from __future__ import annotations
 
+import importlib
 import pathlib
 import re
 from typing import NamedTuple
@@ -19,19 +20,31 @@ OWNERS = {
     "BAT.jl": "bat/BAT.jl",
     "CUQIpy": "CUQI-DTU/CUQIpy",
     "CalibrateEmulateSample": "CliMA/CalibrateEmulateSample.jl",
+    "DiffEqFlux": "SciML/DiffEqFlux.jl",
+    "DynamicHMC": "tpapp/DynamicHMC.jl",
+    "Molly.jl": "JuliaMolSim/Molly.jl",
+    "NoLimits.jl": "manuhuth/NoLimits.jl",
     "Pigeons.jl": "Julia-Tempering/Pigeons.jl",
+    "SGMCMCJax": "jeremiecoullon/SGMCMCJax",
     "aehmc": "aesara-devs/aehmc",
     "aeppl": "aesara-devs/aeppl",
     "blackjax": "blackjax-devs/blackjax",
     "caustics": "Ciela-Institute/caustics",
+    "csgmcmc": "ruqizhang/csgmcmc",
+    "edward": "blei-lab/edward",
+    "flowMC": "kazewong/flowMC",
     "gam": "SauersML/gam",
     "gamble": "rmculpepper/gamble",
     "keanu": "improbable-research/keanu",
     "mcmc-demo": "chi-feng/mcmc-demo",
+    "mcx": "rlouf/mcx",
     "mici": "matt-graham/mici",
     "numpyro": "pyro-ppl/numpyro",
     "nuts-rs": "pymc-devs/nuts-rs",
     "pymc": "pymc-devs/pymc",
+    "ran": "synesenom/ran",
+    "stan": "stan-dev/stan",
+    "tfp": "tensorflow/probability",
     "walnuts": "bob-carpenter/walnuts",
     "walnutpie": "flatironinstitute/walnutpie",
 }
@@ -61,6 +74,13 @@ DISTRIBUTION = [
     Bug("orbits", "walnutpie 052bbe6", ("walnutpie 052bbe6",)),
     Bug("orbits", "T04", ("walnuts#28",)),
     Bug("orbits", "P20b", ("aehmc#45",)),
+    Bug("field", "aehmc#45", ("aehmc#45",)),
+    Bug("orbits", "M18", ("stan#2178", "stan#2180")),
+    Bug("orbits", "M11a", ("blackjax#30",)),
+    Bug("orbits", "M11c", ("blackjax#30",)),
+    Bug("orbits", "M12a", ("AdvancedHMC#198", "AdvancedHMC#199")),
+    Bug("orbits", "M12b", ("AdvancedHMC#199",)),
+    Bug("orbits", "M12c", ("AdvancedHMC#199",)),
     Bug("orbits", "blackjax#18", ("blackjax#18",)),
     Bug("orbits", "nuts-rs be2c293", ("nuts-rs be2c293",)),
     Bug("orbits", "CUQIpy#449", ("CUQIpy#449",)),
@@ -69,26 +89,55 @@ DISTRIBUTION = [
     Bug("field", "BAT.jl#564", ("BAT.jl#564",)),
     Bug("field", "CalibrateEmulateSample#448", ("CalibrateEmulateSample#448",)),
     Bug("transitions", "ULA", ("caustics#388",)),
+    Bug("transitions", "P16", ("flowMC#78", "flowMC#90")),
     Bug("transitions", "P18", ("mici dadb2b1",)),
     Bug("field", "Pigeons.jl#135", ("Pigeons.jl#135",)),
     Bug("field", "keanu#33", ("keanu#33",)),
     Bug("samplers", "S03", ("gamble#7",)),
     Bug("metrics", "log-det-half", ("mici 653067f",)),
     Bug("integrators", "P06", ("AdvancedHMC#485",)),
+    Bug("integrators", "P02", ("keanu#492",)),
+    Bug("integrators", "Molly.jl#203", ("Molly.jl#203",)),
     Bug("field", "pymc#800", ("pymc#798", "pymc#800")),
     Bug("field", "aeppl#30", ("aeppl#30",)),
     Bug("field", "NoLimits.jl#283", ("NoLimits.jl#283",)),
     Bug("field", "gam#680", ("gam#680",)),
     Bug("field", "numpyro#1293", ("numpyro#928", "numpyro#1293")),
     Bug("field", "numpyro#1834", ("numpyro#1834",)),
+    Bug("field", "numpyro#826", ("numpyro#826",)),
 ]
 # Bugs of warm-up and of the metric that it learns.
-ADAPTATION = [Bug("adaptation", "M25", ("DynamicHMC#33",))]
+ADAPTATION = [
+    Bug("adaptation", "M25", ("DynamicHMC#33",)),
+    Bug("adaptation", "mcx#40", ("mcx#40",)),
+    Bug("adaptation", "walnutpie#27", ("walnuts#48", "walnutpie#27")),
+    Bug("adaptation", "AdvancedHMC#220", ("AdvancedHMC#218", "AdvancedHMC#220")),
+    Bug("adaptation", "stan#3023", ("stan#3023", "stan#3346")),
+    Bug("adaptation", "blackjax#217", ("blackjax#217",)),
+    Bug("adaptation", "blackjax#1003", ("blackjax#1003",)),
+    Bug("adaptation", "walnutpie#67", ("walnutpie#67", "walnutpie#69")),
+    Bug("metrics", "M29", ("mici 1f690aa",)),
+    Bug("metrics", "AdvancedHMC#83", ("AdvancedHMC#82", "AdvancedHMC#83")),
+]
 # Bugs in the use of random numbers, and in stochastic gradients.
 RANDOMNESS = [
+    Bug("orbits", "blackjax#53", ("blackjax#53",)),
+    Bug("randomness", "numpyro#479", ("numpyro#479",)),
+    Bug("samplers", "ran#1038", ("ran#1038",)),
     Bug("minibatches", "B08", ("edward#722", "DiffEqFlux#695")),
     Bug("minibatches", "B06", ("DiffEqFlux#695",)),
+    Bug("minibatches", "csgmcmc#1", ("csgmcmc#1",)),
+    Bug("minibatches", "blackjax#540", ("blackjax#540",)),
+    Bug("field", "SGMCMCJax#69", ("SGMCMCJax#69",)),
 ]
+# Planted bugs that no row finds, by their area and reference.
+NOT_FOUND = [("adaptation", "aehmc#54"), ("adaptation", "keanu#346")]
+# Reports of which no bug is planted, and why.
+NOT_PLANTED = {
+    ("blackjax#914",): "No check takes weighted draws, such as those of tempering.",
+    ("blackjax#949",): "`check.adaptation` knows the estimates of Stan only, and none of low rank.",
+    ("pymc#1421", "pymc#1763", "tfp#542"): "The report shows a bias and does not name the mistake.",
+}
 SECTIONS = {
     "Stationary distribution and acceptance": DISTRIBUTION,
     "Warm-up and metric": ADAPTATION,
@@ -116,6 +165,22 @@ def link(reference: str) -> str:
     return f"[{reference}](https://github.com/{owner}/{place})"
 
 
+def not_found() -> str:
+    """Return the sections on bugs that no row finds, and on reports without a planted bug."""
+    rows = []
+    for area, id in NOT_FOUND:
+        pair = next(pair for pair in importlib.import_module(f"refhmc.check.mutants.{area}").NOT_FOUND if pair.id == id)
+        report = pair.wrong(0)
+        failed = ", ".join(row.name for row in report.failures) or "none"
+        rows.append([link(id), pair.what, f"`check.{report.check}`", failed])
+    planted = markdown(["reported as", "what is wrong", "check", "failed rows"], rows)
+    others = markdown(["reported as", "why"], [[", ".join(map(link, ids)), why] for ids, why in NOT_PLANTED.items()])
+    return (
+        f"\n## Not found\n\nThese are planted too, but no row of the check fails.\n\n{planted}\n"
+        f"\nThese reports have no planted bug.\n\n{others}\n"
+    )
+
+
 def page() -> str:
     """Return the text of the page."""
     measured = {(area, row["bug"]): row for area, rows in last_rows().items() for row in rows}
@@ -136,7 +201,7 @@ def page() -> str:
             )
         if rows:
             text += f"\n## {title}\n\n{markdown(['reported as', 'what is wrong', 'check', 'row', 'seconds'], rows)}\n"
-    return text + "\nMade by `python -m validation.field_bugs`.\n"
+    return text + not_found() + "\nMade by `python -m validation.field_bugs`.\n"
 
 
 if __name__ == "__main__":

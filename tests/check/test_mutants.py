@@ -18,40 +18,46 @@ from refhmc.check.transitions import stationarity_tests
 AREAS = sorted(module.name for module in pkgutil.iter_modules(mutants.__path__))
 PLACED = [(area, pair) for area in AREAS for pair in importlib.import_module(f"refhmc.check.mutants.{area}").PAIRS]
 PAIRS = [pair for _, pair in PLACED]
+NOT_FOUND = [
+    pair for area in AREAS for pair in getattr(importlib.import_module(f"refhmc.check.mutants.{area}"), "NOT_FOUND", ())
+]
 PLANNED = [f"P{n:02d}" for n in range(1, 26)]
 IDS = [f"{area}-{p.id}-{p.what[:40]}" for area, p in PLACED]
 
 # Pairs of an area in the default run, and further ones in the sweep. The others take longer.
 DEFAULT = {
-    "adaptation": "M25, not restarted, counter, mu, equal windows, ddof, cancellation",
-    "field": "pymc#800, aeppl#30, numpyro#1834",
+    "adaptation": "M25, not restarted, counter, mu, equal windows, ddof, cancellation, walnutpie#27, walnutpie#67, mcx#40, "
+    "AdvancedHMC#220, stan#3023, blackjax#217, blackjax#1003",
+    "field": "pymc#800, aeppl#30, numpyro#1834, SGMCMCJax#69",
     "grids": "pymc#2866, binary temperature, half period",
     "couplings": "one uniform, separate",
     "hierarchical": "log-det, momentum",
     "integrators": "P01, integrator-stale",
     "leaps": "blackjax#625, mcmc-demo#18, mcmc-demo#23, LMC sign, walnuts#17, walnutpie 7139781",
-    "metrics": "P08, M2, M3",
-    "minibatches": "P24, P24b, B02, B03, B04, B05, B06, B07, B08, B09, B13, B15, B17, B19",
+    "metrics": "P08, M2, M3, AdvancedHMC#83",
+    "minibatches": "P24, P24b, B02, B03, B04, B05, B06, B07, B08, B09, B13, B15, B17, B19, csgmcmc#1, blackjax#540",
     "models": "P13, half, support",
     "orbits": "T14, AdvancedHMC 2ab8aff",
     "random_data": "data: unadjusted",
-    "randomness": "M33, P25, P25d, P25e, stop, spreads, thaws, norm",
+    "randomness": "M33, P25, P25d, P25e, stop, spreads, thaws, norm, numpyro#479",
     "samplers": "P17-count, P18",
     "transitions": "P16, cap",
 }
 SWEEP = {
     "adaptation": "P21, P21b, P21c, M24, unshrunk, gamma",
-    "field": "blackjax#653, BAT.jl#532, BAT.jl#564, Pigeons.jl#135, keanu#33, NoLimits.jl#283, numpyro#1293, gam#680",
+    "field": "blackjax#653, BAT.jl#532, BAT.jl#564, Pigeons.jl#135, keanu#33, NoLimits.jl#283, numpyro#1293, gam#680, "
+    "numpyro#826, aehmc#45",
     "grids": "half period of leapfrog",
     "couplings": "shift, rejection",
     "hierarchical": "log-det-force, order, stale, one-way, later, sign, half, term",
-    "integrators": "P02, P05, integrator-digits, integrator-coefficient, integrator-palindrome, integrator-drifts",
+    "integrators": "P02, P05, integrator-digits, integrator-coefficient, integrator-palindrome, integrator-drifts, "
+    "Molly.jl#203",
     "leaps": "sphere d, LMC inverse, LMC volume, walnutpie#46, walnutpie#57",
     "metrics": "P09, P10, P10-nan, P11, P12, P12-built, M29, one-sided, solve, absolute, log-det-half",
     "minibatches": "B01, B10, B11, B12, B14, B16, B18",
     "models": "P14, P15, third, buffer, prior",
     "orbits": "P20, M12b, T09, tree backwards, tree start, pymc#1787, walnutpie 052bbe6, blackjax#18, CUQIpy#449, "
-    "nuts-rs be2c293",
+    "nuts-rs be2c293, blackjax#53",
     "random_data": "data: prior only, data: likelihood only, data: jacobian, data: last, data: sweep",
     "randomness": "global, own, reseeds, one short, P25b, P25c, sum",
     "samplers": "P25-momentum, S04",
@@ -127,6 +133,13 @@ def test_planted_bug_fails_in_its_row_and_corrected_code_does_not_fail(area, pai
     assert wrong.severity == pair.severity, str(wrong)
     assert SAID.get((area, pair.id), "") in " ".join(wrong.diagnosis), str(wrong)
     assert not right.failures, str(right)
+
+
+@pytest.mark.parametrize("pair", NOT_FOUND, ids=[pair.id for pair in NOT_FOUND])
+def test_planted_bug_that_no_row_finds_is_still_not_found(pair):
+    # If it is found now, move it to PAIRS of its area, and to the bugs that are found in validation/field_bugs.py.
+    assert pair.wrong(1).ok
+    assert pair.right(1).ok
 
 
 @pytest.mark.slow

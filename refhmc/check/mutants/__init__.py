@@ -1,7 +1,7 @@
 """Planted bugs and their corrected counterparts, written as foreign code, on which the conformance kit is tested.
 
 There is one file per area, which ends with its ``PAIRS``. The tests run them: the wrong code must FAIL in a row that is
-expected to find it, the right code must not FAIL over 20 seeds.
+expected to find it, the right code must not FAIL over 20 seeds. Pairs in ``NOT_FOUND`` are bugs that no row finds.
 """
 
 from __future__ import annotations

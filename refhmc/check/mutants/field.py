@@ -246,9 +246,9 @@ class ThreeNormals:
 def mixed_hmc(target, proposal_energy, eps=0.6, rounds=3):
     """Mixed HMC (Zhou 2020) for q and k: half a leapfrog step, an update of k, half a leapfrog step, some times over.
 
-    The update proposes another component k' in proportion to its probability given q, and its kinetic energy e ~ Exp(1) pays for
-    D = log (1 - pi_k') - log (1 - pi_k). It is exact, so that the final test only has the energy error of the leapfrog steps: the
-    energy's change minus that by the updates, U(k') - U(k), wrongly minus D with ``proposal_energy``.
+    The update proposes another component k' in proportion to its probability given q, and its kinetic energy e ~ Exp(1) pays
+    for D = log (1 - pi_k') - log (1 - pi_k). It is exact, so that the final test only has the energy error of the leapfrog
+    steps, the change of the energy without those by the updates, U(k') - U(k); with ``proposal_energy`` wrongly without D.
     """
 
     def leap(q, p, k):

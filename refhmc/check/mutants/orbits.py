@@ -249,7 +249,7 @@ class IterativeNUTS(Sampler):
         states, energies = [(q, p)], [-self.joint(q, p)]
         start, chosen, log_weight = energies[0], (q, p, True), 0.0
         for depth in range(self.size):
-            forward = (last if self.o.get("uniform used twice") and depth > 1 else rng.random()) < 0.5
+            forward = rng.random() < 0.5
             new, new_energies, proposal, weight, bad = [], [], None, -np.inf, False
             at = states[-1] if forward else states[0]
             for leaf in range(2**depth):
@@ -278,7 +278,7 @@ class IterativeNUTS(Sampler):
             everything = energies + new_energies
             if bad or max(everything) - min(everything) > LIMIT:
                 break
-            if rng.random() < np.exp(weight - log_weight):
+            if (last if self.o.get("uniform used twice") else rng.random()) < np.exp(weight - log_weight):
                 chosen = proposal
             log_weight = np.logaddexp(log_weight, weight)
             states, energies = (states + new, everything) if forward else (new[::-1] + states, everything)
@@ -601,12 +601,11 @@ PAIRS = [
     pair("blackjax#18", "the merged trajectory is not tested for a U-turn", M, "merged_not_tested", eps=0.9),
     pair(
         "blackjax#53",
-        "the number that decides in a subtree is used again for the next direction",
+        "the number that decides between states of a subtree also decides whether the subtree is taken",
         L,
         "uniform used twice",
         QUARTIC,
         eps=0.5,
-        depth=3,
     ),
     pair("CUQIpy#449", "the kinetic energy has the wrong sign", M, "kinetic_sign"),
     Pair(
