@@ -2,7 +2,7 @@
 
 Of each pair: the bug runs once, its correct twin over 20 seeds (``--others N``: those that are not of the plan, P01 to P25,
 over N; with 3 a run takes eleven minutes on two cores; ``--areas``: of these files alone, the rest as the last run found them;
-``--missing``: only bugs that the last run did not have).
+``--missing``: only bugs that the last run did not have; ``--ids``: those and these bugs).
 Score: the share of bugs that FAIL in a row that was named for
 them beforehand, with the severity they have; wrong FAILs: of the twins, out of 20 times as many runs.
 """
@@ -86,9 +86,14 @@ def main() -> None:
     parser.add_argument("--others", type=int, default=SEEDS, help="seeds of the twins that are not of the plan")
     parser.add_argument("--areas", nargs="+", choices=areas(), default=areas(), metavar="AREA", help="only these")
     parser.add_argument("--missing", action="store_true", help="only bugs without a row in the last run")
+    parser.add_argument("--ids", nargs="+", metavar="ID", help="these bugs, and those without a row in the last run")
     options = parser.parse_args()
     last = last_rows()
-    known = {(row["area"], row["bug"]): row for rows in last.values() for row in rows} if options.missing else {}
+    known = {(row["area"], row["bug"]): row for rows in last.values() for row in rows}
+    if options.ids:
+        known = {key: row for key, row in known.items() if key[1] not in options.ids}
+    elif not options.missing:
+        known = {}
     job = functools.partial(examined, others=options.others, known=known)
     with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
         longest_first = sorted(options.areas, key=("orbits", "integrators").__contains__, reverse=True)

@@ -67,6 +67,8 @@ SWEEP = {
 }
 # The likely cause that a report names.
 SAID = {
+    ("adaptation", "M25"): "instead of eps_bar",
+    ("adaptation", "stan#3023"): "not the average of its last part",
     ("hierarchical", "log-det"): "1/2 log det G is missing",
     ("hierarchical", "log-det-force"): "the force is not -dH/dq",
     ("hierarchical", "momentum"): "exchanged",

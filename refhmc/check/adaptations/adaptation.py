@@ -31,7 +31,7 @@ from typing import Any
 from refhmc.check import own
 from refhmc.check.adaptations.frozen import draw_count_row, frozen_row
 from refhmc.check.adaptations.record import AdaptationExamination, Constants, answers_row, refhmc_run
-from refhmc.check.adaptations.steps import dual_averaging_function_row, dual_averaging_row, final_step_row
+from refhmc.check.adaptations.steps import LAST_STEP, dual_averaging_function_row, dual_averaging_row, final_step_row
 from refhmc.check.adaptations.windows import (
     NOT_RESTARTED,
     direction_row,
@@ -162,7 +162,7 @@ def adaptation(
         ("frozen after warm-up", frozen_row),
         ("draw count", draw_count_row),
         ("dual averaging", dual_averaging_row, INEFFICIENT),
-        ("final step is the averaged one", final_step_row, INEFFICIENT),
+        (FINAL_STEP, final_step_row, INEFFICIENT),
         ("dual averaging function", dual_averaging_function_row, INEFFICIENT),
         ("windows", windows_row, INEFFICIENT),
         ("variance estimate", variance_row, INEFFICIENT),
@@ -179,10 +179,12 @@ def adaptation(
     )
 
 
+FINAL_STEP = "final step is the averaged one"
+OTHER_FINAL_STEP = "the step after warm-up is not the average of its last part: the average is reset, or of another part"
 RECURSION = "the recursion has another counter, sign, mu = log(10 eps_0) or constant"
 TYPICAL = {
     "frozen after warm-up": "the update of the step or metric continues after warm-up: the chain is not Markov",
-    "final step is the averaged one": "eps is returned instead of eps_bar",
+    FINAL_STEP: "eps is returned instead of eps_bar",
     "dual averaging": RECURSION,
     "dual averaging function": RECURSION,
     "metric used as inverse mass": "the mass and its inverse are exchanged: right distribution, slow mixing",
@@ -192,7 +194,9 @@ TYPICAL = {
 def _diagnose(test: AdaptationExamination, rows: dict[str, Row]) -> list[str]:
     """Return the causes that the failures are typical of."""
     failed = {name for name, row in rows.items() if row.status == FAIL}
-    said = causes(failed, TYPICAL)
+    said = causes(failed - {FINAL_STEP}, TYPICAL)
+    if FINAL_STEP in failed:
+        said.append(TYPICAL[FINAL_STEP] if LAST_STEP in rows[FINAL_STEP].basis else OTHER_FINAL_STEP)
     if "variance estimate" in failed and NOT_RESTARTED in rows["variance estimate"].basis:
         said.append("Welford's sums are not reset at the end of a window: early draws stay in every later metric")
     return said

@@ -20,6 +20,7 @@ from refhmc.check.judging import Cases, Measured, failed, passed
 from refhmc.check.report import Row
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable
 
+LAST_STEP = "the last step of warm-up is used instead of the average"
 LEAST = 8  # least number of iterations of a segment that counts as explained
 
 
@@ -93,8 +94,7 @@ def final_step_row(test: AdaptationExamination) -> Row:
     if min(of_average, abs(math.log(after / before[-1])) if len(before) else math.inf) <= 1e-6:
         return passed("|log| of its ratio to eps_bar; rounding of the recursion", of_average, 1e-6)
     is_last = min(of_last, abs(math.log(after / steps[test.tune - 1]))) <= 1e-6
-    used = "the last step of warm-up is used instead of the average"
-    why = used if is_last else "the step is neither the averaged one nor the last"
+    why = LAST_STEP if is_last else "the step is neither the averaged one nor the last"
     if is_last or "dual_averaging" in test.claims:
         return failed(why, test.call, of_average, 1e-6)
     raise Inconclusive(why, of_average)
