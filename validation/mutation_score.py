@@ -41,7 +41,7 @@ def examined(area: str, others: int, known: dict[tuple[str, str], dict]) -> list
     found = []
     for pair in pairs_of(area):
         row = known.get((area, pair.id)) or examine(area, pair, SEEDS if pair.id[:3] in PLANNED else others)
-        found.append(row)
+        found.append(row | {"what": pair.what})
         print(f"{area} {pair.id}: {row['found by']}", flush=True)
     return found
 

@@ -268,7 +268,12 @@ PAIRS: list[Pair] = [
         *FROZEN,
         right=metric_at_the_end(GOOD),
     ),
-    pair_of("M25", "eps instead of eps_bar", sampler(averaged=False), ("final step is the averaged one",)),
+    pair_of(
+        "M25",
+        "the last step is used after warm-up, not the averaged one",
+        sampler(averaged=False),
+        ("final step is the averaged one",),
+    ),
     pair_of("M24", "mass and inverse exchanged", sampler(exchanged=True), ("metric used as inverse mass",)),
     pair_of(
         "unshrunk", "variances without regularisation", sampler(shrink=False), ("variance estimate",), claims="variance"
@@ -331,7 +336,7 @@ PAIRS: list[Pair] = [
     ),
     pair_of(
         "blackjax#217",
-        "a target acceptance of .65 instead of the .8 that is claimed",
+        "the target acceptance is .65 instead of the .8 that is claimed",
         sampler(target=0.65),
         ("dual averaging",),
         claims="dual_averaging",

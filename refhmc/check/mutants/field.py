@@ -349,14 +349,14 @@ PAIRS: list[Pair] = [
     ),
     pair_of(
         "CalibrateEmulateSample#448",
-        "Barker's proposal accepted as if it were symmetric",
+        "Barker's proposal is accepted as if it were symmetric",
         lambda: barker_proposal(True),
         lambda: barker_proposal(False),
         BALANCE,
     ),
     pair_of(
         "Pigeons.jl#135",
-        "momentum from N(0, M), leapfrog steps and energy for N(0, M^-1)",
+        "the momentum is from N(0, M), the leapfrog steps and the energy are for N(0, M^-1)",
         lambda: massive(MASS),
         lambda: massive(1 / MASS),
         BALANCE,

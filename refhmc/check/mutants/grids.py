@@ -80,7 +80,7 @@ BOTH = ("irreducible", "aperiodic")
 PAIRS = [
     pair(
         "pymc#2866",
-        "fair binary variables that are always flipped",
+        "fair binary variables are always flipped",
         binary_gibbs(fair, 1),
         binary_gibbs(fair, 0.8),
         COINS,

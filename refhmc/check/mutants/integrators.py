@@ -552,7 +552,7 @@ PAIRS: list[Pair] = [
     ),
     Pair(
         "P02",
-        "leapfrog: drift of eps/2",
+        "the drift of a leapfrog step uses eps/2",
         smooth(oscillator_step(0.5), oscillator),
         smooth(oscillator_step(1.0), oscillator),
         ("order", "shadow energy"),
@@ -613,7 +613,7 @@ PAIRS: list[Pair] = [
     ),
     Pair(
         "P06",
-        "solver reaches its iteration limit, result used",
+        "the last iterate of the solver is used at its iteration limit",
         bent(midpoint(1e-12, 60, False), tolerance=1e-12, eps=0.5),
         bent(midpoint(1e-12, 60, True), tolerance=1e-12, eps=0.5),
         ("solver failure", "reversible"),

@@ -160,7 +160,12 @@ MACRO = {"dim": 2, "returns": ("q", "p", "choice"), "choices": (2, 4, 8, 16, 32)
 JACOBIAN = ("declared Jacobian",)
 PAIRS = [
     pair(
-        "blackjax#625", "kinetic-energy change times d - 1, twice", microcanonical, "d - 1 twice", JACOBIAN, **VELOCITY
+        "blackjax#625",
+        "the change of the kinetic energy is multiplied by d - 1 twice",
+        microcanonical,
+        "d - 1 twice",
+        JACOBIAN,
+        **VELOCITY,
     ),
     pair("sphere d", "d instead of d - 1 in the log Jacobian", microcanonical, "d", JACOBIAN, **VELOCITY),
     pair(
@@ -200,7 +205,7 @@ PAIRS = [
     ),
     pair(
         "walnutpie#46",
-        "number of halvings and least number of micro steps exchanged in the reverse search",
+        "the reverse search exchanges the number of halvings and the least number of micro steps",
         macro_step,
         "swapped",
         ("reverse defined",),

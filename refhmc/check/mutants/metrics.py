@@ -402,7 +402,7 @@ PAIRS: list[Pair] = [
         _metric(fisher, None, draw_symmetric_root),
         MOMENTUM,
     ),
-    Pair("M29", "momentum drawn before the metric is updated", _chain(False), _chain(True), MOMENTUM),
+    Pair("M29", "the momentum is drawn before the metric is updated", _chain(False), _chain(True), MOMENTUM),
     Pair(
         "AdvancedHMC#83",
         "the root of the metric is not updated with the metric",
@@ -433,7 +433,7 @@ PAIRS: list[Pair] = [
     ),
     Pair(
         "log-det-half",
-        "sum of the logs of a root's diagonal, once",
+        "the log determinant has the logs of a root's diagonal once, not twice",
         _metric(fisher, log_det=lambda q: 0.5 * log_det(q)),
         FISHER,
         ("log det",),

@@ -268,7 +268,11 @@ PAIRS = [
     ),
     Pair("B05", "drift eps with noise of variance eps", of_step(langevin(1.0, lambda e: e)), of_step(HALF), LAW),
     Pair(
-        "B06", "preconditioned drift, plain noise", of_step(preconditioned(True)), of_step(preconditioned(False)), LAW
+        "B06",
+        "the drift is preconditioned, the noise is not",
+        of_step(preconditioned(True)),
+        of_step(preconditioned(False)),
+        LAW,
     ),
     Pair(
         "B07",
@@ -279,7 +283,7 @@ PAIRS = [
     ),
     Pair(
         "B08",
-        "noise of variance eps^2 with a drift eps/2",
+        "the noise has variance eps^2 for a drift of eps/2",
         of_step(langevin(0.5, lambda e: e * e)),
         of_step(splitting),
         LAW,
@@ -293,14 +297,14 @@ PAIRS = [
     ),
     Pair(
         "csgmcmc#1",
-        "noise in the loss of standard deviation 2 eps instead of sqrt(2 / eps)",
+        "the noise in the loss has standard deviation 2 eps instead of sqrt(2 / eps)",
         of_step(noise_in_the_loss(True)),
         of_step(noise_in_the_loss(False)),
         LAW,
     ),
     Pair(
         "blackjax#540",
-        "noise for a temperature T with T times the standard deviation instead of sqrt(T)",
+        "the noise at temperature T has T times the standard deviation, not sqrt(T) times",
         of_step(tempered(True), TEMPERATURE),
         of_step(tempered(False), TEMPERATURE),
         LAW,

@@ -370,7 +370,7 @@ PAIRS: list[Pair] = [
     ),
     of(
         "ran#1038",
-        "proposals and decisions from two generators with the same seed",
+        "the generators of proposals and of decisions have the same seed",
         two_generators_of(False),
         two_generators_of(True),
         draws=500,

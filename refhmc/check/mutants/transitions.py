@@ -662,7 +662,7 @@ PAIRS: list[Pair] = [
     ),
     pair_of(
         "AdvancedHMC#280",
-        "p <- a p + (1 - a^2) noise, without the square root",
+        "the momentum becomes a p + (1 - a^2) z, without a square root",
         lambda: refreshed(excess=math.sqrt(1 - 0.8**2)),
         lambda: refreshed(),
         ("momentum refreshment",),
@@ -758,7 +758,7 @@ PAIRS: list[Pair] = [
             ("ghost density", "whose ghost is compared with the energy of the start"),
         )
     ),
-    pair_of("ULA", "Langevin without a decision", lambda: unadjusted, lambda: mala(True), ("stationarity",)),
+    pair_of("ULA", "Langevin's proposal is always accepted", lambda: unadjusted, lambda: mala(True), ("stationarity",)),
     pair_of(
         "exact",
         "exact draws of another distribution",
