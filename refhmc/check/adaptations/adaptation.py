@@ -180,7 +180,9 @@ def adaptation(
 
 
 FINAL_STEP = "final step is the averaged one"
-OTHER_FINAL_STEP = "the step after warm-up is not the average of its last part: the average is reset, or of another part"
+OTHER_FINAL_STEP = (
+    "the step after warm-up is not the average of its last part: the average is reset, or of another part"
+)
 RECURSION = "the recursion has another counter, sign, mu = log(10 eps_0) or constant"
 TYPICAL = {
     "frozen after warm-up": "the update of the step or metric continues after warm-up: the chain is not Markov",
