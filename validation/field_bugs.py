@@ -150,8 +150,8 @@ correct counterpart, to see whether the [conformance kit](guide/check_your_sampl
 report, the check, and the rows of the check that fail. The seconds are those of the whole check.
 
 The planted bugs are new code. Some show only a part of what was reported, or the same mistake in another kind of sampler.
-Two rows name a commit that has the mistake, without a report: AdvancedHMC 2ab8aff and walnutpie 052bbe6. A project may
-have corrected a mistake since.
+Two rows name a commit that has the mistake, without a report: AdvancedHMC 2ab8aff and walnutpie 052bbe6. The thread of
+blackjax#540 doubts a scale, of which the planted form is an assumption. A project may have corrected a mistake since.
 """
 
 
