@@ -130,8 +130,11 @@ RANDOMNESS = [
     Bug("minibatches", "blackjax#540", ("blackjax#540",)),
     Bug("field", "SGMCMCJax#69", ("SGMCMCJax#69",)),
 ]
-# Planted bugs that no row finds, by their area and reference.
-NOT_FOUND = [("adaptation", "aehmc#54"), ("adaptation", "keanu#346")]
+# Planted bugs that no row finds.
+NOT_FOUND = [
+    Bug("adaptation", "blackjax#116", ("blackjax#116", "aehmc#54")),
+    Bug("adaptation", "keanu#346", ("keanu#346",)),
+]
 # Reports of which no bug is planted, and why.
 NOT_PLANTED = {
     ("blackjax#914",): "No check takes weighted draws, such as those of tempering.",
@@ -168,15 +171,16 @@ def link(reference: str) -> str:
 def not_found() -> str:
     """Return the sections on bugs that no row finds, and on reports without a planted bug."""
     rows = []
-    for area, id in NOT_FOUND:
-        pair = next(pair for pair in importlib.import_module(f"refhmc.check.mutants.{area}").NOT_FOUND if pair.id == id)
+    for bug in NOT_FOUND:
+        planted = importlib.import_module(f"refhmc.check.mutants.{bug.area}").NOT_FOUND
+        pair = next(pair for pair in planted if pair.id == bug.id)
         report = pair.wrong(0)
         failed = ", ".join(row.name for row in report.failures) or "none"
-        rows.append([link(id), pair.what, f"`check.{report.check}`", failed])
-    planted = markdown(["reported as", "what is wrong", "check", "failed rows"], rows)
+        rows.append([", ".join(map(link, bug.references)), pair.what, f"`check.{report.check}`", failed])
+    table = markdown(["reported as", "what is wrong", "check", "failed rows"], rows)
     others = markdown(["reported as", "why"], [[", ".join(map(link, ids)), why] for ids, why in NOT_PLANTED.items()])
     return (
-        f"\n## Not found\n\nThese are planted too, but no row of the check fails.\n\n{planted}\n"
+        f"\n## Not found\n\nThese are planted too, but no row of the check fails.\n\n{table}\n"
         f"\nThese reports have no planted bug.\n\n{others}\n"
     )
 

@@ -355,8 +355,8 @@ PAIRS: list[Pair] = [
 # No row finds these.
 NOT_FOUND = [
     pair_of(
-        "aehmc#54",
-        "the acceptance statistic is not the expected value: here 0 or 1 instead of the probability",
+        "blackjax#116",
+        "the acceptance statistic is not the expected value: here 0 or 1, not the probability",
         sampler(accept_or_not=True),
         (),
         "",
