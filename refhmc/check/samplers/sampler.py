@@ -47,6 +47,7 @@ from refhmc.check.subject.foreign import (
     SubjectError,
     quiet,
 )
+from refhmc.check.subject.keyed import keyed_operator, keyed_or_none
 from refhmc.check.subject.operator import NOT_STORED, Iterates, TransitionOperator, make_operator
 
 PILOT = 8192
@@ -204,9 +205,12 @@ def sampler(
     if not isinstance(target, str):
         theirs = Foreign(exact.draw, "draw"), Foreign(exact.log_density, "log_density")
         exact = exact._replace(draw=theirs[0].raw, log_density=theirs[1].raw)
-    operator = make_operator(
-        made, run=run, init=init, read=read, batched=batched or ensemble, chains=chains, like=like, name=name
-    )
+    options = {"init": init, "read": read, "batched": batched or ensemble, "chains": chains, "like": like, "name": name}
+    try:
+        keyed = keyed_or_none(made, _draws(exact, seed), **options)
+        operator = make_operator(made, run=run, **options) if keyed is None else keyed_operator(keyed)
+    except SubjectError as wrong:
+        return _refused(name or "kernel", exact, seed, wrong)
     try:
         with quiet():
             test = SamplerExamination(
@@ -219,6 +223,8 @@ def sampler(
         return _refused(operator.name, exact, seed, wrong)
     if not np.all(np.isfinite(densities)):
         raise ValueError(f"target must have a finite log density at its own exact draws; {exact.name} has not.")
+    if keyed is not None:
+        test.notes.append(keyed.note)
     if exact.formula:
         test.notes.append(f"target: {exact.formula}")
     test.foreign = [*operator.foreign, *theirs, *more]
@@ -243,6 +249,11 @@ def sampler(
     if test.n:  # the wealth at the end: an e-value, which may be multiplied by those of other runs
         settings["log_e"] = test.log_e_now
     return report._replace(settings=settings)
+
+
+def _draws(target: targets.Target, seed: int) -> np.ndarray:
+    """Return a few exact draws, (4, dim)."""
+    return np.asarray(target.draw(np.random.default_rng([seed, 1]), 4), dtype=float)
 
 
 def _refused(subject: str, target: Any, seed: int, wrong: SubjectError) -> Report:
@@ -326,11 +337,11 @@ class SamplerExamination(Examination):
 
     def _block(self, size: int, budget: Budget) -> bool:
         """Apply the kernel to about ``size`` starts; False if the time is over. Results before an error are kept."""
-        unit = self.operator.unit
+        unit, at_once = self.operator.unit, max(self.operator.unit, self.operator.at_once)
         X = np.asarray(self.target.draw(self.rng_start, -(-size // unit) * unit), dtype=float)
         applied: list[tuple[np.ndarray, Iterates]] = []
         try:
-            for start in np.split(X, len(X) // unit):
+            for start in np.split(X, range(at_once, len(X), at_once)):
                 if budget.over():
                     return False
                 applied.append((start, self.operator.apply(self.rng_kernel, start, self.m)))

@@ -40,13 +40,17 @@ class Iterates(NamedTuple):
 
 
 class TransitionOperator(NamedTuple):
-    """K^m: ``apply(rng, X, m)`` returns the :class:`Iterates` of ``unit`` starts X (unit, d); it calls ``foreign``."""
+    """K^m: ``apply(rng, X, m)`` returns the :class:`Iterates` of ``unit`` starts X (unit, d); it calls ``foreign``.
+
+    ``unit`` is the size of a batch of chains that may affect each other. ``at_once`` is the largest number of starts of a call.
+    """
 
     apply: Callable[[np.random.Generator, np.ndarray, int], Iterates]
     unit: int
     foreign: tuple[Foreign, ...]
     name: str
     stores: bool = False
+    at_once: int = 1
 
 
 def make_operator(
