@@ -56,7 +56,7 @@ DECISIVE: dict[str, frozenset[str]] = {
         "coupling": "first margin; second margin",
         "sampler": "stationarity (e-value); distribution (KS/AD)",
         "batch": "alone equals batch; order of chains; divergent neighbour; streams independent; decisions independent",
-        "randomness": "one use of each number",
+        "randomness": "one use of each number; key reuse",
         "integrator": "reversible; symplectic; volume; order; small step; elapsed time; energy; shadow energy; invariants",
         "model": "gradient; gradient at asymmetric points; gradient at large points; gradient precision; hessian; "
         "third derivative; trace; metric; metric derivative; metric trace; support; change; normaliser; exact draws",

@@ -25,6 +25,7 @@ the chain's own frequency. Times the number of pairs, that is the probability of
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +33,7 @@ import numpy as np
 from refhmc.check.arguments import require_counts
 from refhmc.check.examination import Examination, Rows
 from refhmc.check.judging import Cases, Measured, causes, failed, passed
-from refhmc.check.report import FAIL, Report, Row
+from refhmc.check.report import CALL_FAILED, FAIL, Report, Row
 from refhmc.check.subject.answers import read_phase_point, read_position
 from refhmc.check.subject.draws import Draws, Question, script_of
 from refhmc.check.subject.foreign import SECONDS_PER_CALL, Foreign, Inconclusive, NotApplicable, SubjectError, call_text
@@ -40,6 +41,7 @@ from refhmc.check.subject.shapes import CallShape, first_working, required
 from refhmc.check.subject.transition import DRAWS, GENERATOR
 
 FALSE_ALARM = 1e-9
+TRIED = (3, 2, 4, 5, 1)  # dimensions, if none is given
 ROUNDINGS = 256
 ENDS = (1e-12, 1 - 1e-12)  # uniforms that decide
 CALLS = 60
@@ -59,6 +61,8 @@ def batch(
     n: int = 3,
     points: Any = None,
     rounding: float | None = None,
+    init: Callable | None = None,
+    read: Callable | None = None,
     seed: int = 20261121,
     like: Any = None,
     name: str | None = None,
@@ -97,6 +101,10 @@ def batch(
         Positions of the chains.
     rounding : float, optional
         Largest difference between two orders of summation, relative to the largest entry; 256 units of rounding by default.
+    init : callable, optional
+        ``init(q)`` or ``init(key, q)`` returns the state of a kernel of JAX that has none of its own.
+    read : callable, optional
+        ``read(state)`` returns the position of such a state; by default it is found.
     seed : int, default 20261121
         Seed of positions and random numbers.
     like : callable, module or array, optional
@@ -135,17 +143,21 @@ def batch(
     'FAIL'
     """
     require_counts(dim=dim, chains=chains, n=n)
-    subject = Foreign(step_or_kernel, name, like)
-    test = BatchExamination(subject, dim, max(int(chains), 3), float(eps), int(n), points, rounding, seed)
-    checks: Rows = [
-        ("answers", _answers),
-        ("alone equals batch", _alone),
-        ("order of chains", _order),
-        ("divergent neighbour", _neighbour),
-        ("numbers scale", _numbers),
-        ("streams independent", _streams),
-        ("decisions independent", _decisions),
-    ]
+    chains, checks = max(int(chains), 3), ROWS
+    from refhmc.check.reproducibility import keyed_batch  # which imports the rows of this module
+
+    try:
+        test: Any = keyed_batch.examination(
+            step_or_kernel, dim, chains, points, rounding, seed, init=init, read=read, like=like, name=name
+        )
+    except SubjectError as wrong:
+        row = Row("answers", FAIL, basis=str(wrong), severity=CALL_FAILED, case=wrong.case)
+        return Report("batch", name or "kernel", {"chains": chains}, seed, (row,))
+    if test is not None:
+        checks = keyed_batch.ROWS
+    else:
+        subject = Foreign(step_or_kernel, name, like)
+        test = BatchExamination(subject, dim, chains, float(eps), int(n), points, rounding, seed)
     test.settings = {"dim": test.dim or "?", "chains": test.chains}
     return test.report(
         "batch",
@@ -228,7 +240,7 @@ def _answers(test: BatchExamination) -> Row:
         return test.ask(*test.states(0), 0)[0]
 
     try:
-        attempts = itertools.product((3, 2, 4, 5, 1) if test.dim is None else (test.dim,), shapes)
+        attempts = itertools.product(TRIED if test.dim is None else (test.dim,), shapes)
         (dim, shape), answer = first_working(attempts, works, test.subject)
     except SubjectError:
         test.call = None
@@ -568,3 +580,14 @@ TYPICAL = {
 
 def _diagnose(test: BatchExamination, rows: dict[str, Row]) -> list[str]:
     return causes({name for name, row in rows.items() if row.status == FAIL}, TYPICAL)
+
+
+ROWS: Rows = [
+    ("answers", _answers),
+    ("alone equals batch", _alone),
+    ("order of chains", _order),
+    ("divergent neighbour", _neighbour),
+    ("numbers scale", _numbers),
+    ("streams independent", _streams),
+    ("decisions independent", _decisions),
+]

@@ -30,9 +30,9 @@ from refhmc.check import adapters, own
 from refhmc.check.arguments import require_counts
 from refhmc.check.examination import Examination, Rows
 from refhmc.check.judging import causes, failed, passed
-from refhmc.check.report import FAIL, INEFFICIENT, Report, Row
+from refhmc.check.report import CALL_FAILED, FAIL, INEFFICIENT, Report, Row
 from refhmc.check.subject.draws import script_of
-from refhmc.check.subject.foreign import SECONDS_PER_CALL, Foreign, Inconclusive, NotApplicable, call_text
+from refhmc.check.subject.foreign import SECONDS_PER_CALL, Foreign, Inconclusive, NotApplicable, SubjectError, call_text
 from refhmc.check.subject.outcomes import GRID
 from refhmc.check.subject.target import TargetDensity, target_density, typical_points
 from refhmc.check.subject.transition import MOMENTUM, Transition, TransitionRunner, find_dimension
@@ -50,6 +50,8 @@ def randomness(
     log_density: Callable | None = None,
     points: Any = None,
     n: int = 40,
+    init: Callable | None = None,
+    read: Callable | None = None,
     seed: int = 20261121,
     like: Any = None,
     name: str | None = None,
@@ -81,6 +83,10 @@ def randomness(
         Starting points.
     n : int, default 40
         Number of recorded transitions, at least 4.
+    init : callable, optional
+        ``init(q)`` or ``init(key, q)`` returns the state of a kernel of JAX that has none of its own.
+    read : callable, optional
+        ``read(state)`` returns the position of such a state; by default it is found.
     seed : int, default 20261121
         Seed of the starting points and random numbers.
     like : callable, module or array, optional
@@ -116,19 +122,18 @@ def randomness(
     require_counts(dim=dim, n=n)
     if own.is_kernel(kernel):
         kernel = adapters.refhmc_kernel(getattr(H, "model", H), kernel)
-    subject = Foreign(kernel, name, like)
     target = None if H is None and log_density is None else target_density(H, log_density, like)
-    test = RandomnessExamination(subject, target, dim, points, n, seed)
-    checks: Rows = [
-        ("answers", _answers),
-        ("respects the generator", _respects, INEFFICIENT),
-        ("global state", _global, INEFFICIENT),
-        ("fresh every call", _fresh),
-        ("kinds and counts", _counts),
-        ("momentum", _rank),
-        ("depends on every draw", _used),
-        ("one use of each number", _one_use),
-    ]
+    from refhmc.check.reproducibility import keyed_randomness  # which imports the rows of this module
+
+    try:
+        test: Any = keyed_randomness.examination(
+            kernel, target, dim, points, n, seed, init=init, read=read, like=like, name=name
+        )
+    except SubjectError as wrong:
+        row = Row("answers", FAIL, basis=str(wrong), severity=CALL_FAILED, case=wrong.case)
+        return Report("randomness", name or "kernel", {"n": n}, seed, (row,))
+    checks = ROWS if test is None else keyed_randomness.ROWS
+    test = test or RandomnessExamination(Foreign(kernel, name, like), target, dim, points, n, seed)
     test.settings = {"dim": test.dim or "?", "n": n}
     numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
     try:
@@ -161,10 +166,18 @@ class RandomnessExamination(Examination):
         self.shared = ""  # reason if numbers move more coordinates than there are numbers
         self.idle: set[str] = set()  # kinds of numbers without effect
 
-    def need(self) -> TransitionRunner:
+    def need(self) -> Any:
         if self.runner is None or self.points is None:
             raise NotApplicable("it did not answer")
         return self.runner
+
+    def choose_starts(self, dim: int) -> None:
+        """Choose starting points if none are given."""
+        rng = np.random.default_rng([self.seed, 1])
+        if self.points is None and self.target is None:
+            self.points = 0.5 * rng.standard_normal((8, dim))
+        elif self.points is None and self.target is not None:
+            self.points = typical_points(self.target.log_pi, dim, 8, rng)
 
     def starts(self) -> np.ndarray:
         assert self.points is not None
@@ -210,11 +223,8 @@ def _answers(test: RandomnessExamination) -> Row:
         return 0.1 + 0.1 * np.arange(dim) if given is None or dim != given.shape[1] else given[0]
 
     dim, runner = find_dimension(test.kernel, test.dim, start)
-    test.dim, test.runner, rng = dim, runner, np.random.default_rng([test.seed, 1])
-    if test.points is None and test.target is None:
-        test.points = 0.5 * rng.standard_normal((8, dim))
-    elif test.points is None and test.target is not None:
-        test.points = typical_points(test.target.log_pi, dim, 8, rng)
+    test.dim, test.runner = dim, runner
+    test.choose_starts(dim)
     test.notes.append(f"called as {runner.shape}")
     starts = [q for _, q in zip(range(test.n), itertools.cycle(test.starts()), strict=False)]
     transitions = [test.run(k, q) for k, q in enumerate(starts)]
@@ -262,15 +272,23 @@ def _state() -> tuple:
 
 
 def _global(test: RandomnessExamination) -> Row:
-    """Check that the global generators are unchanged."""
     test.need()
+
+    def calls() -> None:
+        for k, q in enumerate(test.starts()[:6]):
+            test.again(q, k)
+
+    return unchanged(calls, test.text)
+
+
+def unchanged(calls: Callable[[], Any], text: str) -> Row:
+    """Check that the global generators are unchanged by ``calls()``."""
     _set_global(123456789)
     before = _state()
-    for k, q in enumerate(test.starts()[:6]):
-        test.again(q, k)
+    calls()
     changed = [name for name, a, b in zip(("np.random", "random"), before, _state(), strict=True) if a != b]
     if changed:
-        return failed(f"the state of the global {changed[0]} has changed after its calls", test.text)
+        return failed(f"the state of the global {changed[0]} has changed after its calls", text)
     return passed("np.random and random are unchanged")
 
 
@@ -483,3 +501,15 @@ TYPICAL = {
 
 def _diagnose(test: RandomnessExamination, rows: dict[str, Row]) -> list[str]:
     return causes({name for name, row in rows.items() if row.status == FAIL}, TYPICAL)
+
+
+ROWS: Rows = [
+    ("answers", _answers),
+    ("respects the generator", _respects, INEFFICIENT),
+    ("global state", _global, INEFFICIENT),
+    ("fresh every call", _fresh),
+    ("kinds and counts", _counts),
+    ("momentum", _rank),
+    ("depends on every draw", _used),
+    ("one use of each number", _one_use),
+]

@@ -180,7 +180,7 @@ class Foreign:
             case = call_text(self.name, arguments)
             what = f"{self.name} raised {type(error).__name__}{self._where(arguments, keywords)}: {first_line(error)}"
             own = type(error).__module__.startswith("refhmc.check")  # an exception of the kit that passes through
-            if not own and not any(np.iscomplexobj(a) for a in arguments):  # complex arguments may be rejected
+            if not own and not any(_is_complex(a) for a in arguments):  # complex arguments may be rejected
                 self.raised = Raised(*(self.raised or (what, case))[:2], self.raised.times + 1 if self.raised else 1)
             raise SubjectError(what, case) from error
         finally:
@@ -261,6 +261,10 @@ def _changed(before: np.ndarray, after: Any) -> bool:
         return after.tobytes() != before.tobytes() and not np.array_equal(before, after, equal_nan=True)
     after = to_host(after)
     return not np.array_equal(np.asarray(before, dtype=after.dtype), after, equal_nan=True)
+
+
+def _is_complex(value: Any) -> bool:
+    return isinstance(value, (complex, np.ndarray)) and np.iscomplexobj(value)
 
 
 def _plain(value: Any) -> bool:

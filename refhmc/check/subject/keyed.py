@@ -16,7 +16,7 @@ from __future__ import annotations
 import importlib
 import operator
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +29,16 @@ from refhmc.check.subject.shapes import GENERATORS, RANDOMNESS, needed_by, param
 AT_ONCE = 1024  # chains of one call under vmap
 VMAPPED, BATCHED, ONE_KEY, ALONE = "one chain, under vmap", "a batch with its keys", "a batch with one key", "one chain"
 SEEDS = 2**31  # both signs of a seed would need 64 bits
+
+
+class Author(NamedTuple):
+    """Functions of the author, ``init(key, q)`` and ``step(key, state)``; the fields are those of :class:`Keyed`."""
+
+    init: Callable[[Any, Any], Any]
+    step: Callable[[Any, Any], Any]
+    read: Callable[[Any], Any] | None
+    where: str = ""
+    keeps_key: bool = False
 
 
 class Keyed(NamedTuple):
@@ -47,6 +57,8 @@ class Keyed(NamedTuple):
     make_key: Callable[[int], Any]
     keeps_key: bool
     inside: Callable[[], Any]
+    author: Author
+    dim: int
 
     def keys(self, rng: np.random.Generator, n: int) -> Any:
         """Return a batch of n keys that depends on two numbers of ``rng``."""
@@ -64,6 +76,23 @@ class Keyed(NamedTuple):
         answer = self.step.raw(keys, states)
         return new_state(answer, states, self.step.name)
 
+    def after(self, rng: np.random.Generator, Q: np.ndarray) -> np.ndarray:
+        """Return the positions after one transition from Q, (n, d), with new keys of ``rng``."""
+        n = len(Q)
+        Q = np.resize(Q, (max(n, self.chains), Q.shape[1]))  # another number of chains would be compiled again
+        states = self.states(self.keys(rng, len(Q)), Q)
+        return self.read(self.move(None if self.keeps_key else self.keys(rng, len(Q)), states))[:n]
+
+    def author_init(self, key: Any, q: Any) -> Any:
+        """Return the author's state at q, of one chain, or of a batch if ``way`` is one."""
+        with self.inside():
+            return self.author.init(key, q)
+
+    def author_step(self, key: Any, state: Any) -> Any:
+        """Return the author's answer for such a state, without ``jit`` and ``vmap``."""
+        with self.inside():
+            return self.author.step(key, state)
+
     @property
     def foreign(self) -> tuple[Foreign, ...]:
         """The functions of the author."""
@@ -74,16 +103,6 @@ class Keyed(NamedTuple):
         """How the kernel is called and read, for the notes of a report."""
         key = "; the state contains the key" if self.keeps_key else ""
         return f"called with JAX keys as {self.way}; the position is {self.where}{key}"
-
-
-class _Author(NamedTuple):
-    """Functions of the author, ``init(key, q)`` and ``step(key, state)``; the fields are those of :class:`Keyed`."""
-
-    init: Callable[[Any, Any], Any]
-    step: Callable[[Any, Any], Any]
-    read: Callable[[Any], Any] | None
-    where: str = ""
-    keeps_key: bool = False
 
 
 # ---------------------------------------------------------------------------------------------------- recognition
@@ -172,7 +191,9 @@ def find_keyed(
                     Foreign(_within(inside, start), f"{name}.init"),
                     Foreign(_within(inside, step), name),
                 )
-                made = Keyed(start_of, step_of, way, n, np.asarray, "", make_key, author.keeps_key, inside)
+                made = Keyed(
+                    start_of, step_of, way, n, np.asarray, "", make_key, author.keeps_key, inside, author, len(Q[0])
+                )
                 try:
                     return _tried(jax, made, author, Q, batched=way in (BATCHED, ONE_KEY))
                 except SubjectError as error:
@@ -202,16 +223,16 @@ def _within(inside: Callable[[], Any], function: Callable) -> Callable:
 # --------------------------------------------------------------------------------------------------- the author's form
 
 
-def _author(jax: Any, kernel: Any, init: Callable | None, read: Callable | None, like: Any) -> _Author:
+def _author(jax: Any, kernel: Any, init: Callable | None, read: Callable | None, like: Any) -> Author:
     """Return the author's functions in the order (key, state)."""
     step = kernel
     if init is None and not callable(kernel):
         init, step, read = kernel.init, kernel.step, read or getattr(kernel, "read", None)
     position = _position_of(jax, like)
     if init is None:
-        return _Author(lambda key, q: position(q), _ordered(step), read)
+        return Author(lambda key, q: position(q), _ordered(step), read)
     begin = _ordered(init, start=True)
-    return _Author(lambda key, q: begin(key, position(q)), _ordered(step), read)
+    return Author(lambda key, q: begin(key, position(q)), _ordered(step), read)
 
 
 def _ordered(function: Callable, start: bool = False) -> Callable[[Any, Any], Any]:
@@ -246,7 +267,7 @@ def _position_of(jax: Any, like: Any) -> Callable[[Any], Any]:
     return like_of(like)
 
 
-def _numpyro(jax: Any, kernel: Any, d: int, like: Any) -> _Author:
+def _numpyro(jax: Any, kernel: Any, d: int, like: Any) -> Author:
     """Return the functions of one of NumPyro's kernels, without warm-up; positions are unconstrained."""
     read = operator.attrgetter(kernel.sample_field)
     if like is None and getattr(kernel, "model", None) is not None:
@@ -260,32 +281,29 @@ def _numpyro(jax: Any, kernel: Any, d: int, like: Any) -> _Author:
     def init(key: Any, q: Any) -> Any:
         return kernel.init(key, 0, position(q), (), {})
 
-    return _Author(init, step, read, f"state.{kernel.sample_field}", keeps_key=True)
+    return Author(init, step, read, f"state.{kernel.sample_field}", keeps_key=True)
 
 
 # ------------------------------------------------------------------------------------------------- ways to call it
 
 
 def _ways(
-    jax: Any, author: _Author, batched: bool, chains: int, at_once: int
+    jax: Any, author: Author, batched: bool, chains: int, at_once: int
 ) -> Iterator[tuple[str, Callable, Callable, int]]:
     """Yield the ways to call the author's functions, each with its ``init`` and ``step`` for batches, and a size."""
     several = jax.vmap(author.init)
     if not batched:
         yield VMAPPED, jax.jit(several), jax.jit(jax.vmap(author.step)), at_once
     for way in (BATCHED, ONE_KEY):
-        one = way == ONE_KEY
-
-        def start(keys: Any, Q: Any, one: bool = one) -> Any:
-            return author.init(keys[0] if one else keys, jax.numpy.asarray(Q))
-
-        def step(keys: Any, states: Any, one: bool = one) -> Any:
-            return author.step(keys[0] if one else keys, states)
-
+        start, step = (_with_one_key(f) if way == ONE_KEY else f for f in (author.init, author.step))
         yield way, jax.jit(several), _compiled(jax, step), chains
         yield way, start, _compiled(jax, step), chains
         if way == BATCHED and not batched:  # a kernel of one chain that cannot be traced
             yield ALONE, *_one_by_one(author), 1
+
+
+def _with_one_key(function: Callable) -> Callable:
+    return lambda keys, value: function(None if keys is None else keys[0], value)
 
 
 def _compiled(jax: Any, function: Callable) -> Callable:
@@ -303,7 +321,7 @@ def _compiled(jax: Any, function: Callable) -> Callable:
     return called
 
 
-def _one_by_one(author: _Author) -> tuple[Callable, Callable]:
+def _one_by_one(author: Author) -> tuple[Callable, Callable]:
     """Return ``init`` and ``step`` that call the author's functions for one chain after the other."""
 
     def start(keys: Any, Q: Any) -> list:
@@ -317,7 +335,7 @@ def _one_by_one(author: _Author) -> tuple[Callable, Callable]:
     return start, step
 
 
-def _tried(jax: Any, made: Keyed, author: _Author, Q: np.ndarray, batched: bool) -> Keyed:
+def _tried(jax: Any, made: Keyed, author: Author, Q: np.ndarray, batched: bool) -> Keyed:
     """Return ``made`` with its position, after one transition from Q; SubjectError if it does not answer."""
     n = made.chains if made.way != ALONE else len(Q)
     Q = np.resize(Q, (n, Q.shape[1]))
@@ -326,7 +344,7 @@ def _tried(jax: Any, made: Keyed, author: _Author, Q: np.ndarray, batched: bool)
     one, many = jax.tree_util.tree_flatten_with_path, made.way != ALONE
     leaves = one(states)[0] if many else [(path, _stacked(states, k)) for k, (path, _) in enumerate(one(states[0])[0])]
     if author.read is not None:
-        where, read = author.where or "read(state)", _reading(jax, made, author.read, Q, batched)
+        where, read = author.where or "read(state)", _reading(jax, made, author.read, batched)
     else:
         where, chosen = find_position(jax, leaves, Q, made.init.name)
 
@@ -358,16 +376,17 @@ def _rows(foreign: Foreign, leaf: Any, n: int) -> np.ndarray:
     return foreign.array(leaf, None, "the position").real.reshape(n, -1)
 
 
-def _reading(jax: Any, made: Keyed, read: Callable, Q: np.ndarray, batched: bool) -> Callable[[Any], np.ndarray]:
+def _reading(jax: Any, made: Keyed, read: Callable, batched: bool) -> Callable[[Any], np.ndarray]:
     """Return ``read`` of the author as a function of the states of a batch."""
 
-    def joined(value: Any, n: int) -> np.ndarray:
-        return np.concatenate([_rows(made.step, x, n) for x in jax.tree_util.tree_leaves(value)], axis=1)
+    def joined(value: Any) -> np.ndarray:
+        leaves = jax.tree_util.tree_leaves(value)
+        return np.concatenate([_rows(made.step, leaf, len(leaf)) for leaf in leaves], axis=1)
 
     def read_all(states: Any) -> np.ndarray:
         if made.way == ALONE:
-            return np.concatenate([joined(read(state), 1) for state in states])
-        return joined(read(states) if batched else jax.vmap(read)(states), len(Q))
+            return np.concatenate([joined(jax.tree_util.tree_map(lambda x: x[None], read(state))) for state in states])
+        return joined(read(states) if batched else jax.vmap(read)(states))
 
     return read_all
 
@@ -454,3 +473,23 @@ def keyed_operator(kernel: Keyed) -> TransitionOperator:
         return Iterates(np.stack(path), moves)
 
     return TransitionOperator(apply, batch, kernel.foreign, kernel.step.name, at_once=kernel.chains)
+
+
+def keyed_in(
+    kernel: Any, dim: int | None, dimensions: Iterable[int], place: Callable[[int], np.ndarray], **options: Any
+) -> Keyed | None:
+    """Return :func:`keyed_or_none` in ``dim`` dimensions, or in the first of ``dimensions`` in which the kernel works.
+
+    ``place(d)`` returns positions in d dimensions.
+    """
+    if "jax" not in sys.modules:
+        return None
+    errors = []
+    for d in dimensions if dim is None else (dim,):
+        try:
+            return keyed_or_none(kernel, place(d), **options)
+        except PositionError:
+            raise
+        except SubjectError as wrong:
+            errors.append(wrong)
+    raise errors[0]
