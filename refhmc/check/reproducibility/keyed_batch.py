@@ -37,6 +37,7 @@ class KeyedBatchExamination(numbered.BatchExamination):
     def __init__(self, keyed: Keyed, dim: int, chains: int, points: Any, rounding: float | None, seed: int) -> None:
         super().__init__(keyed.step, dim, chains, 0.0, 0, points, rounding, seed)
         self.keyed, self.foreign = keyed, list(keyed.foreign)
+        self.single = keyed.step.another(sys.modules["jax"].jit(keyed.author_step))
         self._changes: np.ndarray | None = None
 
     def need(self, kernel: bool | None = None) -> None:
@@ -145,8 +146,7 @@ def _single(test: KeyedBatchExamination, keys: Any, states: Any, k: int) -> np.n
         part = tree.tree_map(lambda x: x[k : k + 1] if np.shape(x)[:1] == (n,) else x, states)
         return test.after(keys[k : k + 1], part)
     state = tree.tree_map(lambda x: x[k], states)
-    step = test.subject.another(test.keyed.author_step)
-    after = new_state(step.raw(keys[k], state), state, step.name)
+    after = new_state(test.single.raw(keys[k], state), state, test.single.name)
     return test.keyed.read(tree.tree_map(lambda x: x[None], after))
 
 

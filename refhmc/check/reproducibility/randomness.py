@@ -495,6 +495,7 @@ TYPICAL = {
     "respects the generator": OTHER_GENERATOR,
     "global state": OTHER_GENERATOR,
     "fresh every call": "the noise is drawn once (at construction, or with a fixed seed inside) and used repeatedly",
+    "key reuse": "numbers that should be independent follow from one key: split it, and use each part once",
     "momentum": "one number is used for several coordinates, or a coordinate gets no noise",
 }
 
