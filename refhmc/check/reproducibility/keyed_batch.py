@@ -37,7 +37,7 @@ class KeyedBatchExamination(numbered.BatchExamination):
     def __init__(self, keyed: Keyed, dim: int, chains: int, points: Any, rounding: float | None, seed: int) -> None:
         super().__init__(keyed.step, dim, chains, 0.0, 0, points, rounding, seed)
         self.keyed, self.foreign = keyed, list(keyed.foreign)
-        self.single = keyed.step.another(sys.modules["jax"].jit(keyed.author_step))
+        self.single = keyed.step.another(keyed.compiled_step())
         self._changes: np.ndarray | None = None
 
     def need(self, kernel: bool | None = None) -> None:

@@ -93,6 +93,10 @@ class Keyed(NamedTuple):
         with self.inside():
             return self.author.step(key, state)
 
+    def compiled_step(self) -> Callable[[Any, Any], Any]:
+        """Return ``author_step`` compiled by JAX, if that is possible."""
+        return _within(self.inside, _compiled(sys.modules["jax"], self.author.step))
+
     @property
     def foreign(self) -> tuple[Foreign, ...]:
         """The functions of the author."""
@@ -403,19 +407,22 @@ def find_position(jax: Any, leaves: list[tuple], Q: np.ndarray, name: str) -> tu
     for k, (path, _) in enumerate(leaves):
         for length in range(len(path) + 1):
             nodes.setdefault(path[:length], []).append(k)
-    found: dict[tuple[int, ...], tuple] = {}
-    for path, indices in nodes.items():
-        if _equals([leaves[k][1] for k in indices], Q):
-            found[tuple(indices)] = path  # the innermost path to these leaves has the telling name
     text = jax.tree_util.keystr
-    if len(found) > 1:
-        named = {indices: path for indices, path in found.items() if _label(path) in POSITIONS}
-        found = named if len(named) == 1 else found
+    found: dict[tuple[int, ...], str] = {}
+    named = set()
+    for path, numbers in nodes.items():
+        same = tuple(numbers)
+        if same not in named and _equals([leaves[k][1] for k in numbers], Q):
+            found[same] = f"state{text(path)}"
+            if _label(path) in POSITIONS:
+                named.add(same)
+    if len(found) > 1 and len(named) == 1:
+        found = {same: found[same] for same in named}
     if len(found) == 1:
-        ((indices, path),) = found.items()
-        return f"state{text(path)}", list(indices)
+        ((chosen, where),) = found.items()
+        return where, list(chosen)
     if found:
-        several = ", ".join(f"state{text(path)}" for path in found.values())
+        several = ", ".join(found.values())
         raise PositionError(f"{name}: several parts of the state equal the position ({several}). Give read=.")
     parts = ", ".join(f"state{text(path)} {getattr(leaf, 'shape', '')}" for path, leaf in leaves) or "nothing"
     raise PositionError(
@@ -424,9 +431,8 @@ def find_position(jax: Any, leaves: list[tuple], Q: np.ndarray, name: str) -> tu
 
 
 def _label(path: tuple) -> str:
-    """Return the last name in a path of a pytree, or an empty string."""
-    names = [str(getattr(entry, "name", getattr(entry, "key", ""))) for entry in path]
-    return next((name for name in reversed(names) if name and not name.isdigit()), "")
+    """Return the name of a node of a pytree, or an empty string."""
+    return str(getattr(path[-1], "name", getattr(path[-1], "key", ""))) if path else ""
 
 
 def _equals(leaves: list, Q: np.ndarray) -> bool:
