@@ -7,6 +7,7 @@ fails a check here with probability at most 1e-6 on another processor.
 from __future__ import annotations
 
 import functools
+import runpy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ import jax.numpy as jnp  # noqa: E402
 
 from refhmc.check.mutants import jax_kernels  # noqa: E402
 from refhmc.check.mutants.jax_kernels import Algorithm, KeyInState, hmc, log_density, walks, walks_with_one_key  # noqa: E402
+from tests.helpers.places import ROOT  # noqa: E402
 
 DEFAULT = {"jax key twice", "jax one key", "jax no kinetic energy"}
 check = functools.partial(rc.sampler, target="normal-2", draws=600, seconds=120)
@@ -175,6 +177,15 @@ def test_single_precision_is_stated():
             assert any("(float32)" in note for note in report.notes), str(report)
         stuck = check(lambda key, q: q + 0 * jax.random.normal(key, q.shape))
         assert stuck.row("moves").status != "PASS", str(stuck)  # rounding of the start is not a move
+
+
+def test_client_of_the_guide_is_right_and_its_bugs_are_found():
+    path = ROOT / "validation" / "clients" / "client_jax_keys.py"
+    checks = runpy.run_path(str(path))["checks"]
+    for check in checks().values():
+        assert check().ok
+    assert checks("key-twice")["randomness"]().row("key reuse").status == "FAIL"
+    assert checks("stale-density")["sampler"]().severity == "wrong distribution"
 
 
 # ------------------------------------------------------------------------------------------------------------ batch

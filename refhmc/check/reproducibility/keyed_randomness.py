@@ -3,7 +3,7 @@
     respects the generator   the same key gives the same answer, whatever the state of NumPy's and Python's generators
     global state             these generators are unchanged
     fresh every call         two keys from the same q give different answers
-    key reuse                JAX's own check: no key is used twice, within a transition or by the next one
+    key reuse                no key is used twice in a transition, by JAX's own check, or by the next one
 
 The first two call the functions of the author without ``jit``, which would freeze numbers of other generators. The numbers that
 follow from a key are not recorded, so that the rows of ``randomness.py`` about single numbers are not run.
@@ -21,10 +21,9 @@ from refhmc.check.judging import failed, passed
 from refhmc.check.report import INEFFICIENT, Row
 from refhmc.check.reproducibility import randomness as recorded
 from refhmc.check.subject.foreign import DIMENSIONS, NotApplicable, SubjectError, call_text, first_line
-from refhmc.check.subject.keyed import BATCHED, ONE_KEY, Keyed, keyed_in, new_state
+from refhmc.check.subject.keyed import BATCHED, ONE_KEY, Keyed, is_key, keyed_in, new_state
 from refhmc.check.subject.target import TargetDensity
 
-TWICE = 2  # transitions of the check of keys
 CHAINS = 4  # of a batch
 NOT_RECORDED = "the numbers that are drawn from a key cannot be changed one at a time"
 
@@ -49,7 +48,7 @@ class KeyedRandomnessExamination(recorded.RandomnessExamination):
         state = self.begin(q, self.key(seed, 0))
         answer = self.kernel.another(self.keyed.author_step).raw(self.key(seed, 1), state)
         leaves = sys.modules["jax"].tree_util.tree_leaves(answer)
-        arrays = (np.ravel(np.asarray(x)) for x in leaves if "key" not in str(getattr(x, "dtype", "")))
+        arrays = (np.ravel(np.asarray(x)) for x in leaves if not is_key(x))
         return np.concatenate([x.astype(float) for x in arrays if x.dtype.kind in "fiub"])
 
     def key(self, *numbers: int) -> Any:
@@ -112,21 +111,26 @@ def _reuse(test: KeyedRandomnessExamination) -> Row:
         raise NotApplicable("this version of JAX has no jax_debug_key_reuse")
     if test.keyed.make_key is not jax.random.key:
         raise NotApplicable("it only works with keys of jax.random.PRNGKey, which JAX does not follow")
-    where, q = "init", test.starts()[0]
+    where, q, keeps = "init", test.starts()[0], test.keyed.keeps_key
     step = test.kernel.another(test.keyed.compiled_step())
     try:
         with jax.debug_key_reuse(True):
-            state = test.begin(q, test.key(7))
+            # A branch that was not taken may use a key of the state, which would count as used in the transition.
+            state = jax.tree_util.tree_map(
+                lambda x: jax.random.clone(x) if is_key(x) else x, test.begin(q, test.key(7))
+            )
             where = "a transition"
-            for k in range(TWICE):
-                key = None if test.keyed.keeps_key else test.key(7, k)
-                state = new_state(step.raw(key, state), state, step.name)
+            after = new_state(step.raw(None if keeps else test.key(8), state), state, step.name)
     except SubjectError as wrong:
         reused = wrong.__cause__
         if reused is None or type(reused).__name__ != "KeyReuseError":
             raise NotApplicable(f"JAX could not follow the keys ({first_line(wrong)})") from None
         return failed(f"a key is used twice in {where}: {first_line(reused)}", test.text)
-    return passed(f"init and {TWICE} transitions under jax_debug_key_reuse")
+    if keeps and np.array_equal(*(jax.random.key_data(x.rng_key) for x in (state, after))):
+        return failed(
+            "a transition leaves the key in the state as it was, so that the next one uses it again", test.text
+        )
+    return passed("init and a transition under jax_debug_key_reuse")
 
 
 def _not_recorded(test: KeyedRandomnessExamination) -> Row:

@@ -368,10 +368,11 @@ def _tried(jax: Any, made: Keyed, author: Author, Q: np.ndarray, batched: bool) 
 def _stacked(states: Sequence, k: int) -> Any:
     """Return leaf k of a list of states as one array."""
     leaves = [sys.modules["jax"].tree_util.tree_leaves(state)[k] for state in states]
-    return leaves if _is_key(leaves[0]) else np.stack([np.asarray(leaf) for leaf in leaves])
+    return leaves if is_key(leaves[0]) else np.stack([np.asarray(leaf) for leaf in leaves])
 
 
-def _is_key(leaf: Any) -> bool:
+def is_key(leaf: Any) -> bool:
+    """Return whether a leaf of a pytree is a key, or a batch of keys."""
     return "key" in str(getattr(leaf, "dtype", ""))
 
 
@@ -437,7 +438,7 @@ def _label(path: tuple) -> str:
 
 def _equals(leaves: list, Q: np.ndarray) -> bool:
     """Return whether the leaves, as rows, are Q up to the rounding of their type."""
-    if any(_is_key(leaf) or np.shape(leaf)[:1] != (len(Q),) for leaf in leaves):
+    if any(is_key(leaf) or np.shape(leaf)[:1] != (len(Q),) for leaf in leaves):
         return False
     rows = [np.asarray(leaf).reshape(len(Q), -1) for leaf in leaves]
     values = np.concatenate(rows, axis=1)
