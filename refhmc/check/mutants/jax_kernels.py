@@ -120,6 +120,35 @@ class KeyInState:
         )
 
 
+def simulate(rng):
+    theta = rng.standard_normal(2)
+    return theta, theta + rng.standard_normal((3, 2))
+
+
+def posterior_walk(bug=""):
+    """Return ``given(y)`` for three data with unit variance around theta ~ N(0, I); "no prior" leaves out the latter."""
+    import jax
+    import jax.numpy as jnp
+
+    def given(y):
+        def log_posterior(q):
+            return (0.0 if bug else log_density(q)) + log_density(y - q).sum()
+
+        def step(key, state):
+            one, other = jax.random.split(key)
+            new = state["x"] + 0.6 * jax.random.normal(one, state["x"].shape)
+            accepted = jnp.log(jax.random.uniform(other)) < log_posterior(new) - log_posterior(state["x"])
+            return {"x": jnp.where(accepted, new, state["x"])}, accepted
+
+        return Algorithm(lambda q: {"x": q}, step)
+
+    return given
+
+
+def with_data(given, seed):
+    return rc.transition_with_data(simulate, given, reversible=True, simulations=600, seconds=120, seed=seed)
+
+
 def in_double_precision(check, make, bug, **options):
     """Return the report of a check as a function of the seed."""
 

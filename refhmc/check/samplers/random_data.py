@@ -26,6 +26,7 @@ user's. A kernel that ignores the data preserves the distribution of every quant
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -35,8 +36,9 @@ import numpy as np
 from refhmc.check.arguments import require_counts, require_times
 from refhmc.check.examination import Examination, Rows
 from refhmc.check.judging import causes, failed, passed
-from refhmc.check.report import FAIL, PASS, Report, Row
+from refhmc.check.report import CALL_FAILED, FAIL, PASS, Report, Row
 from refhmc.check.samplers import evidence
+from refhmc.check.samplers.keyed_data import KeyedTransition, keyed_transition
 from refhmc.check.samplers.simulations import data_statistics
 from refhmc.check.subject.foreign import SECONDS_PER_CALL, Foreign, Inconclusive, NotApplicable, OutOfTime, SubjectError
 
@@ -70,6 +72,7 @@ class RandomDataExamination(Examination):
         self.logs: dict[str, np.ndarray] = {}
         self.best = {"ranks": -math.inf, "stationarity": -math.inf}  # log e-values
         self.squares: Any = 0.0
+        self.keyed: KeyedTransition | None = None
 
     def pair(self) -> tuple[np.ndarray, Any]:
         """Return (theta, y) from the joint distribution."""
@@ -79,22 +82,34 @@ class RandomDataExamination(Examination):
             raise SubjectError(f"{self.simulate.name} must return the pair (theta, y)") from None
         return np.atleast_1d(self.simulate.array(theta, None, "theta").real), y
 
-    def path(self, theta: np.ndarray, y: Any) -> tuple[np.ndarray, int]:
-        """Return X_0, ..., X_L and m."""
+    def transition(self, y: Any) -> Callable[[np.ndarray], np.ndarray]:
+        """Return one transition of theta given y."""
+        if self.keyed is not None:
+            return functools.partial(self.keyed, y, self.own)
         function = self.given.raw(y)
         if not callable(function):
             raise SubjectError(f"{self.given.name} must return a function of (rng, theta)")
-        kernel, m = self.given.another(function), int(self.own.integers(self.steps + 1))
+        kernel = self.given.another(function)
+
+        def moved(theta: np.ndarray) -> np.ndarray:
+            after = kernel.vector(theta.shape, self.own, theta)
+            self.given.mutated = self.given.mutated or kernel.mutated
+            return after
+
+        return moved
+
+    def path(self, theta: np.ndarray, y: Any) -> tuple[np.ndarray, int]:
+        """Return X_0, ..., X_L and m."""
+        transition, m = self.transition(y), int(self.own.integers(self.steps + 1))
         path = np.empty((self.steps + 1, len(theta)))
         path[m] = theta
         for order in (range(m + 1, self.steps + 1), range(m - 1, -1, -1)):
             at = theta
             for k in order:
-                path[k] = kernel.vector(theta.shape, self.own, at)
+                path[k] = transition(at)
                 self.moved += not np.array_equal(path[k], at)
                 at = path[k].copy()
         self.moves += self.steps
-        self.given.mutated = self.given.mutated or kernel.mutated
         self.case = f"{self.given.name}(y)(rng, np.array({theta.tolist()}))"
         if not np.all(np.isfinite(path)):
             raise SubjectError(f"{self.given.name}: a state is NaN or infinite", self.case)
@@ -237,7 +252,8 @@ def transition_with_data(
         ``simulate(rng)`` returns (theta, y): parameters from the prior, a number or an array of shape (dim,), and data of any
         type.
     transition_given : callable
-        ``transition_given(y)`` returns the transition ``kernel(rng, theta) -> theta`` with a NumPy generator.
+        ``transition_given(y)`` returns the transition ``kernel(rng, theta) -> theta`` with a NumPy generator, or a kernel of
+        JAX for one chain, in one of the forms of :func:`sampler`. The latter is compiled once, for all data.
     reversible : bool, optional
         Whether the transition satisfies detailed balance, as HMC and NUTS do and sweeps in a fixed order do not. By default it
         is unknown: ranks that are not uniform are then INCONCLUSIVE unless stationarity fails, too.
@@ -308,6 +324,14 @@ def transition_with_data(
         None if quantities is None else Foreign(quantities, "quantities"),
         *(reversible, steps, simulations, float(alpha), seed),
     )
+    try:
+        test.keyed = keyed_transition(test.given, functools.partial(simulate, np.random.default_rng([seed, 1])), like)
+    except SubjectError as wrong:
+        row = Row("answers", FAIL, basis=str(wrong), severity=CALL_FAILED, case=wrong.case)
+        return Report("transition_with_data", test.title, {"steps": steps}, seed, (row,))
+    if test.keyed is not None:
+        test.foreign.append(test.keyed.step)
+        test.notes.append(test.keyed.note)
     test.settings = {"steps": steps, "simulations": simulations}
     return test.report(
         "transition_with_data",

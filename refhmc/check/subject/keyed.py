@@ -44,7 +44,8 @@ class Author(NamedTuple):
 class Keyed(NamedTuple):
     """A kernel of JAX for ``chains`` chains: ``init(keys, Q)`` returns states, ``step(keys, states)`` the answer.
 
-    ``way`` is one of the ways to call it. ``where`` names the position in a state, which ``read(states)`` returns as (n, d).
+    ``way`` is one of the ways to call it. ``where`` names the position in a state. ``read(states)`` returns the
+    positions (n, d), and ``part(state)`` that of one chain as a pytree.
     ``keeps_key`` means that the state contains the key, so that a step gets none.
     """
 
@@ -53,6 +54,7 @@ class Keyed(NamedTuple):
     way: str
     chains: int
     read: Callable[[Any], np.ndarray]
+    part: Callable[[Any], Any]
     where: str
     make_key: Callable[[int], Any]
     keeps_key: bool
@@ -95,7 +97,7 @@ class Keyed(NamedTuple):
 
     def compiled_step(self) -> Callable[[Any, Any], Any]:
         """Return ``author_step`` compiled by JAX, if that is possible."""
-        return _within(self.inside, _compiled(sys.modules["jax"], self.author.step))
+        return within(self.inside, compiled(sys.modules["jax"], self.author.step))
 
     @property
     def foreign(self) -> tuple[Foreign, ...]:
@@ -184,19 +186,29 @@ def find_keyed(
     inside = _settings(jax)
     with inside():
         try:
-            numpyro = _is_numpyro(kernel)
-            author = _numpyro(jax, kernel, len(Q[0]), like) if numpyro else _author(jax, kernel, init, read, like)
+            author = author_of(kernel, len(Q[0]), init, read, like)
         except Exception as error:
             raise SubjectError(f"{name}.init raised {type(error).__name__}: {first_line(error)}") from error
         wrong: list[SubjectError] = []
         for make_key in (jax.random.key, jax.random.PRNGKey):
             for way, start, step, n in _ways(jax, author, batched, chains, at_once):
                 start_of, step_of = (
-                    Foreign(_within(inside, start), f"{name}.init"),
-                    Foreign(_within(inside, step), name),
+                    Foreign(within(inside, start), f"{name}.init"),
+                    Foreign(within(inside, step), name),
                 )
                 made = Keyed(
-                    start_of, step_of, way, n, np.asarray, "", make_key, author.keeps_key, inside, author, len(Q[0])
+                    start_of,
+                    step_of,
+                    way,
+                    n,
+                    np.asarray,
+                    np.asarray,
+                    "",
+                    make_key,
+                    author.keeps_key,
+                    inside,
+                    author,
+                    len(Q[0]),
                 )
                 try:
                     return _tried(jax, made, author, Q, batched=way in (BATCHED, ONE_KEY))
@@ -216,7 +228,7 @@ def _settings(jax: Any) -> Callable[[], Any]:
     return lambda: enable(wide)
 
 
-def _within(inside: Callable[[], Any], function: Callable) -> Callable:
+def within(inside: Callable[[], Any], function: Callable) -> Callable:
     def called(*arguments: Any) -> Any:
         with inside():
             return function(*arguments)
@@ -227,9 +239,13 @@ def _within(inside: Callable[[], Any], function: Callable) -> Callable:
 # --------------------------------------------------------------------------------------------------- the author's form
 
 
-def _author(jax: Any, kernel: Any, init: Callable | None, read: Callable | None, like: Any) -> Author:
-    """Return the author's functions in the order (key, state)."""
-    step = kernel
+def author_of(
+    kernel: Any, d: int, init: Callable | None = None, read: Callable | None = None, like: Any = None
+) -> Author:
+    """Return the author's functions in the order (key, state), in d dimensions."""
+    jax, step = sys.modules["jax"], kernel
+    if _is_numpyro(kernel):
+        return _numpyro(jax, kernel, d, like)
     if init is None and not callable(kernel):
         init, step, read = kernel.init, kernel.step, read or getattr(kernel, "read", None)
     position = _position_of(jax, like)
@@ -300,8 +316,8 @@ def _ways(
         yield VMAPPED, jax.jit(several), jax.jit(jax.vmap(author.step)), at_once
     for way in (BATCHED, ONE_KEY):
         start, step = (_with_one_key(f) if way == ONE_KEY else f for f in (author.init, author.step))
-        yield way, jax.jit(several), _compiled(jax, step), chains
-        yield way, start, _compiled(jax, step), chains
+        yield way, jax.jit(several), compiled(jax, step), chains
+        yield way, start, compiled(jax, step), chains
         if way == BATCHED and not batched:  # a kernel of one chain that cannot be traced
             yield ALONE, *_one_by_one(author), 1
 
@@ -310,7 +326,7 @@ def _with_one_key(function: Callable) -> Callable:
     return lambda keys, value: function(None if keys is None else keys[0], value)
 
 
-def _compiled(jax: Any, function: Callable) -> Callable:
+def compiled(jax: Any, function: Callable) -> Callable:
     """Return ``function`` compiled by JAX, or unchanged from its first call if that cannot be traced."""
     chosen = jax.jit(function)
 
@@ -348,17 +364,16 @@ def _tried(jax: Any, made: Keyed, author: Author, Q: np.ndarray, batched: bool) 
     one, many = jax.tree_util.tree_flatten_with_path, made.way != ALONE
     leaves = one(states)[0] if many else [(path, _stacked(states, k)) for k, (path, _) in enumerate(one(states[0])[0])]
     if author.read is not None:
-        where, read = author.where or "read(state)", _reading(jax, made, author.read, batched)
+        where, part, of_batch = author.where or "read(state)", author.read, batched
     else:
         where, chosen = find_position(jax, leaves, Q, made.init.name)
+        of_batch = True  # the same leaves of a batch
 
-        def read(values: Any) -> np.ndarray:
-            if not many:
-                return np.concatenate([_rows(made.step, _stacked(values, k), len(values)) for k in chosen], axis=1)
-            found = jax.tree_util.tree_leaves(values)
-            return np.concatenate([_rows(made.step, found[k], len(found[k])) for k in chosen], axis=1)
+        def part(state: Any) -> Any:
+            found = jax.tree_util.tree_leaves(state)
+            return [found[k] for k in chosen]
 
-    made = made._replace(read=read, where=where)
+    made = made._replace(read=_reading(jax, made, part, of_batch), part=part, where=where)
     after = made.read(made.move(None if made.keeps_key else keys, states))
     if after.shape != Q.shape:
         raise SubjectError(f"{made.step.name}: the position has shape {after.shape} instead of {Q.shape}")
@@ -376,24 +391,22 @@ def is_key(leaf: Any) -> bool:
     return "key" in str(getattr(leaf, "dtype", ""))
 
 
-def _rows(foreign: Foreign, leaf: Any, n: int) -> np.ndarray:
-    """Return a leaf of the states as float64, (n, size)."""
-    return foreign.array(leaf, None, "the position").real.reshape(n, -1)
+def _reading(jax: Any, made: Keyed, part: Callable, of_batch: bool) -> Callable[[Any], np.ndarray]:
+    """Return the function of the states of a batch that returns the positions, from ``part(state)``, any pytree.
 
-
-def _reading(jax: Any, made: Keyed, read: Callable, batched: bool) -> Callable[[Any], np.ndarray]:
-    """Return ``read`` of the author as a function of the states of a batch."""
+    ``of_batch``: ``part`` may be called for a batch of states.
+    """
 
     def joined(value: Any) -> np.ndarray:
-        leaves = jax.tree_util.tree_leaves(value)
-        return np.concatenate([_rows(made.step, leaf, len(leaf)) for leaf in leaves], axis=1)
+        arrays = [made.step.array(leaf, None, "the position").real for leaf in jax.tree_util.tree_leaves(value)]
+        return np.concatenate([array.reshape(len(array), -1) for array in arrays], axis=1)
 
-    def read_all(states: Any) -> np.ndarray:
+    def read(states: Any) -> np.ndarray:
         if made.way == ALONE:
-            return np.concatenate([joined(jax.tree_util.tree_map(lambda x: x[None], read(state))) for state in states])
-        return joined(read(states) if batched else jax.vmap(read)(states))
+            return np.concatenate([joined(jax.tree_util.tree_map(lambda x: x[None], part(state))) for state in states])
+        return joined(part(states) if of_batch else jax.vmap(part)(states))
 
-    return read_all
+    return read
 
 
 # -------------------------------------------------------------------------------------------- positions in states
