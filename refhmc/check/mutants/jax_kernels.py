@@ -187,4 +187,5 @@ if importlib.util.find_spec("jax"):
             chains=32,
             **NORMAL,
         ),
+        pair("no prior", "posterior without the prior", with_data, posterior_walk, ("stationarity", "ranks")),
     ]
