@@ -88,7 +88,8 @@ def batch(
     ----------
     step_or_kernel : callable
         ``step(q, p, eps, n) -> (q, p)``, ``kernel(draws, q) -> q`` with :class:`Draws`, or ``kernel(rng, q) -> q`` with a NumPy
-        generator; `q` and `p` have shape (chains, dim).
+        generator; `q` and `p` have shape (chains, dim). Kernels of JAX with keys are taken as in :func:`sampler`. One of a
+        single chain is compared with itself under ``jax.vmap``.
     dim : int, optional
         Dimension; by default that of `points`, or found by trying, 3 first.
     chains : int, default 5

@@ -72,7 +72,8 @@ def randomness(
     ----------
     kernel : callable or refhmc kernel
         ``kernel(draws, q) -> q`` with :class:`Draws`, ``kernel(rng, q) -> q`` with a NumPy generator, or
-        ``kernel(draws, q, p)``; `q` has shape (dim,). Kernels of refhmc need their model as `H`.
+        ``kernel(draws, q, p)``; `q` has shape (dim,). Kernels of refhmc need their model as `H`. Kernels of JAX with keys are
+        taken as in :func:`sampler`; their row "key reuse" runs a transition under ``jax_debug_key_reuse``.
     dim : int, optional
         Dimension of q; by default taken from `H` or `points`, or found by trying.
     H : callable or object, optional

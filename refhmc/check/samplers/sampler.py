@@ -110,7 +110,8 @@ def sampler(
     kernel : callable, object or refhmc kernel, optional
         ``kernel(rng, q) -> q`` with a NumPy generator and q of shape (dim,), ``kernel(draws, q) -> q`` with a :class:`Draws`,
         ``kernel(rng, state) -> state`` with `init` and `read`, an object with methods ``init`` and ``step``, or a kernel of
-        refhmc with fixed settings, if `target` is a model of refhmc.
+        refhmc with fixed settings, if `target` is a model of refhmc. Kernels of JAX with keys are taken as they are: algorithms
+        of BlackJAX, kernels of NumPyro, or ``kernel(key, state) -> (state, info)``, for one chain or for a batch.
     target : str, refhmc.Model or object, default "funnel"
         A name (see :func:`refhmc.check.targets.names`), or an object with ``draw(rng, n)`` and ``log_density(q)``.
     alpha : float, default 1e-6
@@ -128,9 +129,9 @@ def sampler(
         ``run(rng, q, n)`` returns `n` stored draws, of shape (n, dim), of a chain that starts at `q`. The number of draws is
         examined too.
     init : callable, optional
-        ``init(rng, q)`` returns the state of a kernel with a state.
+        ``init(rng, q)`` returns the state of a kernel with a state; for a kernel of JAX ``init(q)`` or ``init(key, q)``.
     read : callable, optional
-        ``read(state)`` returns the position.
+        ``read(state)`` returns the position. In a state of JAX it is found by default, and named in the report.
     batched : bool, default False
         Whether q has shape (chains, dim).
     chains : int, default 128
@@ -141,7 +142,7 @@ def sampler(
         Further functions f(q), of one point or of points (n, dim).
     like : callable, module or array, optional
         Array type of the arguments: a conversion function, a module with ``asarray``, or an example array. NumPy float64 by
-        default.
+        default. For a kernel of JAX also an example of a position that is a pytree.
     name : str, optional
         Name of the subject in the report.
     seed : int, default 20261121
