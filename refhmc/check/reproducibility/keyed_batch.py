@@ -48,10 +48,15 @@ class KeyedBatchExamination(numbered.BatchExamination):
     def kernel(self, q: np.ndarray, draws: Draws) -> np.ndarray:
         return self.keyed.after(draws.rng, q)
 
-    def need_keys(self) -> None:
+    def need_own_keys(self) -> None:
         self.need()
         if self.keyed.way == ONE_KEY:
             raise NotApplicable("the chains have no keys of their own")
+        if self.keyed.keeps_key and not hasattr(self.started(0)[2], "rng_key"):
+            raise NotApplicable("the key in the state is not named rng_key")
+
+    def need_keys(self) -> None:
+        self.need_own_keys()
         if np.any(self.changes().sum(axis=1) > 1):
             raise NotApplicable("a key is shared by several chains (see 'streams independent')")
 
@@ -170,6 +175,7 @@ def _streams(test: KeyedBatchExamination) -> Row:
     row = numbered._streams(test)
     if test.keyed.way == ONE_KEY or row.status == FAIL:
         return row
+    test.need_own_keys()
     changes = test.changes()
     several = np.flatnonzero(changes.sum(axis=1) > 1)
     if not len(several):

@@ -126,7 +126,11 @@ def _reuse(test: KeyedRandomnessExamination) -> Row:
         if reused is None or type(reused).__name__ != "KeyReuseError":
             raise NotApplicable(f"JAX could not follow the keys ({first_line(wrong)})") from None
         return failed(f"a key is used twice in {where}: {first_line(reused)}", test.text)
-    if keeps and np.array_equal(*(jax.random.key_data(x.rng_key) for x in (state, after))):
+    if (
+        keeps
+        and hasattr(state, "rng_key")
+        and np.array_equal(*(jax.random.key_data(x.rng_key) for x in (state, after)))
+    ):
         return failed(
             "a transition leaves the key in the state as it was, so that the next one uses it again", test.text
         )

@@ -44,9 +44,10 @@ class Author(NamedTuple):
 class Keyed(NamedTuple):
     """A kernel of JAX for ``chains`` chains: ``init(keys, Q)`` returns states, ``step(keys, states)`` the answer.
 
-    ``way`` is one of the ways to call it. ``where`` names the position in a state. ``read(states)`` returns the
-    positions (n, d), and ``part(state)`` that of one chain as a pytree.
-    ``keeps_key`` means that the state contains the key, so that a step gets none.
+    ``way`` is one of the ways to call it. ``where`` names the position in a state. ``read(states)`` returns the positions
+    (n, d), and ``part(state)`` that of one chain as a pytree. ``make_key(seed)`` returns a key of the right kind.
+    With ``keeps_key`` the state contains the key, so that a step gets none. ``inside()`` is a context with the precision of the
+    caller, and ``author`` the functions without ``jit`` and ``vmap``.
     """
 
     init: Foreign
@@ -129,8 +130,9 @@ def keyed_or_none(
         return None
     try:
         return find_keyed(kernel, Q, init=init, batched=batched, **options)
-    except SubjectError:
-        if _is_numpyro(kernel) or (named and not _answers_generator(kernel, Q, init, batched)):
+    except SubjectError as wrong:
+        certain = isinstance(wrong, PositionError) or _is_numpyro(kernel)
+        if certain or (named and not _answers_generator(kernel, Q, init, batched)):
             raise
         return None
 
