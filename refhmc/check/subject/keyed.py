@@ -417,7 +417,7 @@ def _reading(jax: Any, made: Keyed, part: Callable, of_batch: bool) -> Callable[
 def find_position(jax: Any, leaves: list[tuple], Q: np.ndarray, name: str) -> tuple[str, list[int]]:
     """Return the name of the position in the states, and the numbers of its ``leaves``, which are (path, batch) each.
 
-    Every node of the tree is a candidate if its leaves, as rows, equal Q. Of several, a conventional name decides.
+    Every node of the tree is a candidate if its leaves, as rows, equal Q. If several do, a conventional name decides.
     """
     nodes: dict[tuple, list[int]] = {}
     for k, (path, _) in enumerate(leaves):
