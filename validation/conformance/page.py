@@ -1,0 +1,101 @@
+"""The page of the matrix, from ``results/matrix.json`` and :mod:`validation.conformance.findings`."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+from validation.common import markdown
+from validation.conformance.findings import DEFECT, FINDINGS, Finding, finding_of
+
+HERE = pathlib.Path(__file__).resolve().parent
+MATRIX = HERE / "results" / "matrix.json"
+REPRODUCTIONS = HERE / "reproductions"
+PAGE = HERE.parents[1] / "docs" / "conformance_of_peers.md"
+TITLES = {
+    "blackjax": "BlackJAX",
+    "mici": "mici",
+    "numpyro": "NumPyro",
+    "pymc": "PyMC",
+    "nutpie": "nutpie",
+    "walnutpie": "walnutpie",
+    "tfp": "TensorFlow Probability",
+    "hamiltorch": "hamiltorch",
+}
+HEAD = """# Conformance of other samplers
+
+This page shows what the [conformance kit](guide/check_your_sampler.md) reports about current releases of other projects. Each
+integrator, kernel or transform that can be called is a subject. Every failure was examined by hand, and has a cause.
+
+A row is a statement about the release and the call that it names, and about nothing else. A PASS means that no row failed:
+the kit would have found the faults that its rows describe, and no others. For samplers, most biases below about 1 % of a
+standard deviation are not found.
+
+| cause | meaning |
+|---|---|
+| defect | The release does not do what its documentation states. A program of at most 40 lines shows it with the public interface of the project. |
+| documented limitation | The documentation or the source of the project states the behaviour. |
+| the examination | The call, the adapter or the kit explains the failure. The subject is not at fault. |
+
+The adapter is the code between the project and the kit. Its lines are counted without blank lines, comments and docstrings.
+The code is in `validation/conformance`, and one command repeats everything:
+
+    python -m validation.conformance --environments FOLDER
+"""
+
+
+def page(matrix: dict) -> str:
+    """Return the text of the page."""
+    text = HEAD + "\n## Projects\n\n" + markdown(["project", "versions", "subjects", "PASS", "FAIL", "undecided"], _projects(matrix))
+    for name, project in matrix.items():
+        text += f"\n\n## {TITLES[name]}\n\n"
+        if "absent" in project:
+            text += project["absent"] + "\n"
+            continue
+        rows = [_row(name, row) for row in project["subjects"]]
+        text += markdown(["subject", "call", "check", "adapter lines", "verdict", "failed rows", "cause"], rows) + "\n"
+        for finding in FINDINGS:
+            if finding.project == name:
+                text += _section(finding, matrix)
+    return text.rstrip() + "\n\nMade by `python -m validation.conformance`.\n"
+
+
+def _projects(matrix: dict) -> list[list[str]]:
+    rows = []
+    for name, project in matrix.items():
+        if "absent" in project:
+            rows.append([TITLES[name], "not installed", "", "", "", ""])
+            continue
+        versions = ", ".join(f"{package} {number}" for package, number in project["packages"].items())
+        statuses = [row["status"] for row in project["subjects"]]
+        counts = [str(statuses.count(status)) for status in ("PASS", "FAIL", "INCONCLUSIVE")]
+        rows.append([TITLES[name], versions, str(len(statuses)), *counts])
+    return rows
+
+
+def _row(project: str, row: dict) -> list[str]:
+    finding = finding_of(project, row["subject"])
+    verdict = f"{row['status']} ({row['severity']})" if row["severity"] else row["status"]
+    return [
+        row["subject"],
+        f"`{row['call']}`",
+        f"`{row['check']}`",
+        str(row["adapter lines"]),
+        verdict,
+        ", ".join(row["failed"]),
+        "" if finding is None else f"{finding.kind}: {finding.title}",
+    ]
+
+
+def _section(finding: Finding, matrix: dict) -> str:
+    text = f"\n### {finding.title}\n\n*{finding.kind.capitalize()}.* {finding.text}\n"
+    if finding.kind == DEFECT:
+        link = f"[{finding.reproduction}.py](../validation/conformance/reproductions/{finding.reproduction}.py)"
+        printed = matrix[finding.project].get("reproductions", {}).get(finding.reproduction, "")
+        text += f"\n{link} prints:\n\n" + "".join(f"    {line}\n" for line in printed.splitlines())
+    return text
+
+
+def last_matrix() -> dict:
+    """Return the recorded results by project."""
+    return json.loads(MATRIX.read_text(encoding="utf-8")) if MATRIX.exists() else {}

@@ -1,0 +1,34 @@
+"""BlackJAX: multinomial HMC on exp(-q^4 / 4), next to HMC, on independent chains that start at the mode."""
+
+import math
+
+import blackjax
+import jax
+import jax.numpy as jnp
+
+jax.config.update("jax_enable_x64", True)
+CHAINS, DRAWS, BURN_IN = 2000, 1800, 100
+
+
+def log_density(q):
+    return -0.25 * jnp.sum(q**4)
+
+
+def mean_square(algorithm, key):
+    def chain(key):
+        def step(state, key):
+            state = algorithm.step(key, state)[0]
+            return state, state.position[0] ** 2
+
+        return jax.lax.scan(step, algorithm.init(jnp.zeros(1)), jax.random.split(key, BURN_IN + DRAWS))[1][BURN_IN:].mean()
+
+    return jax.jit(jax.vmap(chain))(jax.random.split(key, CHAINS))
+
+
+expected = 2 * math.gamma(0.75) / math.gamma(0.25)
+print(f"E q^2 expected        {expected:.5f}")
+for name in ("hmc", "mhmc"):
+    algorithm = getattr(blackjax, name)(log_density, step_size=1.0, inverse_mass_matrix=jnp.ones(1), num_integration_steps=3)
+    means = mean_square(algorithm, jax.random.key(1))
+    obtained, error = float(means.mean()), float(means.std()) / math.sqrt(CHAINS)
+    print(f"E q^2 obtained, {name:4s}  {obtained:.5f} +- {error:.5f} (z = {(obtained - expected) / error:.1f})")
