@@ -15,6 +15,8 @@ from validation.conformance.page import HERE, MATRIX, PAGE, REPRODUCTIONS, TITLE
 
 REQUIREMENTS = HERE / "requirements"
 ROOT = HERE.parents[1]
+# Threads of a linear algebra library that wait for one another would use the processor time of a subject.
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 def interpreter(folder: pathlib.Path, project: str, python: str) -> pathlib.Path | None:
@@ -35,7 +37,7 @@ def results(project: str, python: pathlib.Path, subject: str | None) -> dict:
         out = pathlib.Path(folder) / "rows.json"
         command = [str(python), "-m", "validation.conformance.subjects", project, "--out", str(out)]
         command += ["--subject", subject] if subject else []
-        subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=ROOT, check=True)
+        subprocess.run(command, env={**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT)}, cwd=ROOT, check=True)
         return json.loads(out.read_text(encoding="utf-8"))
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import NamedTuple
 
-from refhmc.check.report import FAIL, Report
+from refhmc.check.report import FAIL, INCONCLUSIVE, Report, Row
 
 
 class Subject(NamedTuple):
@@ -60,7 +60,11 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
 def examined(subject: Subject) -> dict:
     """Return the row of one subject."""
     begin = time.process_time()
-    report = subject.examine()
+    try:
+        report = subject.examine()
+    except Exception as error:  # the adapter or the project raised outside the kit
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        report = Report("none", subject.name, {}, 0, (Row("conduct", INCONCLUSIVE, basis=reason),))
     failed = [row for row in report.rows if row.status == FAIL]
     return {
         "subject": subject.name,
@@ -72,7 +76,7 @@ def examined(subject: Subject) -> dict:
         "severity": report.severity or "",
         "failed": [row.name for row in failed],
         "inconclusive": [row.name for row in report.inconclusive],
-        "evidence": [str(row).strip() for row in failed] or [str(row).strip() for row in report.rows if report.decides(row)],
+        "evidence": [str(row).strip() for row in failed or [row for row in report.rows if report.decides(row)]],
         "case": next((row.case for row in failed if row.case), ""),
         "seconds": round(time.process_time() - begin, 1),
     }
