@@ -42,13 +42,92 @@ class Finding(NamedTuple):
 FINDINGS = [
     Finding(
         "blackjax",
-        "Multinomial HMC draws from a trajectory that always starts at the current state",
+        "Multinomial HMC always starts its trajectory at the current state",
         DEFECT,
-        "`mhmc` integrates `num_integration_steps` steps forward and draws one of these states by its weight. The probability "
-        "of the reverse move is that of another trajectory, so the kernel does not preserve the target. A random position of "
-        "the current state in the trajectory, as in the paper of Betancourt (2017), would. `hmc` is correct.",
-        ("blackjax.mhmc, quartic-1",),
+        "`mhmc` and `dmhmc` integrate forward from the current state and draw one of the states by its weight. "
+        "From the chosen state the trajectory is another one, so the kernel does not preserve the target. A trajectory in "
+        "which the current state has a random place would preserve it (Betancourt 2017). `hmc` and `dhmc` are correct. "
+        "`laplace_mhmc` uses the same proposal, but was too slow to be decided. The number of steps is 3, and 2 or 3 at "
+        "random in the last two lines.",
+        (
+            "blackjax.mhmc, quartic-1",
+            "blackjax.mhmc, banana",
+            "blackjax.dmhmc, quartic-1",
+            "blackjax.dmhmc, banana",
+        ),
         "blackjax_mhmc",
+    ),
+    Finding(
+        "blackjax",
+        "Barker's proposal is wrong for a metric that depends on the position",
+        DEFECT,
+        "`barker` accepts every type of `inverse_mass_matrix` that `hmc` does, also a function of the position. With such a "
+        "function it does not preserve the target. As we read the source, the kinetic energies of the two proposals enter the "
+        "acceptance ratio with the opposite sign, and without the squared step size. For a constant metric they cancel, and "
+        "the kernel is correct.",
+        ("blackjax.barker, position-dependent metric, quartic-1",),
+        "blackjax_barker_position_dependent",
+    ),
+    Finding(
+        "blackjax",
+        "Barker's proposal uses an inverse mass matrix as a mass matrix",
+        DEFECT,
+        "With `inverse_mass_matrix` equal to the variances of the target, `hmc` makes jumps of equal size in standard "
+        "deviations. `barker` multiplies its proposal by the root of the mass matrix instead, so that narrow coordinates get "
+        "large jumps. The chain is still correct, but accepts almost nothing. With the reciprocal of the variances it works "
+        "as intended. No row fails, because the stationary distribution is right.",
+        (),
+        "blackjax_barker_inverse_mass",
+    ),
+    Finding(
+        "blackjax",
+        "The weights of orbital HMC underflow",
+        DEFECT,
+        "`orbital_hmc` exponentiates the energies of an orbit before it divides by their sum. In float32, JAX's default, all "
+        "weights are NaN for a standard normal in 100 dimensions. The difference to the largest weight would be finite. The "
+        "subject of the matrix, in two dimensions and float64, passes.",
+        (),
+        "blackjax_orbital_hmc_weights",
+    ),
+    Finding(
+        "blackjax",
+        "The first momentum of generalised HMC ignores its scale",
+        DEFECT,
+        "`ghmc.init` draws the momentum with unit standard deviation, whatever `momentum_inverse_scale` is. The kernel itself "
+        "preserves the target, as the subject with a replaced momentum shows. So this affects the start of a chain only, for "
+        "about `1 / alpha` transitions. The check starts from exact draws and therefore notices it.",
+        ("blackjax.ghmc, scale 5, quartic-2",),
+        "blackjax_ghmc_first_momentum",
+    ),
+    Finding(
+        "blackjax",
+        "Implicit midpoint does not report an equation that was not solved",
+        DEFECT,
+        "If the fixed-point iteration does not converge, `implicit_midpoint` continues with its last iterate. Such a step is "
+        "not reversible, and `rmhmc` accepts or rejects it like any other. The solver reports the failure, but the integrator "
+        "drops the report; a comment in its source plans to track it. The subject of the "
+        "matrix passes, since the equation is solved at its points.",
+        (),
+        "blackjax_implicit_midpoint_unsolved",
+    ),
+    Finding(
+        "mici",
+        "One step of the implicit leapfrog advances two steps",
+        DEFECT,
+        "The documentation composes the step from flows of half the time step. `ImplicitLeapfrogIntegrator` applies each of "
+        "them for the whole time step. The map is symplectic and reversible, so chains have the right distribution. Their "
+        "trajectories are twice as long as asked, with twice the step. With half the step it passes all rows.",
+        ("ImplicitLeapfrogIntegrator, Fisher metric",),
+        "mici_implicit_leapfrog_step",
+    ),
+    Finding(
+        "hamiltorch",
+        "A rejection right after the burn-in returns to the start of the chain",
+        DEFECT,
+        "If the first transition after the burn-in is rejected, `hamiltorch.sample` continues from `params_init`, not from the "
+        "end of the burn-in. The whole burn-in is then lost.",
+        (),
+        "hamiltorch_burn_in_is_lost",
     ),
 ]
 

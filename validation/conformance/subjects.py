@@ -90,15 +90,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=pathlib.Path, required=True, help="write the rows there, as JSON")
     options = parser.parse_args(arguments)
     adapters = importlib.import_module(f"validation.conformance.adapters.{options.project}")
-    rows = []
+    packages = {name: version(name) for name in ("numpy", *adapters.PACKAGES)}
+    found: dict = {"packages": {"python": platform.python_version(), **packages}, "subjects": []}
     for subject in adapters.SUBJECTS:
         if options.subject is None or options.subject in subject.name:
-            rows.append(examined(subject))
-            print(f"{options.project} {subject.name}: {rows[-1]['status']} {rows[-1]['failed']}", flush=True)
-            print("    " + "\n    ".join(rows[-1]["evidence"]), flush=True)
-    packages = {name: version(name) for name in ("numpy", *adapters.PACKAGES)}
-    found = {"packages": {"python": platform.python_version(), **packages}, "subjects": rows}
-    options.out.write_text(json.dumps(found, indent=1), encoding="utf-8")
+            row = examined(subject)
+            found["subjects"].append(row)
+            options.out.write_text(json.dumps(found, indent=1), encoding="utf-8")
+            print(f"{options.project} {subject.name}: {row['status']} {row['failed']}", flush=True)
 
 
 if __name__ == "__main__":

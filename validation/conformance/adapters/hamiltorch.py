@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hamiltorch
-import numpy as np
 import torch
 from hamiltorch.samplers import Integrator, Metric, Sampler, hamiltonian, leapfrog
 
@@ -75,23 +74,53 @@ def runs(log_density, **options):
 
 def sampler(name, log_density, target, **options):
     def examine():
-        return rc.sampler(run=runs(log_density, **options), target=target, seconds=SECONDS, transitions=5, name="hamiltorch.sample")
+        run = runs(log_density, **options)
+        return rc.sampler(run=run, target=target, seconds=SECONDS, transitions=5, name="hamiltorch.sample")
 
-    return Subject(f"hamiltorch.sample, {name}, {target}", f"hamiltorch.sample(f, q, num_samples, {name})", examine, (runs,))
+    return Subject(
+        f"hamiltorch.sample, {name}, {target}", f"hamiltorch.sample(f, q, num_samples, {name})", examine, (runs,)
+    )
 
 
 SYMPLECTIC = "symplectic reversible order=2"
-SOFTABS = {"sampler": Sampler.RMHMC, "integrator": Integrator.IMPLICIT, "metric": Metric.SOFTABS, "softabs_const": 1.0, "jitter": None}
+SOFTABS = {
+    "sampler": Sampler.RMHMC,
+    "integrator": Integrator.IMPLICIT,
+    "metric": Metric.SOFTABS,
+    "softabs_const": 1.0,
+    "jitter": None,
+}
 PARTS = [likelihood, prior]
 SUBJECTS = [
     integrator("HMC", banana, SYMPLECTIC, 0.05, sampler=Sampler.HMC),
-    integrator("HMC, SPLITTING", PARTS, SYMPLECTIC, 0.05, sampler=Sampler.HMC, integrator=Integrator.SPLITTING,
-               energy=energy_of(banana, sampler=Sampler.HMC)),
-    integrator("RMHMC, IMPLICIT, SOFTABS, 100 iterations", banana, SYMPLECTIC, 0.02, 1e-12,
-               fixed_point_threshold=1e-28, fixed_point_max_iterations=100, **SOFTABS),
+    integrator(
+        "HMC, SPLITTING",
+        PARTS,
+        SYMPLECTIC,
+        0.05,
+        sampler=Sampler.HMC,
+        integrator=Integrator.SPLITTING,
+        energy=energy_of(banana, sampler=Sampler.HMC),
+    ),
+    integrator(
+        "RMHMC, IMPLICIT, SOFTABS, 100 iterations",
+        banana,
+        SYMPLECTIC,
+        0.02,
+        1e-12,
+        fixed_point_threshold=1e-28,
+        fixed_point_max_iterations=100,
+        **SOFTABS,
+    ),
     integrator("RMHMC, IMPLICIT, SOFTABS", banana, SYMPLECTIC, 0.1, 1e-10, **SOFTABS),
     sampler("HMC", quartic, "quartic-2", step_size=0.8, num_steps_per_sample=3),
-    sampler("HMC, inv_mass", quartic, "quartic-2", step_size=0.8, num_steps_per_sample=3,
-            inv_mass=torch.tensor([1.0, 0.5], dtype=torch.float64)),
+    sampler(
+        "HMC, inv_mass",
+        quartic,
+        "quartic-2",
+        step_size=0.8,
+        num_steps_per_sample=3,
+        inv_mass=torch.tensor([1.0, 0.5], dtype=torch.float64),
+    ),
     sampler("HMC, SPLITTING", PARTS, "banana", step_size=0.2, num_steps_per_sample=3, integrator=Integrator.SPLITTING),
-]  # fmt: skip
+]

@@ -49,7 +49,9 @@ def softabs():
         y = q[1]
         return lambda m: np.array([50 * m[1, 1], 50 * (m[0, 1] + m[1, 0]) + 300 * y * m[1, 1]])
 
-    return mici.systems.SoftAbsRiemannianMetricSystem(**functions(BANANA), hess_neg_log_dens=hessian, mtp_neg_log_dens=mtp)
+    return mici.systems.SoftAbsRiemannianMetricSystem(
+        **functions(BANANA), hess_neg_log_dens=hessian, mtp_neg_log_dens=mtp
+    )
 
 
 def step_of(system, make):
@@ -97,7 +99,8 @@ def integrator(name, make, system, order=2, eps=0.02, tolerance=0, note="", call
 
 
 def simple(name, order=2, *arguments):
-    return integrator(name, lambda system, eps: getattr(mici.integrators, name)(system, eps, *arguments), euclidean(BANANA), order)
+    make = getattr(mici.integrators, name)
+    return integrator(name, lambda system, eps: make(system, eps, *arguments), euclidean(BANANA), order)
 
 
 def implicit(name, system, label, factor=1.0):
@@ -147,12 +150,13 @@ class States:
         return np.array(state.pos)
 
 
-def kernel(name, make, target, system, integrator, *, adapter=kernel_of, call=""):
+def kernel(name, make, target, system, integrator, *, adapter=kernel_of, seconds=SECONDS, m=5):
     def examine():
         transitions = make(system, integrator)
-        return rc.sampler(adapter(transitions, system), target, seconds=SECONDS, name=name)
+        return rc.sampler(adapter(transitions, system), target, seconds=seconds, transitions=m, name=name)
 
-    return Subject(f"{name}, {target.name}", f"mici.transitions.{call or name}", examine, (adapter,))
+    call = "mici.transitions." + name.partition(",")[0] + "(system, integrator, ...)"
+    return Subject(f"{name}, {target.name}", call, examine, (adapter,))
 
 
 T = mici.transitions
@@ -166,8 +170,9 @@ def leapfrog(system, eps):
 
 def metropolis(n):
     return lambda system, step: [
-        T.IndependentMomentumTransition(system), T.MetropolisStaticIntegrationTransition(system, step, n_step=n)
-    ]  # fmt: skip
+        T.IndependentMomentumTransition(system),
+        T.MetropolisStaticIntegrationTransition(system, step, n_step=n),
+    ]
 
 
 def random_length(system, step):
@@ -175,15 +180,24 @@ def random_length(system, step):
 
 
 def multinomial(system, step):
-    return [T.IndependentMomentumTransition(system), T.MultinomialDynamicIntegrationTransition(system, step, max_tree_depth=4)]
+    return [
+        T.IndependentMomentumTransition(system),
+        T.MultinomialDynamicIntegrationTransition(system, step, max_tree_depth=4),
+    ]
 
 
 def slices(system, step):
-    return [T.IndependentMomentumTransition(system), T.SliceDynamicIntegrationTransition(system, step, max_tree_depth=4)]
+    return [
+        T.IndependentMomentumTransition(system),
+        T.SliceDynamicIntegrationTransition(system, step, max_tree_depth=4),
+    ]
 
 
 def correlated(system, step):
-    return [T.CorrelatedMomentumTransition(system, 0.6), T.MetropolisStaticIntegrationTransition(system, step, n_step=1)]
+    return [
+        T.CorrelatedMomentumTransition(system, 0.6),
+        T.MetropolisStaticIntegrationTransition(system, step, n_step=1),
+    ]
 
 
 INTEGRATORS = [
@@ -206,9 +220,23 @@ KERNELS = [
     kernel("MultinomialDynamicIntegrationTransition", multinomial, QUARTIC, PLAIN, leapfrog(PLAIN, 0.8)),
     kernel("SliceDynamicIntegrationTransition", slices, QUARTIC, PLAIN, leapfrog(PLAIN, 0.8)),
     kernel("CorrelatedMomentumTransition", correlated, QUARTIC, PLAIN, leapfrog(PLAIN, 0.6), adapter=States),
-    kernel("MetropolisStaticIntegrationTransition, implicit leapfrog on the Fisher metric", metropolis(2), BANANA, CURVED,
-           mici.integrators.ImplicitLeapfrogIntegrator(CURVED, 0.1)),
-    kernel("MetropolisStaticIntegrationTransition, implicit midpoint on the Fisher metric", metropolis(2), BANANA, CURVED,
-           mici.integrators.ImplicitMidpointIntegrator(CURVED, 0.2)),
-]  # fmt: skip
+    kernel(
+        "MetropolisStaticIntegrationTransition, implicit leapfrog on the Fisher metric",
+        metropolis(1),
+        BANANA,
+        CURVED,
+        mici.integrators.ImplicitLeapfrogIntegrator(CURVED, 0.1),
+        seconds=3 * SECONDS,
+        m=1,
+    ),
+    kernel(
+        "MetropolisStaticIntegrationTransition, implicit midpoint on the Fisher metric",
+        metropolis(1),
+        BANANA,
+        CURVED,
+        mici.integrators.ImplicitMidpointIntegrator(CURVED, 0.2),
+        seconds=3 * SECONDS,
+        m=1,
+    ),
+]
 SUBJECTS = INTEGRATORS + KERNELS

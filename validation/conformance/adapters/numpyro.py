@@ -14,7 +14,7 @@ from validation.conformance.adapters.jax_targets import TARGETS
 from validation.conformance.subjects import Subject
 
 PACKAGES = ("jax", "numpyro")
-SECONDS = 8  # of processor time per subject
+SECONDS = 6  # of processor time per subject
 FIXED = {"adapt_step_size": False, "adapt_mass_matrix": False}
 
 
@@ -96,21 +96,48 @@ def transform(name, constraint, dim, coordinates=changes.WHOLE):
 
 
 KERNELS = [
-    *(kernel(f"HMC(step_size={step}, trajectory_length={length}, ...)", HMC, target,
-             {"step_size": step, "trajectory_length": length, **FIXED})
-      for target, step, length in (("quartic-1", 1.0, 3.0), ("banana", 0.2, 0.8))),
-    *(kernel(f"NUTS(step_size={step}, max_tree_depth=5, ...)", NUTS, target, {"step_size": step, "max_tree_depth": 5, **FIXED})
-      for target, step in (("quartic-2", 0.7), ("banana", 0.2), ("funnel-3", 0.3))),
-    *(kernel(f"NUTS(step_size=0.7, dense_mass=True, inverse_mass_matrix={label}, ...)", NUTS, "quartic-2",
-             {"step_size": 0.7, "max_tree_depth": 5, "dense_mass": True, "inverse_mass_matrix": jnp.array(matrix), **FIXED})
-      for label, matrix in (("matrix", [[1.0, 0.3], [0.3, 0.5]]),)),
-    *(kernel(f"BarkerMH(step_size={step}, ...)", BarkerMH, target, {"step_size": step, **FIXED})
-      for target, step in (("quartic-1", 1.0), ("banana", 0.3))),
+    *(
+        kernel(
+            f"HMC(step_size={step}, trajectory_length={length}, ...)",
+            HMC,
+            target,
+            {"step_size": step, "trajectory_length": length, **FIXED},
+        )
+        for target, step, length in (("quartic-1", 1.0, 3.0), ("banana", 0.2, 0.8))
+    ),
+    *(
+        kernel(
+            f"NUTS(step_size={step}, max_tree_depth=5, ...)",
+            NUTS,
+            target,
+            {"step_size": step, "max_tree_depth": 5, **FIXED},
+        )
+        for target, step in (("quartic-2", 0.7), ("banana", 0.2), ("funnel-3", 0.3))
+    ),
+    *(
+        kernel(
+            f"NUTS(step_size=0.7, dense_mass=True, inverse_mass_matrix={label}, ...)",
+            NUTS,
+            "quartic-2",
+            {
+                "step_size": 0.7,
+                "max_tree_depth": 5,
+                "dense_mass": True,
+                "inverse_mass_matrix": jnp.array(matrix),
+                **FIXED,
+            },
+        )
+        for label, matrix in (("matrix", [[1.0, 0.3], [0.3, 0.5]]),)
+    ),
+    *(
+        kernel(f"BarkerMH(step_size={step}, ...)", BarkerMH, target, {"step_size": step, **FIXED})
+        for target, step in (("quartic-1", 1.0), ("banana", 0.3))
+    ),
     ensemble_kernel("AIES(moves={AIES.DEMove()", AIES, AIES.DEMove),
     ensemble_kernel("AIES(moves={AIES.StretchMove()", AIES, AIES.StretchMove),
     ensemble_kernel("ESS(moves={ESS.DifferentialMove()", ESS, ESS.DifferentialMove),
     ensemble_kernel("ESS(moves={ESS.GaussianMove()", ESS, ESS.GaussianMove),
-]  # fmt: skip
+]
 TRANSFORMS = [
     transform("positive", constraints.positive, 2),
     transform("greater_than(1.0)", constraints.greater_than(1.0), 2),

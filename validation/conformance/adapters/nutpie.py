@@ -31,7 +31,14 @@ def subject(target, adaptation):
     def examine():
         kernel = runs(target, adaptation=adaptation)
         return rc.sampler(
-            kernel, target, seconds=SECONDS, batched=True, chains=CHAINS, transitions=1, name="nutpie.sample", seconds_per_call=None
+            kernel,
+            target,
+            seconds=SECONDS,
+            batched=True,
+            chains=CHAINS,
+            transitions=1,
+            name="nutpie.sample",
+            seconds_per_call=None,
         )
 
     call = f'nutpie.sample(model, draws=300, tune=800, adaptation="{adaptation}")'

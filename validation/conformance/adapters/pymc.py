@@ -39,10 +39,10 @@ def kernel_of(make, target):
     """Adapt a step method of PyMC to ``kernel(rng, q) -> q``."""
     with model_of(target):
         method = make()
-    method.stop_tuning()
 
     def kernel(rng, q):
-        method.set_rng(np.random.default_rng(int(rng.integers(2**32))))
+        method.setup_chain(np.random.default_rng(int(rng.integers(2**32))), tune=0, draws=1)
+        method.stop_tuning()
         return method.step({"q": np.array(q)})[0]["q"]
 
     return kernel
@@ -88,15 +88,25 @@ def transform(name, T, dim, coordinates=changes.WHOLE, inputs=()):
 
 FIXED = {"adapt_step_size": False, "scaling": np.ones(2)}
 KERNELS = [
-    *(kernel(f"NUTS(step_scale={scale}, scaling=ones, adapt_step_size=False)",
-             lambda scale=scale: pm.NUTS(step_scale=scale, **FIXED), target)
-      for target, scale in (("quartic-2", 0.8), ("banana", 0.3))),
-    *(kernel(f"HamiltonianMC(path_length={length}, step_scale={scale}, scaling=ones, adapt_step_size=False)",
-             lambda length=length, scale=scale: pm.HamiltonianMC(path_length=length, step_scale=scale, **FIXED), target)
-      for target, length, scale in (("quartic-2", 2.0, 0.8), ("banana", 0.8, 0.3))),
+    *(
+        kernel(
+            f"NUTS(step_scale={scale}, scaling=ones, adapt_step_size=False)",
+            lambda scale=scale: pm.NUTS(step_scale=scale, **FIXED),
+            target,
+        )
+        for target, scale in (("quartic-2", 0.8), ("banana", 0.3))
+    ),
+    *(
+        kernel(
+            f"HamiltonianMC(path_length={length}, step_scale={scale}, scaling=ones, adapt_step_size=False)",
+            lambda length=length, scale=scale: pm.HamiltonianMC(path_length=length, step_scale=scale, **FIXED),
+            target,
+        )
+        for target, length, scale in (("quartic-2", 2.0, 0.8), ("banana", 0.8, 0.3))
+    ),
     kernel("Slice(tune=False)", lambda: pm.Slice(tune=False), "quartic-2"),
     kernel("Metropolis(tune=False)", lambda: pm.Metropolis(tune=False), "quartic-2"),
-]  # fmt: skip
+]
 TRANSFORMS = [
     transform("log", transforms.log, 2),
     transform("log_exp_m1", transforms.log_exp_m1, 2),

@@ -13,7 +13,7 @@ from validation.conformance.adapters.jax_targets import TARGETS
 from validation.conformance.subjects import Subject
 
 PACKAGES = ("jax", "tensorflow-probability")
-SECONDS = 10  # of processor time per subject
+SECONDS = 6  # of processor time per subject
 tfb, tfm = tfp.bijectors, tfp.mcmc
 
 
@@ -65,27 +65,57 @@ def bijector(T, dim, coordinates=changes.WHOLE, event=1):
 
 
 KERNELS = [
-    *(kernel(f"HamiltonianMonteCarlo(log_density, step_size={step}, num_leapfrog_steps=3)",
-             lambda f, step=step: tfm.HamiltonianMonteCarlo(f, step_size=step, num_leapfrog_steps=3), target)
-      for target, step in (("quartic-1", 1.0), ("banana", 0.2))),
-    *(kernel(f"NoUTurnSampler(log_density, step_size={step}, max_tree_depth=4)",
-             lambda f, step=step: tfm.NoUTurnSampler(f, step_size=step, max_tree_depth=4), target)
-      for target, step in (("quartic-2", 0.7), ("banana", 0.2))),
-    kernel("MetropolisAdjustedLangevinAlgorithm(log_density, step_size=0.5)",
-           lambda f: tfm.MetropolisAdjustedLangevinAlgorithm(f, step_size=0.5), "quartic-2"),
-    kernel("UncalibratedLangevin(log_density, step_size=0.5)", lambda f: tfm.UncalibratedLangevin(f, step_size=0.5), "quartic-2"),
+    *(
+        kernel(
+            f"HamiltonianMonteCarlo(log_density, step_size={step}, num_leapfrog_steps=3)",
+            lambda f, step=step: tfm.HamiltonianMonteCarlo(f, step_size=step, num_leapfrog_steps=3),
+            target,
+        )
+        for target, step in (("quartic-1", 1.0), ("banana", 0.2))
+    ),
+    *(
+        kernel(
+            f"NoUTurnSampler(log_density, step_size={step}, max_tree_depth=4)",
+            lambda f, step=step: tfm.NoUTurnSampler(f, step_size=step, max_tree_depth=4),
+            target,
+        )
+        for target, step in (("quartic-2", 0.7), ("banana", 0.2))
+    ),
+    kernel(
+        "MetropolisAdjustedLangevinAlgorithm(log_density, step_size=0.5)",
+        lambda f: tfm.MetropolisAdjustedLangevinAlgorithm(f, step_size=0.5),
+        "quartic-2",
+    ),
+    kernel(
+        "UncalibratedLangevin(log_density, step_size=0.5)",
+        lambda f: tfm.UncalibratedLangevin(f, step_size=0.5),
+        "quartic-2",
+    ),
     kernel("RandomWalkMetropolis(log_density)", tfm.RandomWalkMetropolis, "quartic-2"),
-    kernel("SliceSampler(log_density, step_size=1.0, max_doublings=5)",
-           lambda f: tfm.SliceSampler(f, step_size=jnp.float64(1.0), max_doublings=5), "quartic-2"),
-    kernel("EllipticalSliceSampler(normal_sampler_fn, log_likelihood_fn)",
-           lambda f: tfm.EllipticalSliceSampler(
-               normal_sampler_fn=lambda seed: jax.random.normal(seed, (1024, 2)),
-               log_likelihood_fn=lambda q: f(q) + 0.5 * jnp.sum(q**2, axis=-1)), "quartic-2"),
-    kernel("PreconditionedHamiltonianMonteCarlo(log_density, step_size=0.5, num_leapfrog_steps=3, momentum_distribution=...)",
-           lambda f: tfp.experimental.mcmc.PreconditionedHamiltonianMonteCarlo(
-               f, step_size=0.5, num_leapfrog_steps=3,
-               momentum_distribution=tfp.distributions.MultivariateNormalDiag(jnp.zeros(2), jnp.array([1.0, 2.0]))), "quartic-2"),
-]  # fmt: skip
+    kernel(
+        "SliceSampler(log_density, step_size=1.0, max_doublings=5)",
+        lambda f: tfm.SliceSampler(f, step_size=jnp.float64(1.0), max_doublings=5),
+        "quartic-2",
+    ),
+    kernel(
+        "EllipticalSliceSampler(normal_sampler_fn, log_likelihood_fn)",
+        lambda f: tfm.EllipticalSliceSampler(
+            normal_sampler_fn=lambda seed: jax.random.normal(seed, (1024, 2)),
+            log_likelihood_fn=lambda q: f(q) + 0.5 * jnp.sum(q**2, axis=-1),
+        ),
+        "quartic-2",
+    ),
+    kernel(
+        "PreconditionedHamiltonianMonteCarlo(log_density, step_size=0.5, num_leapfrog_steps=3, momentum_distribution=...)",
+        lambda f: tfp.experimental.mcmc.PreconditionedHamiltonianMonteCarlo(
+            f,
+            step_size=0.5,
+            num_leapfrog_steps=3,
+            momentum_distribution=tfp.distributions.MultivariateNormalDiag(jnp.zeros(2), jnp.array([1.0, 2.0])),
+        ),
+        "quartic-2",
+    ),
+]
 BIJECTORS = [
     bijector(tfb.Exp(), 2),
     bijector(tfb.Softplus(), 2),
@@ -100,6 +130,8 @@ BIJECTORS = [
     bijector(tfb.SoftmaxCentered(), 3, changes.SIMPLEX),
     bijector(tfb.IteratedSigmoidCentered(), 3, changes.SIMPLEX),
     bijector(tfb.CorrelationCholesky(), 3, changes.unit_rows(3)),
-    bijector(tfb.FillScaleTriL(diag_bijector=tfb.Softplus(low=jnp.float64(1e-5)), diag_shift=None), 3, changes.triangle(2)),
+    bijector(
+        tfb.FillScaleTriL(diag_bijector=tfb.Softplus(low=jnp.float64(1e-5)), diag_shift=None), 3, changes.triangle(2)
+    ),
 ]
 SUBJECTS = BIJECTORS + KERNELS

@@ -68,9 +68,15 @@ def subject(name):
 
     def examine():
         return rc.sampler(
-            runs(TARGETS[name], 2), name, seconds=SECONDS, batched=True, chains=CHAINS, transitions=1,
-            name="walnutpie.walnuts_pyfunc", seconds_per_call=None,
-        )  # fmt: skip
+            runs(TARGETS[name], 2),
+            name,
+            seconds=SECONDS,
+            batched=True,
+            chains=CHAINS,
+            transitions=1,
+            name="walnutpie.walnuts_pyfunc",
+            seconds_per_call=None,
+        )
 
     call = "walnutpie.walnuts_pyfunc(compiled_density, max_warmup_iter=1500, max_sampling_iter=500, ...)"
     return Subject(f"walnuts_pyfunc, {name}", call, examine, (runs, callback))

@@ -20,7 +20,9 @@ def mean_square(algorithm, key):
             state = algorithm.step(key, state)[0]
             return state, state.position[0] ** 2
 
-        return jax.lax.scan(step, algorithm.init(jnp.zeros(1)), jax.random.split(key, BURN_IN + DRAWS))[1][BURN_IN:].mean()
+        return jax.lax.scan(step, algorithm.init(jnp.zeros(1)), jax.random.split(key, BURN_IN + DRAWS))[1][
+            BURN_IN:
+        ].mean()
 
     return jax.jit(jax.vmap(chain))(jax.random.split(key, CHAINS))
 
@@ -31,4 +33,6 @@ for step in (1.0, 0.5):
     for label, metric in (("constant", jnp.ones(1)), ("1 + q^2", lambda q: 1 + q**2)):
         means = mean_square(blackjax.barker(log_density, step, metric), jax.random.key(1))
         got, error = float(means.mean()), float(means.std()) / math.sqrt(CHAINS)
-        print(f"E q^2 obtained, step {step}, metric {label:8s}  {got:.5f} +- {error:.5f} (z = {(got - expected) / error:.1f})")
+        print(
+            f"E q^2 obtained, step {step}, metric {label:8s}  {got:.5f} +- {error:.5f} (z = {(got - expected) / error:.1f})"
+        )

@@ -14,7 +14,9 @@ def log_density(q):
 def report(*arguments):
     """Solve as by default, and print what the solver reports."""
     q, aux, info = integrators.solve_fixed_point_iteration(*arguments)
-    print(f"  solver: success {bool(info.success)}, last change {float(info.norm):.1e} after {int(info.iters)} iterations")
+    print(
+        f"  solver: success {bool(info.success)}, last change {float(info.norm):.1e} after {int(info.iters)} iterations"
+    )
     return q, aux, info
 
 
@@ -29,4 +31,6 @@ for eps in (0.2, 0.9):
     back = integrators.implicit_midpoint(log_density, metric.kinetic_energy)(flipped, eps)
     error = float(jnp.abs(back.position - start.position)[0])
     change = float(metric.kinetic_energy(end.momentum) - end.logdensity) - energy
-    print(f"  obtained: q = {float(end.position[0]):.4f}, energy change {change:.2f}, error of the reverse step {error:.1e}")
+    print(
+        f"  obtained: q = {float(end.position[0]):.4f}, energy change {change:.2f}, error of the reverse step {error:.1e}"
+    )

@@ -4,7 +4,7 @@ import hamiltorch
 import torch
 
 hamiltorch.set_random_seed(1)
-RUNS, BURN, START = 300, 50, torch.full((2,), 5.0)
+RUNS, BURN, START = 60, 20, torch.full((2,), 5.0)
 
 
 def log_density(q):
@@ -19,6 +19,8 @@ for _ in range(RUNS):
     firsts.append(draws[1])  # draws[0] is the start by convention; draws[1] is the first state after the burn-in
 firsts = torch.stack(firsts)
 at_start = (firsts == START).all(1)
-print(f"Expected: after {BURN} transitions no chain is at its start, 5 standard deviations from the mean in both coordinates.")
+print(
+    f"Expected: after {BURN} transitions no chain is at its start, 5 standard deviations from the mean in both coordinates."
+)
 print(f"Obtained: {int(at_start.sum())} of {RUNS} chains are exactly at their start.")
 print(f"Largest coordinate of the other chains: {float(firsts[~at_start].abs().max()):.2f}")
