@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,7 @@ def interpreter(folder: pathlib.Path, project: str, python: str) -> pathlib.Path
         pinned = REQUIREMENTS / f"{project}.txt"
         done = subprocess.run([str(found), "-m", "pip", "install", "-q", "-r", str(pinned)], check=False)
         if done.returncode:
+            shutil.rmtree(folder / project)
             return None
     return found
 

@@ -323,7 +323,7 @@ KERNELS = [
         functools.partial(
             blackjax.irmh,
             proposal_distribution=lambda key: jax.random.normal(key, (2,)),
-            proposal_logdensity_fn=lambda new, old: -0.5 * jnp.sum(new.position**2),
+            proposal_logdensity_fn=lambda start, end: -0.5 * jnp.sum(end.position**2),
         ),
         "quartic-2",
     ),

@@ -56,7 +56,8 @@ def kernel(call, make, target, arguments):
     def examine():
         made = make(potential_fn=potential(target), **arguments)
         adapted = chains(made, rc.targets.from_name(target).dim)
-        return rc.sampler(adapted, target, seconds=SECONDS, batched=True, chains=1024, name=make.__name__)
+        seconds, n = (4 * SECONDS, 256) if make is NUTS else (SECONDS, 1024)  # a batch is as slow as its longest tree
+        return rc.sampler(adapted, target, seconds=seconds, batched=True, chains=n, name=make.__name__)
 
     return Subject(f"{call.partition('(')[0]}, {target}", call, examine, (chains, potential))
 

@@ -24,6 +24,6 @@ def jumps(algorithm):
 
 
 print("Expected: both coordinates jump by the same number of standard deviations if inverse_mass_matrix=variances.")
-print("hmc,    inverse_mass_matrix=variances:     ", jumps(blackjax.hmc(log_density, 0.1, variances, 1)))
-print("barker, inverse_mass_matrix=variances:     ", jumps(blackjax.barker(log_density, 0.1, variances)))
-print("barker, inverse_mass_matrix=1 / variances: ", jumps(blackjax.barker(log_density, 0.1, 1 / variances)))
+print("Obtained, hmc,    inverse_mass_matrix=variances:     ", jumps(blackjax.hmc(log_density, 0.1, variances, 1)))
+print("Obtained, barker, inverse_mass_matrix=variances:     ", jumps(blackjax.barker(log_density, 0.1, variances)))
+print("Obtained, barker, inverse_mass_matrix=1 / variances: ", jumps(blackjax.barker(log_density, 0.1, 1 / variances)))
