@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 
 from validation.common import markdown
 from validation.conformance.findings import DEFECT, FINDINGS, Finding, finding_of
@@ -30,8 +31,10 @@ NOT_EXAMINED = {
     "pymc": "step methods for discrete variables, `DEMetropolis`, adaptation, transforms of matrices",
     "nutpie": 'the samplers `sampler="mclmc"` and `adaptation="flow"`',
     "walnutpie": "the warm-up by itself, Stan models",
-    "tfp": "wrappers that adapt, replica exchange, gradient-free ensembles, other bijectors",
-    "hamiltorch": "explicit Riemannian HMC (its copies cannot be set from outside), random splittings, `HMC_NUTS`",
+    "tfp": "wrappers that adapt, replica exchange, other bijectors. This release cannot be imported with current JAX, so "
+    "it runs with JAX 0.4.30",
+    "hamiltorch": "explicit Riemannian HMC (its copies cannot be set from outside), random splittings, `HMC_NUTS`. "
+    "There is no release on PyPI; the last commit of its repository is installed",
 }
 HEAD = """# Conformance of other samplers
 
@@ -39,8 +42,8 @@ This page shows what the [conformance kit](guide/check_your_sampler.md) reports 
 integrator, kernel or transform that can be called is a subject. Every failure was examined by hand, and has a cause.
 
 A row is a statement about the release and the call that it names, and about nothing else. A PASS means that no row failed:
-the kit would have found the faults that its rows describe, and no others. For samplers, most biases below about 1 % of a
-standard deviation are not found.
+the kit would have found the faults that its rows describe, and no others. For samplers the column *resolution* gives the
+least shift, in standard deviations, and the least widening that would have been found with probability 0.99.
 
 | cause | meaning |
 |---|---|
@@ -67,7 +70,7 @@ def page(matrix: dict) -> str:
         if "absent" in project:
             text += project["absent"] + "\n"
             continue
-        columns = ["subject", "call", "check", "adapter lines", "verdict", "failed rows", "cause"]
+        columns = ["subject", "call", "check", "adapter lines", "verdict", "resolution", "failed rows", "cause"]
         text += markdown(columns, [_row(name, row) for row in project["subjects"]]) + "\n"
         text += f"\nNot examined: {NOT_EXAMINED[name]}.\n"
         for finding in FINDINGS:
@@ -98,9 +101,16 @@ def _row(project: str, row: dict) -> list[str]:
         f"`{row['check']}`",
         str(row["adapter lines"]),
         verdict,
+        _resolution(row),
         ", ".join(row["failed"]),
         "" if finding is None else f"{finding.kind}: {finding.title}",
     ]
+
+
+def _resolution(row: dict) -> str:
+    """Return the shift and the widening that the check of a sampler would have found, or nothing."""
+    found = re.search(r"a shift of (\S+) sd .* widening of (\S+) %", " ".join(row["evidence"]))
+    return f"{found[1]} sd, {found[2]} %" if found else ""
 
 
 def _section(finding: Finding, matrix: dict) -> str:
