@@ -106,8 +106,8 @@ FINDINGS = [
         "If the fixed-point iteration does not converge, `implicit_midpoint` continues with its last iterate. Such a step is "
         "not reversible, and `rmhmc` accepts or rejects it like any other. The solver reports the failure, but the integrator "
         "drops the report; a comment in its source plans to track it. On the banana with a step of 0.3 the solver "
-        "fails in 26 % of first steps, and `rmhmc` does not preserve the target. It passes with a step of 0.05. It also passes at 0.3 with a "
-        "solver that returns NaN if it fails.",
+        "fails in 26 % of first steps, and `rmhmc` does not preserve the target. It passes with a step of 0.05. It also "
+        "passes at 0.3 with a solver that returns NaN if it fails.",
         ("blackjax.rmhmc, banana",),
         "blackjax_implicit_midpoint_unsolved",
     ),
@@ -125,8 +125,8 @@ FINDINGS = [
         "tfp",
         "Uncalibrated Langevin steps are not corrected",
         LIMITATION,
-        "`UncalibratedLangevin` is the proposal of `MetropolisAdjustedLangevinAlgorithm`, without the Metropolis test. Its name "
-        "and its documentation state this. The corrected kernel passes.",
+        "`UncalibratedLangevin` is the proposal of `MetropolisAdjustedLangevinAlgorithm`, without the Metropolis test. Its "
+        "name and its documentation state this. The corrected kernel passes.",
         ("UncalibratedLangevin, quartic-2",),
     ),
     Finding(

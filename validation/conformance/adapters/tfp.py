@@ -99,7 +99,7 @@ KERNELS = [
     ),
     kernel(
         "EllipticalSliceSampler(normal_sampler_fn, log_likelihood_fn)",
-        lambda f: tfm.EllipticalSliceSampler(
+        lambda f: tfp.experimental.mcmc.EllipticalSliceSampler(
             normal_sampler_fn=lambda seed: jax.random.normal(seed, (1024, 2)),
             log_likelihood_fn=lambda q: f(q) + 0.5 * jnp.sum(q**2, axis=-1),
         ),
