@@ -195,9 +195,12 @@ def main() -> None:
         return
     common.pin_to_one_core()
     stored = common.RESULTS / f"{NAME}.json"
-    cells = json.loads(stored.read_text(encoding="utf-8"))["cells"] if stored.exists() else {}
-    about: dict[str, Any] = common.machine(PACKAGES)
-    about["versions"]["blackjax"] = version_of_blackjax(arguments.peers)
+    before = json.loads(stored.read_text(encoding="utf-8")) if stored.exists() else {}
+    cells, about = before.get("cells", {}), common.machine(PACKAGES)
+    if arguments.only_own and before:
+        about["versions"]["blackjax"] = before["machine"]["versions"]["blackjax"]
+    else:
+        about["versions"]["blackjax"] = version_of_blackjax(arguments.peers)
     for problem in POSTERIORS:
         if arguments.only and not any(is_meant(problem, word) for word in arguments.only):
             continue
