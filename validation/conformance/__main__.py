@@ -22,7 +22,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 def interpreter(folder: pathlib.Path, project: str, python: str) -> pathlib.Path | None:
     """Return the interpreter of a project's environment, which is created if it is absent; None if that fails."""
-    found = folder / project / "bin" / "python"
+    found = folder / project / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     if not found.exists():
         subprocess.run([python, "-m", "venv", str(folder / project)], check=True)
         pinned = REQUIREMENTS / f"{project}.txt"

@@ -90,6 +90,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=pathlib.Path, required=True, help="write the rows there, as JSON")
     options = parser.parse_args(arguments)
     adapters = importlib.import_module(f"validation.conformance.adapters.{options.project}")
+    names = [subject.name for subject in adapters.SUBJECTS]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ValueError(f"Names of subjects must differ; got {', '.join(sorted(twice))} twice.")
     packages = {name: version(name) for name in ("numpy", *adapters.PACKAGES)}
     found: dict = {"packages": {"python": platform.python_version(), **packages}, "subjects": []}
     for subject in adapters.SUBJECTS:

@@ -15,6 +15,7 @@ from validation.conformance.subjects import Subject
 
 PACKAGES = ("jax", "numpyro")
 SECONDS = 6  # of processor time per subject
+DENSE = np.array([[1.0, 0.3], [0.3, 0.5]])
 FIXED = {"adapt_step_size": False, "adapt_mass_matrix": False}
 
 
@@ -50,7 +51,7 @@ def ensemble(kernel, n):
     return lambda rng, q: np.asarray(jitted(jax.random.split(key_of(rng), n), jnp.asarray(q)))
 
 
-def kernel(call, make, target, arguments):
+def kernel(call, make, target, arguments, label=""):
     """Return a kernel of NumPyro as a subject on one target."""
 
     def examine():
@@ -59,15 +60,19 @@ def kernel(call, make, target, arguments):
         seconds, n = (4 * SECONDS, 256) if make is NUTS else (SECONDS, 1024)  # a batch is as slow as its longest tree
         return rc.sampler(adapted, target, seconds=seconds, batched=True, chains=n, name=make.__name__)
 
-    return Subject(f"{call.partition('(')[0]}, {target}", call, examine, (chains, potential))
+    return Subject(f"{make.__name__}{label}, {target}", call, examine, (chains, potential))
 
 
-def ensemble_kernel(call, make, moves):
+def ensemble_kernel(make, moves):
+    """Return an ensemble kernel of NumPyro as a subject, with moves of one kind."""
+    name = f"{make.__name__}.{moves.__name__}"
+
     def examine():
         adapted = ensemble(make(potential_fn=potential("quartic-2"), moves={moves(): 1.0}), 32)
         return rc.sampler(adapted, "quartic-2", seconds=SECONDS, ensemble=True, chains=32, name=make.__name__)
 
-    return Subject(f"{call}, quartic-2", f"{call}: 1.0}})", examine, (ensemble, potential))
+    call = f"{make.__name__}(moves={{{name}(): 1.0}})"
+    return Subject(f"{name}, quartic-2", call, examine, (ensemble, potential))
 
 
 def leap_of(transform, place, pick):
@@ -115,29 +120,21 @@ KERNELS = [
         )
         for target, step in (("quartic-2", 0.7), ("banana", 0.2), ("funnel-3", 0.3))
     ),
-    *(
-        kernel(
-            f"NUTS(step_size=0.7, dense_mass=True, inverse_mass_matrix={label}, ...)",
-            NUTS,
-            "quartic-2",
-            {
-                "step_size": 0.7,
-                "max_tree_depth": 5,
-                "dense_mass": True,
-                "inverse_mass_matrix": jnp.array(matrix),
-                **FIXED,
-            },
-        )
-        for label, matrix in (("matrix", [[1.0, 0.3], [0.3, 0.5]]),)
+    kernel(
+        "NUTS(step_size=0.7, dense_mass=True, inverse_mass_matrix=matrix, ...)",
+        NUTS,
+        "quartic-2",
+        {"step_size": 0.7, "max_tree_depth": 5, "dense_mass": True, "inverse_mass_matrix": DENSE, **FIXED},
+        ", dense metric",
     ),
     *(
         kernel(f"BarkerMH(step_size={step}, ...)", BarkerMH, target, {"step_size": step, **FIXED})
         for target, step in (("quartic-1", 1.0), ("banana", 0.3))
     ),
-    ensemble_kernel("AIES(moves={AIES.DEMove()", AIES, AIES.DEMove),
-    ensemble_kernel("AIES(moves={AIES.StretchMove()", AIES, AIES.StretchMove),
-    ensemble_kernel("ESS(moves={ESS.DifferentialMove()", ESS, ESS.DifferentialMove),
-    ensemble_kernel("ESS(moves={ESS.GaussianMove()", ESS, ESS.GaussianMove),
+    ensemble_kernel(AIES, AIES.DEMove),
+    ensemble_kernel(AIES, AIES.StretchMove),
+    ensemble_kernel(ESS, ESS.DifferentialMove),
+    ensemble_kernel(ESS, ESS.GaussianMove),
 ]
 TRANSFORMS = [
     transform("positive", constraints.positive, 2),
