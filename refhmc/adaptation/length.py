@@ -27,8 +27,8 @@ For a standard normal, with q and q^2 for u and |u|, that is 1.83 without jitter
 
 **Kept velocity.** MAMS keeps the share a of its velocity, and reverses it after a rejection. Suppose that trajectories turn
 (q, u) by an angle, as on a normal, and are accepted with a probability w that does not depend on the state. Then the mean of
-(q, u) after a transition is A (q, u), and the sum of the autocorrelations of q is the upper left entry of (I - A)^-1. Likewise
-for (q^2, q u, u^2). With the R of u_i and of |u_i| from above,
+(q, u) after a transition is A (q, u), and the sum of the autocorrelations of q is the upper left entry of (I - A)^-1. The same
+holds for q^2 and (q^2, q u, u^2). With the R of u_i and of |u_i| from above,
 
     tau_u   = 2 (1 + a - 2 a w + a R) / ((1 + a) R) - 1
     tau_|u| = 2 ((1 - a m)(1 - a^2 (1 - R)) + 2 a^3 R (w - R)) / ((1 - a^2)(1 + a) R) - 1,    m = 2 (w - R) - 1

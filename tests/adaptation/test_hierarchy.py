@@ -365,8 +365,8 @@ def test_a_chain_changes_to_the_hierarchical_metric_and_back(kernel):
     np.testing.assert_allclose(metric.masses(np.zeros(11))[1:], 1.0, rtol=0.8)  # six standard errors of 225 draws
     if kernel.name == "hmc":
         # A quarter of the period of v: 3 (1/9 + 5)^1/2 pi/2 = 10.7
-        assert 6 < block.length[0].length < 18
-        assert block.length[0].length == block.length[0].least
+        assert 6 < block.length[0].least < 18
+        assert block.length[0].length >= block.length[0].least
     run(chain, 30)
     # A window of a normal: the metric is of low rank again.
     again = chain_of(kernel, 500, seed=2)
