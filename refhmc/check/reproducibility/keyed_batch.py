@@ -8,7 +8,7 @@ keys, and a kernel of one chain under ``vmap``, must satisfy
     streams independent      k_i changes the answer of chain i, and of no other chain
 
 A key may change all chains if they share a random step size. But the other chains need keys that change nothing else. The rows
-without keys are those of ``batch.py``: a neighbour that is not finite, equal answers from equal starts, and equal decisions.
+without keys are those of ``numbered_batch.py``: a neighbour that is not finite, equal answers from equal starts, and decisions.
 
 Rounding may turn a decision: in single precision one chain of all batches may differ, in double precision none.
 """
@@ -23,7 +23,7 @@ import numpy as np
 from refhmc.check.examination import Rows
 from refhmc.check.judging import failed, passed
 from refhmc.check.report import FAIL, Row
-from refhmc.check.reproducibility import batch as numbered
+from refhmc.check.reproducibility import numbered_batch as numbered
 from refhmc.check.subject.draws import Draws
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, call_text
 from refhmc.check.subject.keyed import ALONE, ONE_KEY, VMAPPED, Keyed, keyed_in, new_state
@@ -113,7 +113,7 @@ def examination(
 
 def _answers(test: KeyedBatchExamination) -> Row:
     Q, _ = test.states(0)
-    test.call = numbered.GENERATED  # a kernel, for the rows of batch.py
+    test.call = numbered.GENERATED  # a kernel, for the rows of numbered_batch.py
     got = test.kernel(Q, Draws(np.random.default_rng(0)))
     test.notes.append(test.keyed.note)
     if not np.isfinite(got).all():

@@ -6,7 +6,7 @@
     key reuse                no key is used twice in a transition, by JAX's own check, or by the next one
 
 The first two call the functions of the author without ``jit``, which would freeze numbers of other generators. The numbers that
-follow from a key are not recorded, so that the rows of ``randomness.py`` about single numbers are not run.
+follow from a key are not recorded, so that the rows of ``recorded_randomness.py`` about single numbers are not run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from refhmc.check.examination import Rows
 from refhmc.check.judging import failed, passed
 from refhmc.check.report import INEFFICIENT, Row
-from refhmc.check.reproducibility import randomness as recorded
+from refhmc.check.reproducibility import recorded_randomness as recorded
 from refhmc.check.subject.foreign import DIMENSIONS, NotApplicable, SubjectError, call_text, first_line
 from refhmc.check.subject.keyed import BATCHED, ONE_KEY, Keyed, is_key, keyed_in, new_state
 from refhmc.check.subject.target import TargetDensity
