@@ -628,6 +628,8 @@ class SamplerExamination(Examination):
             said.append(f"the values of {name} are spread {spread}: {held}")
         tails = [(to[k], exact[k], side) for k, side in ((slice(0, 6), "lower"), (slice(-6, None), "upper"))]
         for seen, wanted, side in tails:
+            if not wanted.any():
+                continue
             ratio = float(seen.sum() / wanted.sum())
             if abs(ratio - 1) > 0.1 and abs(ratio - 1) * math.sqrt(self.n * float(wanted.sum())) > 4:
                 share = 100 * float(wanted.sum())
