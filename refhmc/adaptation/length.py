@@ -34,7 +34,7 @@ holds for q^2 and (q^2, q u, u^2). With the R of u_i and of |u_i| from above,
     tau_|u| = 2 ((1 - a m)(1 - a^2 (1 - R)) + 2 a^3 R (w - R)) / ((1 - a^2)(1 + a) R) - 1,    m = 2 (w - R) - 1
 
 which is (2 - R) / R for a = 0. A large a makes draws of q nearly antithetic and those of q^2 slower. For a = 1/2 and w = 1, a
-single step is the best trajectory of a standard normal if it turns by 0.7 or more: tau / 2 of q^2 is then 1.0 to 1.4.
+single step is the best trajectory of a standard normal if it turns by an angle of 0.9 to 2.4. The criterion is then 0.8 to 1.5.
 
 **Jitter** is j = 1/2, unless the user gives one. Consider normals whose scales fill 1, ..., r evenly in their logarithm. The
 best length by this criterion, with squares for distances, gives this many draws per length of the largest scale:

@@ -270,12 +270,27 @@ def test_where_the_metric_sets_the_scale_it_is_no_shorter_than_at_first(metric):
     assert chain.lengths()[0][1] >= math.pi / 2
 
 
-@pytest.mark.parametrize("persistence", [0.0, 0.5])
-def test_a_kept_velocity_needs_one_step_per_trajectory(persistence):
-    """On a normal with steps of 1.2 the criterion is 1.6 / 2 at one step and a = 1/2. Without it, lengths are pi/2 or more."""
+def best_number_of_steps(angle: float, a: float) -> int:
+    """Number of steps with the least criterion on a standard normal that a step turns by an angle."""
+    costs = {}
+    for n in range(1, 8):
+        R = 1 - np.cos(n * angle) ** np.array([1, 2])
+        costs[n] = n * max(autocorrelation_time(R[0], 1.0, a, False), autocorrelation_time(R[1], 1.0, a, True) / 2)
+    return min(costs, key=costs.get)
+
+
+def test_a_kept_velocity_needs_one_step_per_trajectory():
+    assert all(best_number_of_steps(angle, 0.5) == 1 for angle in np.arange(0.9, 2.41, 0.1))
+    assert best_number_of_steps(0.8, 0.5) == 2
+    assert [best_number_of_steps(angle, 0.0) for angle in (0.7, 0.9, 1.1)] == [3, 2, 2]
+
+
+@pytest.mark.parametrize(("persistence", "least"), [(0.0, math.pi / 2), (0.5, 0.0)])
+def test_only_a_new_velocity_needs_a_least_length(persistence, least):
     chain = chain_of(normal((1.0,) * 20), refhmc.MAMS(persistence=persistence, step_size=1.2), 400, 1)
     _, stats = run(chain, 600)
-    assert (stats[400:, N_STEPS].max() == 1) == (persistence > 0)
+    assert chain.blocks[0].length[0].least == least
+    assert (stats[400:, N_STEPS].max() > 1) or persistence > 0
 
 
 def test_after_warm_up_the_length_stands_still_and_is_in_the_result():

@@ -34,7 +34,7 @@ NOT_EXAMINED = {
     "tfp": "wrappers that adapt, replica exchange, other bijectors. This release cannot be imported with current JAX, so "
     "it runs with JAX 0.4.30",
     "hamiltorch": "explicit Riemannian HMC (its copies cannot be set from outside), random splittings, `HMC_NUTS`. "
-    "There is no release on PyPI; the last commit of its repository is installed",
+    "PyPI has no release of it; the last commit of its repository is installed",
 }
 HEAD = """# Conformance of other samplers
 

@@ -8,7 +8,7 @@ A state is any pytree. Its position is the part that equals q after ``init(q)``;
 conventional (``answers.POSITIONS``). A kernel of one chain is called for many chains under ``jax.vmap``, or one at a time if it
 cannot be traced. A kernel that answers only batches is called with a batch of keys or with one key.
 
-JAX is not imported here: without it in ``sys.modules`` there is no such kernel.
+JAX is not imported here: a kernel of JAX is possible only if its author has imported it.
 """
 
 from __future__ import annotations
