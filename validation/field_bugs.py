@@ -12,7 +12,7 @@ import re
 from typing import NamedTuple
 
 from validation.common import markdown
-from validation.mutation_score import areas, last_rows, pairs_of
+from validation.mutation_score import areas, pairs_of, recorded
 
 PAGE = pathlib.Path(__file__).resolve().parents[1] / "docs" / "bugs_of_the_field.md"
 OWNERS = {
@@ -187,12 +187,12 @@ def not_found() -> str:
 
 def page() -> str:
     """Return the text of the page."""
-    measured = {(area, row["bug"]): row for area, rows in last_rows().items() for row in rows}
+    measured = recorded()
     planted = {(area, pair.id): pair.what for area in areas() for pair in pairs_of(area)}
     bugs = [bug for section in SECTIONS.values() for bug in section]
     of_bugs = [measured[bug.area, bug.id] for bug in bugs]
     found, runs, wrong = (
-        sum(row[key] for row in of_bugs) for key in ("as it should", "twin's runs", "twin's wrong FAILs")
+        sum(row[key] for row in of_bugs) for key in ("as it should", "runs of the counterpart", "false alarms")
     )
     text = f"{HEAD}\n{found} of {len(bugs)} are found; {wrong} of {runs} runs of correct counterparts fail.\n"
     for title, section in SECTIONS.items():

@@ -1,34 +1,40 @@
-"""The mutation score of the conformance kit: every planted bug of ``refhmc/check/mutants``, and where it was found.
+"""Mutation score of the conformance kit: where it finds the bugs planted in ``refhmc/check/mutants``, and its false alarms.
 
-Of each pair: the bug runs once, its correct twin over 20 seeds (``--others N``: those that are not of the plan, P01 to P25,
-over N; with 3 a run takes eleven minutes on two cores; ``--areas``: of these files alone, the rest as the last run found them;
-``--missing``: only bugs that the last run did not have; ``--ids``: those and these bugs).
-Score: the share of bugs that FAIL in a row that was named for
-them beforehand, with the severity they have; wrong FAILs: of the twins, out of 20 times as many runs.
+Each bug is examined once. It counts as found if a row fails that its pair names, with the severity that the pair names. Its
+correct counterpart is examined with seeds 0, 1, ..., N - 1; any FAIL of it is a false alarm.
+
+A run examines the bugs that have no row with N seeds yet. The file is written after each bug, so that a run can be stopped.
+
+    python -m validation.mutation_score                   what is missing
+    python -m validation.mutation_score --again           all
+    python -m validation.mutation_score --areas orbits    only the bugs of ``mutants/orbits.py``
+    python -m validation.mutation_score --ids M12 T14     these again, and what is missing
+
+The areas whose names begin with ``jax`` need JAX, and are left out without it.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
-import importlib
+import importlib.util
 import json
 import multiprocessing
 import os
 import pkgutil
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 
 from refhmc.check import mutants
-from refhmc.check.selftest import PLANNED
 from validation.common import RESULTS, markdown, write_results
 
 SEEDS = 20
+SHOWN = ("bug", "what", "check", "found by", "verdict", "runs of the counterpart", "false alarms", "seconds")
 
 
 def areas() -> list[str]:
-    """The files of ``refhmc/check/mutants``."""
-    return sorted(module.name for module in pkgutil.iter_modules(mutants.__path__))
+    """Return the names of the files of ``refhmc/check/mutants`` that can be imported."""
+    names = sorted(module.name for module in pkgutil.iter_modules(mutants.__path__))
+    return [name for name in names if not name.startswith("jax") or importlib.util.find_spec("jax")]
 
 
 def pairs_of(area: str) -> list[mutants.Pair]:
@@ -36,25 +42,16 @@ def pairs_of(area: str) -> list[mutants.Pair]:
     return importlib.import_module(f"refhmc.check.mutants.{area}").PAIRS
 
 
-def examined(area: str, others: int, known: dict[tuple[str, str], dict]) -> list[dict]:
-    """Return the rows of one area, including ``known`` ones; one process, since bugs share correct counterparts."""
-    found = []
-    for pair in pairs_of(area):
-        row = known.get((area, pair.id)) or examine(area, pair, SEEDS if pair.id[:3] in PLANNED else others)
-        found.append(row | {"what": pair.what})
-        print(f"{area} {pair.id}: {row['found by']}", flush=True)
-    return found
-
-
-def examine(area: str, pair, seeds: int) -> dict:
-    """One row of the table."""
-    begin = time.perf_counter()
+def examine(area: str, bug: str, seeds: int) -> dict:
+    """Return the row of one bug."""
+    pair = next(pair for pair in pairs_of(area) if pair.id == bug)
+    begin = time.process_time()
     report = pair.wrong(0)
-    seconds = time.perf_counter() - begin
+    seconds = time.process_time() - begin
     failed = [row for row in report.rows if row.status == "FAIL"]
     found = [row for row in failed if row.name in pair.expected]
-    begin = time.perf_counter()
-    wrong = sum(bool(pair.right(seed).failures) for seed in range(seeds))
+    begin = time.process_time()
+    alarms = [seed for seed in range(seeds) if pair.right(seed).failures]
     return {
         "bug": pair.id,
         "area": area,
@@ -64,55 +61,66 @@ def examine(area: str, pair, seeds: int) -> dict:
         "also failed": ", ".join(row.name for row in failed if row not in found),
         "verdict": report.severity or "none",
         "as it should": bool(found) and report.severity == pair.severity,
-        "twin's runs": seeds,
-        "twin's wrong FAILs": wrong,
+        "runs of the counterpart": seeds,
+        "false alarms": len(alarms),
         "seconds": seconds,
-        "seconds of a twin": (time.perf_counter() - begin) / seeds,
+        "seconds of the counterpart": (time.process_time() - begin) / seeds,
     }
 
 
-def last_rows() -> dict[str, list[dict]]:
-    """Return the rows of the last run by area."""
+def recorded() -> dict[tuple[str, str], dict]:
+    """Return the recorded rows by area and bug."""
     path = RESULTS / "mutation_score.json"
-    found: dict[str, list[dict]] = {}
-    for row in json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []:
-        found.setdefault(row["area"], []).append(row)
-    return found
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+    return {(row["area"], row["bug"]): row for row in rows}
+
+
+def write(rows: list[dict]) -> str:
+    """Write the table of these rows and return its first line."""
+    found, alarms, runs = (
+        sum(row[key] for row in rows) for key in ("as it should", "false alarms", "runs of the counterpart")
+    )
+    summary = {"bugs": len(rows), "found": found, "runs of counterparts": runs, "false alarms": alarms}
+    table = [[row[key] if key != "seconds" else f"{row[key]:.2f}" for key in SHOWN] for row in rows]
+    first = (
+        f"{found} of {len(rows)} bugs are found; {alarms} false alarms in {runs} runs of their correct counterparts."
+    )
+    write_results(
+        "mutation_score",
+        "Planted bugs, and where the conformance kit finds them",
+        f"{first} Seconds are processor time until the report on the bug.\n\n{markdown(SHOWN, table)}",
+        {"summary": summary, "rows": rows},
+    )
+    return first
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
-    parser.add_argument("--others", type=int, default=SEEDS, help="seeds of the twins that are not of the plan")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="seeds of each counterpart")
     parser.add_argument("--areas", nargs="+", choices=areas(), default=areas(), metavar="AREA", help="only these")
-    parser.add_argument("--missing", action="store_true", help="only bugs without a row in the last run")
-    parser.add_argument("--ids", nargs="+", metavar="ID", help="these bugs, and those without a row in the last run")
+    parser.add_argument("--again", action="store_true", help="also bugs that have a row")
+    parser.add_argument("--ids", nargs="+", default=(), metavar="ID", help="these again")
     options = parser.parse_args()
-    last = last_rows()
-    known = {(row["area"], row["bug"]): row for rows in last.values() for row in rows}
-    if options.ids:
-        known = {key: row for key, row in known.items() if key[1] not in options.ids}
-    elif not options.missing:
-        known = {}
-    job = functools.partial(examined, others=options.others, known=known)
+    known = recorded()
+    planted = {area: [pair.id for pair in pairs_of(area)] for area in options.areas}
+    known = {key: row for key, row in known.items() if key[0] not in planted or key[1] in planted[key[0]]}
+    jobs = [
+        (area, bug)
+        for area, bugs in planted.items()
+        for bug in bugs
+        if options.again
+        or bug in options.ids
+        or known.get((area, bug), {}).get("runs of the counterpart", 0) < options.seeds
+    ]
+    jobs.sort(key=lambda job: -known.get(job, {}).get("seconds of the counterpart", 1e9))  # the longest first
     with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
-        longest_first = sorted(options.areas, key=("orbits", "integrators").__contains__, reverse=True)
-        by_area = last | dict(zip(longest_first, pool.map(job, longest_first), strict=True))
-    rows = [row for area in areas() for row in by_area.get(area, [])]
-    killed, wrong = sum(row["as it should"] for row in rows), sum(row["twin's wrong FAILs"] for row in rows)
-    runs = sum(row["twin's runs"] for row in rows)
-    summary = {"bugs": len(rows), "found": killed, "runs of twins": runs, "wrong FAILs": wrong}
-    shown = ("bug", "what", "check", "found by", "verdict", "twin's runs", "twin's wrong FAILs", "seconds")
-    table = [[row[key] if key != "seconds" else f"{row[key]:.2f}" for key in shown] for row in rows]
-    said = f"{killed} of {len(rows)} found where they should be; {wrong} wrong FAILs in {runs} runs of twins."
-    text = f"{said}\n\n{markdown(shown, table)}"
-    print(text)
-    write_results(
-        "mutation_score",
-        "Planted bugs, and where the conformance kit found them",
-        text,
-        {"summary": summary, "rows": rows},
-    )
+        futures = {pool.submit(examine, *job, options.seeds): job for job in jobs}
+        for future in as_completed(futures):
+            known[futures[future]] = row = future.result()
+            print(f"{row['area']} {row['bug']}: {row['found by']}; {row['false alarms']} false alarms", flush=True)
+            write([known[key] for key in sorted(known)])
+    print(write([known[key] for key in sorted(known)]))
 
 
 if __name__ == "__main__":
