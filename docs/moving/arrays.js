@@ -48,7 +48,8 @@
 
   const diagonal = (x) => matrix(x.length, (i, j) => (i === j ? x[i] : 0));
 
-  const largest = (x) => x.reduce((most, x_i) => (Math.abs(x_i) > most ? Math.abs(x_i) : most), 0);
+  /** max_i |x_i|; NaN if one of them is. */
+  const largest = (x) => x.reduce((most, x_i) => (Math.abs(x_i) <= most ? most : Math.abs(x_i)), 0);
 
   function isFinite(x) {
     for (let i = 0; i < x.length; i++) if (!Number.isFinite(x[i])) return false;

@@ -2,7 +2,7 @@
 /** The page: one state, its controls, and its picture, which is redrawn after every change. */
 (function (refhmc) {
   const { DEFAULTS, FAILURES, TARGETS, isCurved, isImplicit, made } = refhmc.settings;
-  const { follow, largestEnergyError, volumes, wayBack } = refhmc.trajectory;
+  const { follow, largestEnergyError, properties, wayBack } = refhmc.trajectory;
   const { View, arrow, bands, cloud, colours, context, dot, label, line, series } = refhmc.picture;
   const { isFinite, plus } = refhmc.arrays;
 
@@ -40,8 +40,7 @@
     seen = {
       there,
       errors: there.energies.map((energy) => energy - there.energies[0]),
-      volumes: volumes(H, integrator, state.q, state.p, state.eps, state.n),
-      back: wayBack(H, integrator, there, state.eps),
+      ...properties(H, integrator, there, state.eps),
       copies: state.integrator === "explicit-tao" ? wayBack(H, integrator, there, state.eps, true).distance : null,
     };
   }
@@ -51,24 +50,32 @@
     $(id).dataset.verdict = verdict;
   }
 
+  /** "good" or "bad"; nothing without a verdict. */
+  const verdict = (good) => (good === null ? "" : good ? "good" : "bad");
+
   function tell() {
-    const { there, errors, back, copies } = seen, end = errors.at(-1), made = there.states.length - 1;
+    const { there, errors, back, copies, preserved, returns } = seen, end = errors.at(-1), made = there.states.length - 1;
     const volume = seen.volumes.length === there.states.length ? seen.volumes.at(-1) : NaN;
-    const kept = Math.abs(volume - 1) < 1e-3, returns = back.distance < 1e-4 * Math.max(1, ...state.q.map(Math.abs));
     const acceptance = there.complete && !Number.isNaN(end) ? Math.min(1, Math.exp(-end)) : 0;
-    figure("energy-error", said(end), Math.abs(end) < 1 ? "good" : "bad");
+    figure("energy-error", said(end), verdict(there.complete ? Math.abs(end) < 1 : null));
     figure("largest-energy-error", said(largestEnergyError(there)));
     figure("acceptance", acceptance.toPrecision(3));
-    figure("volume", said(volume), kept ? "good" : "bad");
-    figure("way-back", said(back.distance), returns ? "good" : "bad");
+    figure("volume", said(volume), verdict(preserved));
+    figure("way-back", said(back.distance), verdict(returns));
     figure("copies", copies === null ? "" : said(copies));
     const most = Math.max(0, ...there.iterations), mean = there.iterations.reduce((a, b) => a + b, 0) / Math.max(1, made);
     figure("iterations", `${mean.toFixed(1)}, at most ${most}`);
     $("copies-row").hidden = copies === null;
     $("iterations-row").hidden = !isImplicit(state.integrator);
-    const failed = there.complete ? "" : `Step ${made + 1} of ${state.n} has no solution: the solver did not converge, or the metric does not exist. `;
-    const text = `${failed}After ${made} steps the energy error is ${said(end)}; the volume is ${kept ? "preserved" : `not preserved (${said(volume)} of the start's)`}; the reverse trajectory ${
-      returns ? "returns to the start" : `ends ${said(back.distance)} from the start`}.`;
+    const ofVolume = preserved === null ? "its volume is not known" : preserved ? "the volume is preserved" : `the volume is not preserved (${said(volume)} of the start's)`;
+    const ofReturn = !returns
+      ? Number.isNaN(back.distance) ? "a step of the reverse trajectory has no solution" : `the reverse trajectory ends ${said(back.distance)} from the start`
+      : back.distance < 1e-4 ? "the reverse trajectory returns to the start" : `each step is reversible, and only rounding errors make the reverse trajectory end ${said(back.distance)} from the start`;
+    const text = !there.complete
+      ? `Step ${made + 1} of ${state.n} has no solution: the solver did not converge, or the metric does not exist. The proposal is rejected, and nothing is known of volume and reversibility.`
+      : returns === null
+        ? `After ${made} steps the state is too large for a number. The proposal is rejected, and nothing is known of volume and reversibility.`
+        : `After ${made} steps the energy error is ${said(end)}; ${ofVolume}; ${ofReturn}.`;
     $("start").setAttribute("aria-label", `Start: ${named(state.q)}`);
     $("momentum").setAttribute("aria-label", `Momentum: p₁ = ${state.p[0].toFixed(2)}, p₂ = ${state.p[1].toFixed(2)}`);
     clearTimeout(tell.later);

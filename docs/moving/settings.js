@@ -61,7 +61,7 @@
       window: [[-4, 5], [-0.4, 4.4]],
       metrics: ["identity"],
       integrators: ["leapfrog", "discontinuous"],
-      start: { q: [-0.5, 0.5], p: [1, 1.4] },
+      start: { q: [-0.5, 0.53719], p: [1, 1.4] }, // n moves in steps of ε: from 0.5 it would end exactly on the jumps
       arrow: { constant: 0.7, curved: 0.7 },
       cloud: { q: 0.08, p: 0.08 },
     },
@@ -139,7 +139,7 @@
     {
       id: "jump",
       title: "A jump ignored",
-      set: { target: "staircase", metric: "identity", integrator: "leapfrog", eps: 0.2, n: 20, q: [-0.5, 0.5], p: [1, 0.6] },
+      set: { target: "staircase", metric: "identity", integrator: "leapfrog", eps: 0.2, n: 20, q: [-0.5, 0.53719], p: [1, 0.6] },
       mend: { label: "discontinuous step", set: { integrator: "discontinuous", p: [1, 1.4] } },
       text: `The gradient contains no information about the jumps of L. The leapfrog crosses them, and its energy error is the sum of the jumps,
         for any ε. The discontinuous step compensates each jump: <span class="math">p<sub>j</sub> ← p<sub>j</sub> − sign(p<sub>j</sub>) m<sub>j</sub> ΔU</span> if

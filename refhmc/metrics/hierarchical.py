@@ -436,7 +436,9 @@ class HierarchicalOnArrays(HamiltonianOnArrays):
         """Return sum_pi x_i s_pi for each parent j(p, i), (..., d)."""
         xp, J = batched.namespace(q), self.constants(q)[2]
         weighted = x[..., None, :] * self.masses_and_slopes(q)[1]
-        return batched.times(J, xp.reshape(weighted, (*q.shape[:-1], J.shape[1])))  # chain by chain: the same in any batch
+        return batched.times(
+            J, xp.reshape(weighted, (*q.shape[:-1], J.shape[1]))
+        )  # chain by chain: the same in any batch
 
     @batched.kept
     def low_rank(self, q: Array) -> tuple[Array, Array]:

@@ -95,19 +95,82 @@ def test_hierarchical_metric_of_the_page_is_its_gamma_regression(target):
     np.testing.assert_allclose(stored["c"], coefficients[0, 0], atol=1e-8)
 
 
-@pytest.mark.parametrize("target", ["funnel", "banana"])
-def test_figures_of_the_block_leapfrog_are_those_of_refhmc(target):
-    wanted = {"target": target, "metric": "hierarchical", "integrator": "block-leapfrog", "eps": 0.2, "n": 20}
-    found = in_node(f"""
-        const {{ settings, trajectory: t }} = refhmc, wanted = {json.dumps(wanted)}, setting = settings.TARGETS[wanted.target];
-        const state = {{ ...wanted, ...settings.DEFAULTS, ...(setting.curved ?? setting.start) }}, {{ q, p, eps, n }} = state;
-        const {{ H, integrator }} = settings.made(state), there = t.follow(H, integrator, q, p, eps, n), E = there.energies;
-        const volume = t.volumes(H, integrator, q, p, eps, n).at(-1), back = t.wayBack(H, integrator, there, eps).distance;
-        console.log(JSON.stringify([state, [E.at(-1) - E[0], t.largestEnergyError(there), volume, back]]));""")
-    right = moving_figures.by_refhmc(found[0])
-    np.testing.assert_allclose(found[1], right, rtol=1e-7, atol=1e-7)
-    assert abs(right.volume - 1) < 1e-6
-    assert right.way_back < 1e-12
+def seen_on_the_page(states: str) -> list[dict]:
+    """What the page finds in the states of a JavaScript expression, from the target's start unless they have q and p."""
+    return in_node(f"""
+        const {{ settings, trajectory: t }} = refhmc;
+        console.log(JSON.stringify(({states}).map((given) => {{
+            const setting = settings.TARGETS[given.target], curved = settings.isCurved(given.metric) && setting.curved;
+            const state = {{ ...settings.DEFAULTS, ...(curved || setting.start), ...given }}, {{ q, p, eps, n }} = state;
+            const {{ H, integrator }} = settings.made(state), there = t.follow(H, integrator, q, p, eps, n);
+            const {{ volumes, back, preserved, returns }} = t.properties(H, integrator, there, eps);
+            const E = there.energies, figures = [E.at(-1) - E[0], t.largestEnergyError(there), volumes.at(-1), back.distance];
+            const end = there.states.at(-1), usable = there.complete && [...end.q, ...end.p].every(Number.isFinite);
+            return {{ state, figures, preserved, returns, usable, known: volumes.length === n + 1 }};
+        }})))""")
+
+
+def each_combination(eps: float, n: int) -> str:
+    """All combinations that the page offers, as an expression for `seen_on_the_page`."""
+    return f"""Object.entries(settings.TARGETS).flatMap(([target, {{ metrics, integrators }}]) =>
+        metrics.flatMap((metric) => integrators
+            .filter((integrator) => integrator !== "block-leapfrog" || metric === "hierarchical")
+            .map((integrator) => ({{ target, metric, integrator, eps: {eps}, n: {n} }}))))"""
+
+
+def is_correct(target: str, metric: str, integrator: str) -> bool:
+    """Whether a step on (q, p) is symplectic (or, with jumps, preserves volume) and reversible, by the theory."""
+    constant = target == "gaussian" or metric in ("identity", "diagonal", "dense")
+    return integrator != "explicit-tao" and (integrator != "leapfrog" or constant)
+
+
+# Steps whose Jacobian has determinant 1, though they are not reversible: on a diagonal metric that depends on q_1 only through
+# the mass of q_2, each of the leapfrog's three parts moves one variable by a function of the others.
+ONLY_VOLUME = {("banana", "hierarchical"), ("funnel", "hierarchical"), ("funnel", "fisher")}
+
+
+@pytest.mark.parametrize(("eps", "n"), [(0.1, 40), (0.05, 40), (0.25, 40), (0.02, 200)])
+def test_each_verdict_is_what_the_integrator_guarantees(eps, n):
+    found = seen_on_the_page(each_combination(eps, n))
+    assert len(found) == 79
+    failed = 0
+    for one in found:
+        state = one["state"]
+        name = state["target"], state["metric"], state["integrator"]
+        if not one["usable"]:  # a step without a solution, or an overflow
+            assert (one["preserved"], one["returns"]) == (None, None), name
+            failed += 1
+        elif is_correct(*name):
+            assert (one["preserved"], one["returns"]) == (True, True), name
+        elif eps >= 0.05:
+            assert one["returns"] is False, name
+            if name[2] == "leapfrog" and one["known"]:
+                assert one["preserved"] is (name[:2] in ONLY_VOLUME), name
+    assert failed <= (30 if eps == 0.25 else 2)
+
+
+@pytest.mark.parametrize("target", ["gaussian", "banana", "funnel", "staircase"])
+def test_figures_of_each_combination_are_those_of_refhmc(target):
+    for one in seen_on_the_page(f"({each_combination(0.05, 10)}).filter((state) => state.target === '{target}')"):
+        right = moving_figures.by_refhmc(one["state"])
+        np.testing.assert_allclose(one["figures"], right, rtol=1e-5, atol=1e-5, err_msg=str(one["state"]))
+
+
+def test_growth_is_not_taken_for_an_error():
+    """The leapfrog above its largest stable step: rounding errors grow with the trajectory, and in the end it overflows."""
+    state = {"target": "gaussian", "metric": "identity", "integrator": "leapfrog", "eps": 1.2}
+    grown, overflowed = seen_on_the_page(json.dumps([{**state, "n": 40}, {**state, "n": 500, "eps": 4}]))
+    assert grown["figures"][3] > 1
+    assert (grown["preserved"], grown["returns"]) == (True, True)
+    assert not overflowed["usable"]
+    assert (overflowed["preserved"], overflowed["returns"]) == (None, None)
+
+
+def test_a_loose_solver_is_seen():
+    state = {"target": "banana", "metric": "fisher", "integrator": "implicit-midpoint", "eps": 0.15, "n": 28}
+    exact, loose = seen_on_the_page(json.dumps([state, {**state, "tolerance": 0.1}]))
+    assert (exact["preserved"], exact["returns"]) == (True, True)
+    assert (loose["preserved"], loose["returns"]) == (False, False)
 
 
 def checked(*words: str) -> subprocess.CompletedProcess:

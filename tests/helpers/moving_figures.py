@@ -13,7 +13,8 @@ from refhmc import integrators, metrics
 from refhmc.check.vectors.own_answers import jumping
 from refhmc.dynamics.discontinuous import DiscontinuousHamiltonian
 
-FRAME = 1e-4  # trajectory.js's
+FRAME = 2e-5
+COVARIANCE = np.array([[1, 1.2], [1.2, 2.25]])
 
 
 class Figures(NamedTuple):
@@ -26,7 +27,7 @@ class Figures(NamedTuple):
 @functools.cache
 def model(name: str) -> Any:
     if name == "gaussian":
-        return refhmc.models.Gaussian(np.zeros(2), np.array([[1, 1.2], [1.2, 2.25]]))
+        return refhmc.models.Gaussian(np.zeros(2), COVARIANCE)
     if name == "banana":
         return refhmc.models.Banana(np.ones(20), 2.0, 2.0)
     return refhmc.models.Funnel(1) if name == "funnel" else jumping("staircase", (1,))
@@ -82,6 +83,10 @@ def made(state: dict) -> tuple[Callable, Callable]:
         return jumps.energy, iterated(lambda q, p: jumps.step(q, p, eps, [1])[:2], n)
     metric = {
         "identity": metrics.Identity,
+        "diagonal": lambda: metrics.Diagonal(
+            {"gaussian": [1, 2.25], "banana": [1.5, 1], "funnel": [9, 1]}[state["target"]]
+        ),
+        "dense": lambda: metrics.Dense(COVARIANCE),
         "fisher": metrics.Fisher,
         "softabs": lambda: metrics.SoftAbs(state["alpha"]),
         "hierarchical": lambda: metrics.Hierarchical(*hierarchical(state["target"])),
