@@ -234,6 +234,7 @@ LONG = 0.8
 BANDS = (0.3, 0.6), (0.5, 0.9), (0.2, 0.97)
 
 
+@functools.cache
 def gist(bug="", by_choice=True):
     """HMC with a number of steps drawn uniformly from those up to the U-turn; wrong with a ``bug``.
 
@@ -262,6 +263,7 @@ def gist(bug="", by_choice=True):
     return kernel
 
 
+@functools.cache
 def autostep(bug="", by_choice=True):
     """Langevin with a step that is doubled or halved until its ratio is in a band; wrong with a ``bug``.
 
@@ -299,6 +301,7 @@ def autostep(bug="", by_choice=True):
     return kernel
 
 
+@functools.cache
 def refreshed(order="first", *, alpha=0.8, excess=1.0, curved=0.0, floor=0.0, turned="rejections", eps=EPS):
     """Horowitz's HMC; ``order`` of refreshment: "first", "last" or "both"; ``turned``: "rejections" or "moves" reverse p.
 
@@ -366,6 +369,7 @@ def delaying(right):
     return delayed(logp, grad, (0.9, 2), (0.3, 2), bug="" if right else "rejections left out")
 
 
+@functools.cache
 def delaying_kept(bug="", alpha=0.7, first=(1.1, 2), second=(0.4, 2)):
     """Delayed rejection with a kept momentum (Turok, Modi and Carpenter 2024); the momentum is reversed after rejections.
 
@@ -553,14 +557,19 @@ def report(kernel, seed, H=logp, **more):
 
 
 @functools.cache
-def right_hmc(seed):
-    """Return the report on the corrected code of most bugs; cached for each seed."""
-    return report(hmc, seed)
+def right_report(kernel, seed, more):
+    """Return the report on corrected code; many bugs have the same."""
+    return report(kernel, seed, **dict(more))
 
 
 def pair_of(name, what, wrong, right, expected, **more):
-    twin = right_hmc if right() is hmc and not more else lambda s: report(right(), s, **more)
-    return Pair(name, what, lambda s: report(wrong(), s, **more), twin, expected)
+    return Pair(
+        name,
+        what,
+        lambda s: report(wrong(), s, **more),
+        lambda s: right_report(right(), s, tuple(more.items())),
+        expected,
+    )
 
 
 BALANCE = ("detailed balance", "acceptance")
