@@ -56,8 +56,8 @@
   }
 
   /**
-   * The explicit leapfrog for hierarchical metrics (Kailas, Vihola and Wallin 2026). With K_b the part of tau that belongs to level b,
-   * F_b(t) the exact flow of K_b and B levels, one step is
+   * The explicit leapfrog for hierarchical metrics (Kailas, Vihola and Wallin 2026). With tau_b the part of tau that belongs to level b,
+   * F_b(t) the exact flow of tau_b and B levels, one step is
    *
    *     p <- p - eps/2 dphi/dq;     F_B-1(eps/2) ... F_1(eps/2);   F_0(eps);   F_1(eps/2) ... F_B-1(eps/2);     p <- p - eps/2 dphi/dq
    *     F_b(t):   q_b <- q_b + t v,     p_j <- p_j - t dK_b/dq_j for j of a lower level,     v = M_b^-1 p_b

@@ -2,10 +2,10 @@
 
 The coordinates have levels 0, ..., B - 1. The mass matrix is block diagonal, and block M_b depends on earlier levels only:
 
-    H(q, p) = phi(q) + sum_b K_b(q, p),     phi = -L(q) + 1/2 sum_b log det M_b,     K_b = 1/2 p_b' M_b(q_<b)^-1 p_b
+    H(q, p) = phi(q) + sum_b tau_b(q, p),     phi = -L(q) + 1/2 sum_b log det M_b,     tau_b = 1/2 p_b' M_b(q_<b)^-1 p_b
 
-K_b contains q_<b and p_b, and its flow leaves both as they are. Its velocity and force are therefore constant, and the flow for
-time t is
+tau_b contains q_<b and p_b, and its flow leaves both as they are. Its velocity and force are therefore constant, and the flow
+for time t is
 
     F_b(t):   q_b <- q_b + t v,     p_<b <- p_<b + t/2 v' dM_b/dq_<b v,     v = M_b^-1 p_b
 
@@ -55,7 +55,7 @@ rows = LAYOUT.rows
 class BlockLeapfrog:
     """The explicit leapfrog for hierarchical metrics, whose blocks depend on earlier coordinates only.
 
-    With ``K_b = 1/2 p_b' M_b(q_<b)^-1 p_b``, let F_b(t) be the exact flow of K_b::
+    With ``tau_b = 1/2 p_b' M_b(q_<b)^-1 p_b``, let F_b(t) be the exact flow of tau_b::
 
         q_b <- q_b + t v,    p_<b <- p_<b + t/2 v' dM_b/dq_<b v,    v = M_b^-1 p_b
 
@@ -230,7 +230,7 @@ def kick(model: tuple, metric: tuple, z: np.ndarray, t: float, work: tuple, own:
 
 @jit
 def follow(model: tuple, metric: tuple, z: np.ndarray, t: float, b: int, work: tuple, own: np.ndarray) -> None:
-    """Follow the flow of K_b for time t; the metric's position has the same q_<b."""
+    """Follow the flow of tau_b for time t; the metric's position has the same q_<b."""
     w, point = rows(own), as_point(z)
     for i in range(z.shape[1]):
         w.momentum[i] = point.p[i] if w.level[i] == b else 0.0
