@@ -18,6 +18,7 @@ from refhmc.check.subject.target import inverse_mass, position_log_density
 from refhmc.check.subject.transition import TINY, Transition, find_runner
 from refhmc.check.transitions import stationarity_tests as stationarity
 from refhmc.check.transitions.balance import Setting, pair
+from refhmc.check.transitions.detailed_balance import EFFORT
 from tests.helpers.sweeps import one_in, swept
 
 PAIRS = {pair.id: pair for pair in mutants.PAIRS}
@@ -180,6 +181,28 @@ def test_reverse_move_with_other_decisions_is_found(q, z):
     one_per_end = {x.transition.q.tobytes(): x for x in found if x.moved}
     pairs = [pair(setting, q, z, x, found, np.random.default_rng(3)) for x in one_per_end.values()]
     assert [x.state for x in pairs] == ["match"] * len(pairs), [(x.state, x.mismatch) for x in pairs]
+
+
+@pytest.mark.parametrize(
+    ("q", "z"),
+    [
+        ((-0.955318801528561, -0.8894468957322919), (0.12821176009912807, -1.2846336160438956)),
+        ((0.6743820832462255, -2.050138382417343), (1.5183879652481256, 0.558925457043894)),
+        ((0.6743820832462255, -2.050138382417343), (-1.8673685539772766, -0.3154509167084019)),
+    ],
+)
+def test_a_drawn_number_of_steps_is_found_again(q, z):
+    """1 + floor(u n) steps, with n = 3 at one end and n = 4 at the other: the same u means another number of steps.
+
+    A single search misses some of these reverse moves, and would report a mismatch of a correct kernel.
+    """
+    kernel, q, z = mutants.gist("", by_choice=False), np.array(q), np.array(z)
+    runner = find_runner(Foreign(kernel, "kernel"), np.zeros(2))
+    setting = Setting(runner, mutants.logp, lambda q, w: mutants.logp(q) - 0.5 * w @ w, np.eye(2), False, TINY, 1, 0.0)
+    found = setting.outcomes(q, z)
+    one_per_end = {x.transition.q.tobytes(): x for x in found if x.moved}
+    for x in one_per_end.values():
+        assert pair(setting, q, z, x, found, np.random.default_rng(3), EFFORT).state != "mismatch"
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -215,9 +215,18 @@ def probability_at(found: list[Outcome], to: np.ndarray, near: float) -> float:
 
 
 def pair(
-    setting: Setting, q: np.ndarray, z: np.ndarray, outcome: Outcome, found: list[Outcome], rng: np.random.Generator
+    setting: Setting,
+    q: np.ndarray,
+    z: np.ndarray,
+    outcome: Outcome,
+    found: list[Outcome],
+    rng: np.random.Generator,
+    effort: int = 1,
 ) -> Pairing:
-    """Return the reverse of ``outcome``, one of the outcomes ``found`` from ``q`` on ``z``, and the mismatch."""
+    """Return the reverse of ``outcome``, one of the outcomes ``found`` from ``q`` on ``z``, and the mismatch.
+
+    Before a mismatch is reported, ``effort`` times 24 searches look for other reverse moves.
+    """
     to, path = outcome.transition.q, outcome.path
     if not np.isfinite(to).all():
         return Pairing(q, z, outcome, "open", why="the move ended at a point that is not finite")
@@ -247,10 +256,9 @@ def pair(
             own += converged
         clear = [x for x in others if x.mismatch > 10 * x.tolerance and x.tolerance < COARSE]
         if own and len(clear) == len(others) and len(subsets) == 1:
-            ways = _all_ways(setting, best, found, rng) if several else []
-            pairing = (
-                best if len(ways) > MOST_WAYS else _thoroughly(setting, best, forward, at, subset, ways, near, rng)
-            )
+            ways = _all_ways(setting, best, found, rng, effort) if several else []
+            few = len(ways) <= MOST_WAYS
+            pairing = _thoroughly(setting, best, forward, at, subset, ways, near, rng, effort) if few else best
             if pairing.state != "open":
                 return pairing
         if others:
@@ -298,7 +306,15 @@ def _known(x: _Move, moves: list[_Move]) -> bool:
 
 
 def _thoroughly(
-    setting: Setting, best: Pairing, forward: float, at: Map, subset: Any, ways: list[Path], near: float, rng: Any
+    setting: Setting,
+    best: Pairing,
+    forward: float,
+    at: Map,
+    subset: Any,
+    ways: list[Path],
+    near: float,
+    rng: np.random.Generator,
+    effort: int,
 ) -> Pairing:
     """Decide whether every reverse move differs, and whether none was missed, before a mismatch is reported.
 
@@ -317,7 +333,7 @@ def _thoroughly(
         kept: list[_Move] = []
         settled = True
         if ways:
-            new, share = searches(setting, start, goal, guesses, ways, subset, near, rng, THOROUGH)
+            new, share = searches(setting, start, goal, guesses, ways, subset, near, rng, effort * THOROUGH)
             return [x for x in new if not x.z @ x.z > most], share >= 0.5
         for guess in guesses:
             for order, way in enumerate(_paths_of(setting, best.outcome.path)):
@@ -384,12 +400,16 @@ def _others(setting: Setting, path: Path, found: list[Outcome]) -> list[Path]:
     return [*(x.path for x in found if x.moved and x.path != path)][:5] + _paths_of(setting, path)[1:]
 
 
-def _all_ways(setting: Setting, best: Pairing, found: list[Outcome], rng: np.random.Generator) -> list[Path]:
+def _all_ways(
+    setting: Setting, best: Pairing, found: list[Outcome], rng: np.random.Generator, effort: int
+) -> list[Path]:
     """Return the paths of all decisions that are seen at both ends on several noises, with all orders of free numbers."""
     path, z = best.outcome.path, best.z
     assert best.to is not None
     seen = [path, *(_open_end(x) for x in found)]
-    for start, noise in ((best.to, -z), (best.to, z), (best.q, rng.standard_normal(len(z)))):
+    noises = [(best.to, -z), (best.to, z), (best.q, rng.standard_normal(len(z)))]
+    noises += [(at, rng.standard_normal(len(z))) for at in (best.to, best.q) for _ in range(4 * (effort - 1))]
+    for start, noise in noises:
         seen += [_open_end(x) for x in setting.outcomes(start, noise, frees_of(path))]
     return [x for way in _different(seen) for x in _paths_of(setting, way)]
 
@@ -574,6 +594,8 @@ def _compare(
         better[active] -= np.linalg.lstsq(J, left, rcond=None)[0]
         rest = setting.gone(to, better, path) - q
         if np.abs(rest).max() <= np.abs(left).max():
+            if np.abs(better - z_back).max() > 1e-9:  # near a fold the volume changes fast
+                there = map_of(setting, to, better, path, active)
             z_back, left = better, rest
     r = setting.log_density(to, z_back) - there.log_volume - forward
     wanted = min(1.0, P * math.exp(-min(max(r, -700.0), 700.0)))

@@ -35,6 +35,7 @@ RAYS = 6  # directions in which the noise is scaled up
 LIKELY, MOST_UNLIKELY = 0.5, 4  # number of less probable moves that are examined per direction
 SPARSE = 6  # on a ray with likely moves only, one in this many scales is examined: a lower bound may exist
 MOST_RELEASED = 8  # number of moves that are examined again over all values of the uniforms that were held
+EFFORT = 4  # times as many searches for a reverse move before a mismatch of a kernel that chooses among moves
 FAR = 5.0  # nats of the two sides' ratio: if other moves match, a larger mismatch is rather a missed reverse move
 
 
@@ -56,39 +57,15 @@ def _pair_all(test: TransitionExamination, setting: Setting) -> list[Row]:
     if end != setting.takes:
         setting = test.setting = setting._replace(takes=end)
         outcomes = []
-    budget, rng = Budget(test.seconds), test.rng(6)
-    whole, apart = setting._replace(held=False), 0
-    for k in range(16 * test.n_points):
-        against = len({x.z.tobytes() for x in test.pairs if x.state == "mismatch"})
-        holding = sum(x.state == "match" for x in test.pairs)
-        if _refuted(test):
-            break
-        undecided = (k > 0 and holding < CLEAR) or not test.decides or bool(_never_held(test))
-        enough = (16 if setting.held or 0 < against < CLEAR else 4 if undecided else 1) * test.n_points
-        if k >= enough or (k >= CLEAR and budget.over()):
-            break
-        try:
-            if k >= len(outcomes):
-                outcomes.append(_outcomes_at(test, setting, k))
-            q, z, found = outcomes[k]
-            if k >= test.n_points and not test.decides and not any(outcome.decisions for outcome in found):
-                continue  # only examined to see whether the kernel ever decides
-            test.decides = test.decides or any(outcome.decisions for outcome in found)
-            for outcome in _different(found, setting.rounding(q))[:4]:
-                x = pair(setting, q, z, outcome, found, rng)
-                if setting.held and x.state != "match":
-                    apart += 1
-                    x = _without_holding(whole, x, rng) if apart <= MOST_RELEASED else x._replace(state="open")
-                test.pairs.append(x)
-        except OutOfTime:
-            if len(test.pairs) < CLEAR:
-                raise
-            break
+    rng = test.rng(6)
+    _pair_points(test, setting, rng, outcomes, list(outcomes))
     if not test.pairs:
         raise Inconclusive("the kernel did not move from any of the points")
     if not _refuted(test):
         try:
             _pair_edges(test, setting, rng, outcomes)
+            if 0 < _against(test) < CLEAR:
+                _pair_points(test, setting, rng, outcomes, [])
         except OutOfTime:
             test.notes.append("detailed balance: there was no time left for large noise")
         with contextlib.suppress(OutOfTime):
@@ -98,6 +75,69 @@ def _pair_all(test: TransitionExamination, setting: Setting) -> list[Row]:
         *rows_of("rejection returns the start", lambda: _rejection_row(test, outcomes)),
         *rows_of("detailed balance", lambda: _balance_row(test)),
     ]
+
+
+def _against(test: TransitionExamination) -> int:
+    """Return the number of noises with a move that mismatches."""
+    return len({x.z.tobytes() for x in test.pairs if x.state == "mismatch"})
+
+
+def _pair_points(
+    test: TransitionExamination, setting: Setting, rng: np.random.Generator, outcomes: Outcomes, ready: Outcomes
+) -> None:
+    """Pair typical moves: at ``n_points`` points, or at up to 16 times as many if some mismatch but too few to judge.
+
+    ``ready`` has the outcomes at the first points, if they are known.
+    """
+    budget = Budget(test.seconds)
+    whole, apart = setting._replace(held=False), 0
+    for k in range(test.paired, 16 * test.n_points):
+        against, holding = _against(test), sum(x.state == "match" for x in test.pairs)
+        if _refuted(test):
+            break
+        undecided = (k > 0 and holding < CLEAR) or not test.decides or bool(_never_held(test))
+        enough = (16 if setting.held or 0 < against < CLEAR else 4 if undecided else 1) * test.n_points
+        if k >= enough or (k >= CLEAR and budget.over()):
+            break
+        test.paired = k + 1
+        try:
+            if k >= len(ready):
+                outcomes.append(_outcomes_at(test, setting, k))
+            q, z, found = ready[k] if k < len(ready) else outcomes[-1]
+            if k >= test.n_points and not test.decides and not any(outcome.decisions for outcome in found):
+                continue  # only examined to see whether the kernel ever decides
+            test.decides = test.decides or any(outcome.decisions for outcome in found)
+            for outcome in _different(found, setting.rounding(q))[:4]:
+                x = _paired(test, setting, q, z, outcome, found, rng)
+                if setting.held and x.state != "match":
+                    apart += 1
+                    x = _without_holding(whole, x, rng) if apart <= MOST_RELEASED else x._replace(state="open")
+                test.pairs.append(x)
+        except OutOfTime:
+            if len(test.pairs) < CLEAR:
+                raise
+            break
+
+
+def _paired(
+    test: TransitionExamination,
+    setting: Setting,
+    q: np.ndarray,
+    z: np.ndarray,
+    outcome: Outcome,
+    found: list[Outcome],
+    rng: np.random.Generator,
+) -> Pairing:
+    """Return the pairing of a move, with a second search before one of the first few mismatches.
+
+    A kernel that chooses among moves (a number of steps, a step size) may choose by other numbers at the other end. Then a
+    reverse move can be missed.
+    """
+    x = pair(setting, q, z, outcome, found, rng)
+    chooses = sum(step.key != FREE for step in outcome.path) > 1
+    if x.state == "mismatch" and chooses and _against(test) < CLEAR:
+        return pair(setting, q, z, outcome, found, rng, EFFORT)
+    return x
 
 
 def _pair_edges(test: TransitionExamination, setting: Setting, rng: np.random.Generator, outcomes: Outcomes) -> None:
@@ -132,7 +172,7 @@ def _pair_edges(test: TransitionExamination, setting: Setting, rng: np.random.Ge
                     if not outcome.decisions or (new[kind] > CLEAR if kind not in met else passed_over):
                         continue
                     test.decides = True
-                    x = pair(setting, q, scale * direction, outcome, found, rng)
+                    x = _paired(test, setting, q, scale * direction, outcome, found, rng)
                     if setting.held and x.state != "match":
                         continue
                     if kind not in met or x.state == "match" or (x.state == "mismatch" and x.mismatch <= FAR):

@@ -47,6 +47,7 @@ class TransitionExamination(Examination):
     setting: Setting | None = None
     remembers: str = ""  # reason why rows that call it out of order do not apply
     pairs: list[Pairing] = dataclasses.field(default_factory=list)
+    paired: int = 0  # number of typical points whose moves are among them
     too_probable: list[float] = dataclasses.field(default_factory=list)  # P > e^r, if another reverse move may exist
     one_way: list[Pairing] = dataclasses.field(default_factory=list)  # moves whose reverse is never taken
     refused: Counter[str] = dataclasses.field(default_factory=Counter)  # noises on which it always stays, by their kind
