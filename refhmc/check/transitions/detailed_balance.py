@@ -134,7 +134,7 @@ def _paired(
     reverse move can be missed.
     """
     x = pair(setting, q, z, outcome, found, rng)
-    chooses = sum(step.key != FREE for step in outcome.path) > 1
+    chooses = not setting.held and sum(step.key != FREE for step in outcome.path) > 1
     if x.state == "mismatch" and chooses and _against(test) < CLEAR:
         return pair(setting, q, z, outcome, found, rng, EFFORT)
     return x
