@@ -60,7 +60,7 @@
    * F_b(t) the exact flow of tau_b and B levels, one step is
    *
    *     p <- p - eps/2 dphi/dq;     F_B-1(eps/2) ... F_1(eps/2);   F_0(eps);   F_1(eps/2) ... F_B-1(eps/2);     p <- p - eps/2 dphi/dq
-   *     F_b(t):   q_b <- q_b + t v,     p_j <- p_j - t dK_b/dq_j for j of a lower level,     v = M_b^-1 p_b
+   *     F_b(t):   q_b <- q_b + t v,     p_j <- p_j - t dtau_b/dq_j for j of a lower level,     v = M_b^-1 p_b
    *
    * Order 2, symplectic, reversible, explicit.
    */

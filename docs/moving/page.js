@@ -54,8 +54,7 @@
   const verdict = (good) => (good === null ? "" : good ? "good" : "bad");
 
   function tell() {
-    const { there, errors, back, copies, preserved, returns } = seen, end = errors.at(-1), made = there.states.length - 1;
-    const volume = seen.volumes.length === there.states.length ? seen.volumes.at(-1) : NaN;
+    const { there, errors, volume, back, copies, preserved, arrives, returns } = seen, end = errors.at(-1), made = there.states.length - 1;
     const acceptance = there.complete && !Number.isNaN(end) ? Math.min(1, Math.exp(-end)) : 0;
     figure("energy-error", said(end), verdict(there.complete ? Math.abs(end) < 1 : null));
     figure("largest-energy-error", said(largestEnergyError(there)));
@@ -67,10 +66,10 @@
     figure("iterations", `${mean.toFixed(1)}, at most ${most}`);
     $("copies-row").hidden = copies === null;
     $("iterations-row").hidden = !isImplicit(state.integrator);
-    const ofVolume = preserved === null ? "its volume is not known" : preserved ? "the volume is preserved" : `the volume is not preserved (${said(volume)} of the start's)`;
+    const ofVolume = preserved === null ? "the volume is not known" : preserved ? "the volume is preserved" : `the volume is not preserved (${said(volume)} of the start's)`;
     const ofReturn = !returns
       ? Number.isNaN(back.distance) ? "a step of the reverse trajectory has no solution" : `the reverse trajectory ends ${said(back.distance)} from the start`
-      : back.distance < 1e-4 ? "the reverse trajectory returns to the start" : `each step is reversible, and only rounding errors make the reverse trajectory end ${said(back.distance)} from the start`;
+      : arrives ? "the reverse trajectory returns to the start" : `each step is reversible, and only rounding errors make the reverse trajectory end ${said(back.distance)} from the start`;
     const text = !there.complete
       ? `Step ${made + 1} of ${state.n} has no solution: the solver did not converge, or the metric does not exist. The proposal is rejected, and nothing is known of volume and reversibility.`
       : returns === null

@@ -122,25 +122,27 @@
   const VOLUME = 1e-3, DISTANCE = 1e-4, ONE_STEP = 1e-7;
 
   /**
-   * What a trajectory shows of its map: the `volumes`, the reverse trajectory `back`, and two verdicts, true, false or null.
+   * What a trajectory shows of its map: the `volumes` and the `volume` at the end, the reverse trajectory `back`, and verdicts that are
+   * true, false or null.
    *
-   * `preserved`: the volume at the end is 1 up to 1e-3; null if it is unknown. `returns`: the reverse trajectory ends within 1e-4 of the
-   * start, or each single step within 1e-7, since a long reverse trajectory amplifies rounding errors. Tao's step has copies besides
-   * (q, p), so that only its reverse trajectory counts. A trajectory that is incomplete or not finite has no verdict.
+   * `preserved`: the volume at the end is 1 up to 1e-3; null if it is unknown. `arrives`: the reverse trajectory ends within 1e-4 of the
+   * start. `returns`: it arrives, or each single step returns within 1e-7, since a long reverse trajectory amplifies rounding errors.
+   * Tao's step has copies besides (q, p), so that only its reverse trajectory counts. A trajectory that is incomplete or not finite has
+   * no verdict.
    */
   function properties(H, integrator, there, eps) {
     const { states, complete } = there, start = states[0], end = states.at(-1);
     const along = volumes(H, integrator, there, eps), back = wayBack(H, integrator, there, eps);
-    if (!complete || !isFinite([...end.q, ...end.p])) return { volumes: along, back, preserved: null, returns: null };
-    const volume = along.length === states.length ? along.at(-1) : NaN;
-    const near = back.distance < DISTANCE * Math.max(1, largest([...start.q, ...start.p]));
+    const volume = along.length === states.length ? along.at(-1) : NaN, found = { volumes: along, volume, back };
+    if (!complete || !isFinite([...end.q, ...end.p])) return { ...found, preserved: null, arrives: null, returns: null };
+    const arrives = back.distance < DISTANCE * Math.max(1, largest([...start.q, ...start.p]));
     return {
-      volumes: along,
-      back,
+      ...found,
       preserved: Number.isNaN(volume) ? null : Math.abs(volume - 1) < VOLUME,
-      returns: near || (!("x" in end) && oneStepBack(H, integrator, there, eps) < ONE_STEP),
+      arrives,
+      returns: arrives || (!("x" in end) && oneStepBack(H, integrator, there, eps) < ONE_STEP),
     };
   }
 
-  refhmc.trajectory = { INCREMENT, follow, largestEnergyError, oneStepBack, properties, volumes, wayBack };
+  refhmc.trajectory = { follow, largestEnergyError, properties, wayBack };
 })((globalThis.refhmc ??= {}));
