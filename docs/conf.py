@@ -3,6 +3,7 @@
 Nothing is loaded from the network, to build or to read: mathematics is MathML, and the theme brings its own scripts.
 """
 
+import hashlib
 import inspect
 import os
 import shutil
@@ -29,7 +30,7 @@ version = release = refhmc.__version__
 
 extensions = [
     *("sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.linkcode", "numpydoc", "myst_nb"),
-    *("mathml", "papers", "source_pages", "executed", "built_pages"),
+    *("mathml", "papers", "source_pages", "executed", "downloads", "built_pages"),
 ]
 exclude_patterns = ["_*", "**/__pycache__"]
 templates_path = ["_templates"]
@@ -52,8 +53,14 @@ maximum_signature_line_length = 88
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist", "colon_fence", "attrs_inline"]
 myst_heading_anchors = 3
 myst_dmath_double_inline = True
+myst_url_schemes = {"http": None, "https": None, "mailto": None, "doi": "https://doi.org/{{path}}"}
 
-nb_execution_mode = "force"  # of the pages that are read: those that changed, or whose included source did
+# The outputs of a page are kept as long as its cells and the source of refhmc stay the same.
+sources = hashlib.sha256()
+for file in sorted((ROOT / "refhmc").rglob("*.py")):
+    sources.update(file.read_bytes())
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(ROOT / "build" / "cells" / sources.hexdigest()[:16])
 nb_execution_timeout = 300
 nb_execution_show_tb = True  # a cell that raises is a warning
 nb_merge_streams = True
@@ -64,6 +71,9 @@ executed_elsewhere = {
     "five_ways": "tests/validation/test_five_ways.py",
     "executors": "tests/sampling/test_real_executors.py",
 }
+
+numfig = True
+numfig_format = {"figure": "Figure %s"}
 
 html_math_renderer = "mathml"
 html_theme = "furo"
