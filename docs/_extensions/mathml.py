@@ -29,9 +29,11 @@ def is_function(element: ET.Element) -> bool:
 
 
 def spaced(text: str) -> str:
-    """Return MathML with TeX's thin spaces around names of functions: log x and 2 log x, but log(x)."""
+    """Return MathML with TeX's thin spaces around names of functions: log x and 2 log x, but log(x); and none around |."""
     tree = ET.fromstring(text)
     for row in tree.iter():
+        if local(row) == "mo" and row.text == "|":
+            row.attrib |= {"lspace": "0", "rspace": "0"}  # it is a bracket, and not an operator
         if local(row) in ("msub", "msup", "msubsup", "munder", "mover", "munderover", "mfrac", "mroot"):
             continue
         children = list(row)
