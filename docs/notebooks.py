@@ -1,8 +1,8 @@
 """Write the chapters of the book and the tutorial as notebooks: ``python -m docs.notebooks FOLDER``.
 
-A notebook begins with a cell that installs refhmc. In an exercise, an empty cell for the answer stands before the solution, which
-is collapsed, or left out (``--without-solutions``). Equations and figures have numbers, code that a chapter includes from refhmc
-is copied into the text, and links lead to the other notebooks. ``--run`` executes each notebook in its own kernel.
+A notebook begins with a cell that installs refhmc. In an exercise, an empty cell for the answer stands before the solution,
+which is collapsed, or left out (``--without-solutions``). Equations and figures have numbers, code that a chapter includes from
+refhmc is copied into the text, and links lead to the other notebooks. ``--run`` executes each notebook in its own kernel.
 """
 
 from __future__ import annotations
@@ -22,12 +22,10 @@ SOURCE = "."  # the folder of your clone of refhmc
 if importlib.util.find_spec("refhmc") is None:
     %pip install -q {SOURCE} matplotlib"""
 ANSWER = "# Your answer\n"
-INCLUDED = re.compile(
-    r"^```\{literalinclude\} \S+\n:pyobject: (\S+)\n:caption: (\S+)\n.*?```$", re.MULTILINE | re.DOTALL
-)
+INCLUDED = re.compile(r"^```\{literalinclude\} \S+\n(.*?)\n```$", re.MULTILINE | re.DOTALL)
 EQUATION = re.compile(r"^(\$\$\n.*?)\n\$\$ \(([\w-]+)\)$", re.MULTILINE | re.DOTALL)
 FIGURE = re.compile(r"^    name: (fig-[\w-]+)$", re.MULTILINE)
-LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|#)([^)#]+)[^)]*\)")
+LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:)([^)#]*)[^)]*\)")
 
 
 def text_of(page: str) -> str:
@@ -37,7 +35,7 @@ def text_of(page: str) -> str:
 @functools.cache
 def numbers() -> dict[str, tuple[str, int]]:
     """Return the page and the number there of each equation and figure."""
-    found = {}
+    found: dict[str, tuple[str, int]] = {}
     for page in PAGES:
         text = text_of(page)
         for labels in ([label for _, label in EQUATION.findall(text)], FIGURE.findall(text)):
@@ -49,12 +47,13 @@ def included(match: re.Match) -> str:
     """Return the source that a directive includes, as a block of Markdown."""
     from sphinx.pycode import ModuleAnalyzer
 
-    name, file = match.groups()
-    analyzer = ModuleAnalyzer.for_file(HERE.parent / file, "")
-    _, first, last = analyzer.find_tags()[name]
-    return "\n".join(
-        [f"`{file}`, lines {first} to {last}:", "", "```python", *analyzer.code.splitlines()[first - 1 : last], "```"]
-    )
+    options = dict(re.findall(r"^:([\w-]+): *(.*)$", match[1], re.MULTILINE))
+    analyzer = ModuleAnalyzer.for_file(HERE.parent / options["caption"], "")
+    _, first, last = analyzer.find_tags()[options["pyobject"]]
+    lines = analyzer.code.splitlines()
+    first += next(k for k, line in enumerate(lines[first - 1 : last]) if options.get("start-at", "") in line)
+    above = f"`{options['caption']}`, lines {first} to {last}:"
+    return "\n".join([above, "", "```python", *lines[first - 1 : last], "```"])
 
 
 def markdown(text: str, page: str) -> str:
