@@ -169,6 +169,46 @@ def test_bars_have_no_space_around_them():
     assert mathml.spaced(mathml.convert("|q - x|")).count('lspace="0"') == 2
 
 
+CONF = """
+import sys
+sys.path.insert(0, {extensions!r})
+extensions = ["myst_parser", "mathml"]
+myst_enable_extensions = ["dollarmath"]
+html_math_renderer, html_theme = "mathml", "furo"
+html_static_path, html_css_files = [{static!r}], ["book.css"]
+"""
+WIDE = " + ".join(f"x_{{{i}}}" for i in range(40))
+PHONE = """() => [...document.querySelectorAll("div.math")].map((div) => {
+  const box = (name) => div.querySelector(name).getBoundingClientRect();
+  return [box(".equation").right <= box(".eqno").left, box(".eqno").right <= innerWidth, box("math").width > innerWidth];
+})"""
+
+
+def test_equations_and_tables_on_a_phone(tmp_path):
+    """A wide equation scrolls beside its number, a wide table scrolls, and the page does not; the shipped font is loaded."""
+    from sphinx.cmd.build import build_main
+
+    from tests.helpers import browser
+
+    path = browser.skip_without_browser()
+    extensions, static = ROOT / "docs" / "_extensions", ROOT / "docs" / "_static"
+    (tmp_path / "conf.py").write_text(CONF.format(extensions=str(extensions), static=str(static)), encoding="utf-8")
+    equations = f"$$\n{WIDE} = 0\n$$ (wide)\n\n$$\nx = 0\n$$ (narrow)"
+    table = "|".join(f" column_{i} " for i in range(30))
+    table = f"|{table}|\n|{'---|' * 30}\n|{table}|"
+    (tmp_path / "index.md").write_text(f"# A\n\n{equations}\n\n{table}\n", encoding="utf-8")
+    assert build_main(["-q", "-W", "-b", "html", str(tmp_path), str(tmp_path / "out")]) == 0
+    with browser.launched(path) as chromium:
+        page = chromium.new_page(viewport={"width": 390, "height": 844})
+        page.goto((tmp_path / "out" / "index.html").as_uri())
+        assert page.evaluate(PHONE) == [[True, True, True], [True, True, False]]
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        wrapper = "getComputedStyle(document.querySelector('table').parentElement).overflowX"
+        assert page.evaluate(wrapper) == "auto"
+        page.evaluate("document.fonts.ready")
+        assert page.evaluate("[...document.fonts].map((font) => [font.family, font.status])") == [["STIX Two Math", "loaded"]]
+
+
 @pytest.mark.parametrize("page", notebooks.PAGES)
 @pytest.mark.parametrize("solutions", [True, False])
 def test_a_notebook_is_complete(page, solutions):
