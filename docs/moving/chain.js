@@ -138,6 +138,10 @@
   function transition({ H, integrator }, { kernel, eps, n, width, maxDepth }, q, random) {
     if (kernel === "rwm") return randomWalk(H.target, q, q.map((x) => x + width * random.normal()), random.uniform);
     const p = momentum(H, q, random);
+    if (p === null) {
+      const start = { q, p };
+      return { kernel: "hmc", start, states: [start], complete: false, proposal: null, probability: 0, accepted: false, q, steps: 0 };
+    }
     return (kernel === "nuts" ? nuts : hmc)(H, integrator, { q, p }, { eps, n, maxDepth }, random.uniform);
   }
 
