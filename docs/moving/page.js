@@ -169,12 +169,14 @@
     });
   }
 
+  const inStages = () => state.pace < 1;
+
   /** Advance the chain by `seconds`. All stages of a transition take the same time. What does not fit into BUDGET is skipped. */
   function advanceChain(seconds) {
     const begin = performance.now();
-    let left = seconds * state.pace; // in draws
+    let left = seconds * state.pace; // in stages or in draws
     while (left > 0) {
-      const size = 1 / run.stages.length, needed = (1 - run.part) * size;
+      const size = inStages() ? 1 : 1 / run.stages.length, needed = (1 - run.part) * size;
       if (left < needed) {
         run.part += left / size;
         return;
@@ -195,7 +197,7 @@
     const setting = TARGETS[state.target];
     if (state.kernel !== "rwm") chainView.ellipses(pen, view, chosen.H, setting.window, colour);
     chainView.draws(pen, view, run.draws, colour);
-    const part = state.pace > 1 || !moving.playing ? 1 : Math.min(1, 1.5 * run.part);
+    const part = !inStages() || !moving.playing ? 1 : Math.min(1, 1.5 * run.part);
     chainView.transition(pen, view, run.shown, run.stage, part, chosen.H, scaleOfArrow(), colour);
   }
 
@@ -208,12 +210,13 @@
       const mean = n > 0 ? (sums[i] / n).toFixed(2) : "none yet", right = margin.mean.toFixed(2).replace("-0.00", "0.00");
       $(`mean-${i + 1}-title`).textContent = `Mean of ${names[i]}, exact ${right}`;
       figure(`mean-${i + 1}`, mean);
-      $(`margin-${i + 1}-title`).textContent = `${names[i]}: histogram of the draws and exact margin`;
+      $(`margin-${i + 1}`).setAttribute("aria-label", `Histogram of ${n} ${n === 1 ? "draw" : "draws"} of ${names[i]}, mean ${mean}; exact margin, mean ${right}`);
+      $(`margin-${i + 1}-title`).textContent = `${names[i]}: draws and exact margin`;
       chainView.histogram($(`margin-${i + 1}`), { counts: run.counts[i], n }, margin, window[i], names[i], colour);
     });
     const live = moving.playing ? "off" : "polite"; // a sentence of a moving chain would be read without end
     if ($("seen").getAttribute("aria-live") !== live) $("seen").setAttribute("aria-live", live);
-    const text = moving.playing && state.pace > 4 ? "Slow the chain down, or make one step, to see the stages of a transition." : stages[stage];
+    const text = moving.playing && !inStages() ? "Slow the chain down, or make one step, to see the stages of a transition." : stages[stage];
     if ($("seen").textContent !== text) $("seen").textContent = text;
   }
 
@@ -406,7 +409,7 @@
     clearTimeout(remember.later);
     remember.later = setTimeout(() => {
       const fragment = address.write(state);
-      history.replaceState(null, "", fragment === address.write(START) ? "#" : fragment);
+      history.replaceState(null, "", fragment === address.write(START) ? location.pathname : fragment);
     }, 300);
   }
 

@@ -189,7 +189,7 @@
 
   const START = {
     view: "trajectory", target: "banana", kernel: "hmc", metric: "fisher", integrator: "implicit-midpoint", eps: 0.1, n: 40, ...DEFAULTS,
-    width: 0.5, maxDepth: 7, seed: 1, speed: 6, pace: 1, ...TARGETS.banana.curved,
+    width: 0.5, maxDepth: 7, seed: 1, speed: 6, pace: 4, ...TARGETS.banana.curved,
   };
 
   const CHOICES = {
@@ -199,7 +199,7 @@
     metric: ["identity", "diagonal", "dense", "softabs", "fisher", "hierarchical"],
     integrator: [...SMOOTH, "block-leapfrog", "discontinuous"],
     speed: [6, 15, 60], // steps of the cloud per second
-    pace: [1, 4, 30, 500], // draws per second
+    pace: [0.5, 4, 30, 500], // draws per second; 0.5: stages of a transition
   };
 
   const WITH_LEAPFROG = { metric: "identity", integrator: "leapfrog" };
@@ -207,7 +207,7 @@
     {
       id: "walk",
       title: "Random walk",
-      set: { target: "gaussian", kernel: "rwm", width: 0.6 },
+      set: { target: "gaussian", kernel: "rwm", width: 0.6, pace: 30 },
       mend: { label: "HMC on the same target", set: { kernel: "hmc", ...WITH_LEAPFROG, eps: 0.5, n: 5 } },
       text: `The proposal does not know the density. Short proposals diffuse, and long ones are rejected. HMC makes a proposal far away that is accepted
         nearly always, because the trajectory conserves the energy up to a small error.`,
@@ -216,7 +216,7 @@
     {
       id: "tree",
       title: "A NUTS tree",
-      set: { target: "banana", kernel: "nuts", ...WITH_LEAPFROG, eps: 0.12 },
+      set: { target: "banana", kernel: "nuts", ...WITH_LEAPFROG, eps: 0.12, pace: 0.5 },
       text: `The trajectory is doubled, forward or backward in time by a coin, until an interval of it turns back. A new half that contains such an
         interval is discarded. The draw is one of the remaining states, with probability proportional to <span class="math">exp(−H)</span> within a half.`,
       chapter: "nuts",
@@ -224,7 +224,7 @@
     {
       id: "neck",
       title: "The funnel's neck",
-      set: { target: "funnel", kernel: "nuts", ...WITH_LEAPFROG, eps: 0.3 },
+      set: { target: "funnel", kernel: "nuts", ...WITH_LEAPFROG, eps: 0.3, pace: 30 },
       mend: { label: "metric that follows the width", set: { kernel: "hmc", metric: "hierarchical", integrator: "block-leapfrog", eps: 0.3, n: 12 } },
       text: `The width of the funnel changes by orders of magnitude, so a constant step size is too large for the neck, and the chain rarely enters it.
         A metric that depends on the position scales the steps: its ellipses have the shape of the density.`,
@@ -233,7 +233,7 @@
     {
       id: "donut",
       title: "A donut",
-      set: { target: "donut", kernel: "hmc", ...WITH_LEAPFROG, eps: 0.2, n: 15 },
+      set: { target: "donut", kernel: "hmc", ...WITH_LEAPFROG, eps: 0.2, n: 15, pace: 4 },
       text: `All of the probability is on a ring. The force keeps a trajectory on it, and the momentum along the ring carries it round.
         No constant metric fits all of the ring, because its direction changes.`,
       chapter: "from_metropolis",
@@ -241,7 +241,7 @@
     {
       id: "modes",
       title: "Two modes",
-      set: { target: "modes", kernel: "hmc", ...WITH_LEAPFROG, eps: 0.3, n: 8 },
+      set: { target: "modes", kernel: "hmc", ...WITH_LEAPFROG, eps: 0.3, n: 8, pace: 30 },
       text: `A trajectory crosses the valley only if its momentum has enough kinetic energy for the barrier. The stationary distribution is right,
         but a chain stays long in one mode, and its histogram is lopsided until it has crossed many times.`,
       chapter: "acceptance",
@@ -249,7 +249,7 @@
     {
       id: "biased",
       title: "A biased chain",
-      set: { ...ON_BANANA, kernel: "hmc", integrator: "explicit-tao", eps: 0.15, n: 28, omega: 1 },
+      set: { ...ON_BANANA, kernel: "hmc", integrator: "explicit-tao", eps: 0.15, n: 28, omega: 1, pace: 30 },
       mend: { label: "projected Tao", set: { integrator: "projected-tao" } },
       text: `The map is not reversible and does not preserve volume, but the decision to accept assumes both. The chain has another stationary
         distribution than the target. The histogram converges to it, and nothing in the acceptance rate shows it.`,

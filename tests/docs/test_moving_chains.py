@@ -74,7 +74,7 @@ def test_transition_of_nuts_is_that_of_refhmc(target, metric, eps):
         ended.add((found["doublings"][-1]["ended"], found["doublings"][-1]["kept"]))
         for half in found["doublings"]:
             times = [state["time"] for state in half["states"]]
-            assert half["turned"] is None or half["kept"] or set(half["turned"]) <= set(times)
+            assert half["turned"] is None or half["kept"] or min(times) <= half["turned"][0] < half["turned"][1] <= max(times)
     assert ("turned", True) in ended or ("turned", False) in ended
 
 
@@ -233,7 +233,7 @@ def test_chain_with_the_same_seed_is_the_same_and_another_seed_another():
 
 
 def test_chain_of_each_kernel_has_the_moments_of_the_gaussian():
-    """20,000 draws with a fixed seed: arithmetic to rounding, so exact up to the tolerance, which is six standard errors or more."""
+    """20,000 draws with a fixed seed. Tolerances are those of 3,600 independent draws at six standard errors."""
     found = in_node("""["rwm", "hmc", "nuts"].map((kernel) => {
         const state = { ...refhmc.settings.START, target: "gaussian", metric: "identity", integrator: "leapfrog", kernel, eps: 0.5, n: 4, width: 1.5 };
         const made = refhmc.settings.made(state), random = refhmc.chain.Random(7), draws = [];
@@ -242,14 +242,13 @@ def test_chain_of_each_kernel_has_the_moments_of_the_gaussian():
         return draws;
     })""")
     for draws in np.array(found):
-        error = np.sqrt(len(draws) / 30) / np.sqrt(len(draws))  # at least one effective draw in 30
-        assert np.abs(draws.mean(axis=0) / [1, 1.5]).max() < 6 / np.sqrt(len(draws) / 30) < 6 * error
+        assert np.abs(draws.mean(axis=0) / [1, 1.5]).max() < 0.1
         np.testing.assert_allclose(np.cov(draws.T), moving_figures.COVARIANCE, rtol=0.2)
 
 
 def test_address_gives_the_state_back_and_ignores_what_is_not_valid():
     same, bad = in_node("""[
-        [refhmc.settings.START, { ...refhmc.settings.START, view: "chain", target: "funnel", eps: 1e-3, q: [-1.25, 3e-7], seed: 77, pace: 500 }]
+        [refhmc.settings.START, { ...refhmc.settings.START, view: "chain", target: "funnel", eps: 1e-3, q: [-1.25, 3e-7], seed: 77, pace: 0.5 }]
             .every((state) => require("node:util").isDeepStrictEqual(refhmc.address.read(refhmc.address.write(state)), state)),
         refhmc.address.read("#target=nowhere&eps=-1&n=2.5&q=1&p=1,x&seed=&pace=7&alpha=20&kernel=nuts&evil=%3Cscript%3E&tolerance=NaN"),
     ]""")
