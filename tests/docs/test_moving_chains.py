@@ -50,7 +50,12 @@ def cases(target: str, metric: str, **settings: object) -> list[dict]:
 
 @pytest.mark.parametrize(
     ("target", "metric", "eps"),
-    [("gaussian", "identity", 0.3), ("gaussian", "dense", 0.2), ("banana", "diagonal", 0.1), ("funnel", "identity", 0.2)],
+    [
+        ("gaussian", "identity", 0.3),
+        ("gaussian", "dense", 0.2),
+        ("banana", "diagonal", 0.1),
+        ("funnel", "identity", 0.2),
+    ],
 )
 def test_transition_of_nuts_is_that_of_refhmc(target, metric, eps):
     of = {
@@ -74,13 +79,21 @@ def test_transition_of_nuts_is_that_of_refhmc(target, metric, eps):
         ended.add((found["doublings"][-1]["ended"], found["doublings"][-1]["kept"]))
         for half in found["doublings"]:
             times = [state["time"] for state in half["states"]]
-            assert half["turned"] is None or half["kept"] or min(times) <= half["turned"][0] < half["turned"][1] <= max(times)
+            assert (
+                half["turned"] is None
+                or half["kept"]
+                or min(times) <= half["turned"][0] < half["turned"][1] <= max(times)
+            )
     assert ("turned", True) in ended or ("turned", False) in ended
 
 
 @pytest.mark.parametrize(
     ("target", "metric", "integrator"),
-    [("gaussian", "identity", "leapfrog"), ("banana", "fisher", "implicit-midpoint"), ("funnel", "fisher", "block-leapfrog")],
+    [
+        ("gaussian", "identity", "leapfrog"),
+        ("banana", "fisher", "implicit-midpoint"),
+        ("funnel", "fisher", "block-leapfrog"),
+    ],
 )
 def test_transition_of_hmc_is_that_of_refhmc(target, metric, integrator):
     chosen = {
@@ -92,7 +105,9 @@ def test_transition_of_hmc_is_that_of_refhmc(target, metric, integrator):
     }[integrator]()
     eps, n = (1.0, 9) if target == "gaussian" else (0.25, 9)
     kernel = refhmc.HMC(step_size=eps, n_steps=n, metric=metric, integrator=chosen)
-    asked = cases(target, metric, kernel="hmc", integrator=integrator, eps=eps, n=n, tolerance=1e-12, maxIterations=1000)
+    asked = cases(
+        target, metric, kernel="hmc", integrator=integrator, eps=eps, n=n, tolerance=1e-12, maxIterations=1000
+    )
     accepted = set()
     for case, found in zip(asked, in_node(TRANSITIONS, asked), strict=True):
         right = refhmc.transition(
@@ -107,7 +122,13 @@ def test_transition_of_hmc_is_that_of_refhmc(target, metric, integrator):
 
 
 def test_implicit_step_without_a_solution_is_a_rejection():
-    state = {"target": "banana", "metric": "fisher", "integrator": "implicit-midpoint", "kernel": "hmc", "maxIterations": 2}
+    state = {
+        "target": "banana",
+        "metric": "fisher",
+        "integrator": "implicit-midpoint",
+        "kernel": "hmc",
+        "maxIterations": 2,
+    }
     (found,) = in_node(TRANSITIONS, [{"state": {**state, "eps": 0.2, "n": 5}, "q": [0, 1], "p": [1, 2], "u": [0.0]}])
     assert (found["accepted"], found["probability"], found["q"], found["used"]) == (False, 0, [0, 1], 1)
 
@@ -184,12 +205,16 @@ def test_margins_are_those_of_the_closed_forms():
     normal = stats.norm.pdf
     w = np.exp([0, -0.75, 0.5, -1.5])
     staircase = sum(
-        w_i * normal(x, m, s) for w_i, m, s, x in zip(w, [0, 1, -0.5, 2], [1, 0.5, 1.5, 0.75], [np.array(found[2][0]["x"])] * 4, strict=True)
+        w_i * normal(x, m, s)
+        for w_i, m, s, x in zip(w, [0, 1, -0.5, 2], [1, 0.5, 1.5, 0.75], [np.array(found[2][0]["x"])] * 4, strict=True)
     )
     n = np.array(found[2][1]["x"])
     right = [
         [normal(np.array(found[0][0]["x"])), normal(np.array(found[0][1]["x"]), 0, 1.5)],
-        [(normal(np.array(one["x"]), m, 0.75) + normal(np.array(one["x"]), -m, 0.75)) / 2 for one, m in zip(found[1], (1.8, 0.9), strict=True)],
+        [
+            (normal(np.array(one["x"]), m, 0.75) + normal(np.array(one["x"]), -m, 0.75)) / 2
+            for one, m in zip(found[1], (1.8, 0.9), strict=True)
+        ],
         [staircase / w.sum(), np.where((n > 0) & (n < 4), w[np.clip(n.astype(int), 0, 3)] / w.sum(), 0)],
         [
             normal(np.array(found[3][0]["x"]), 0, 3),
@@ -207,7 +232,10 @@ def test_margins_are_those_of_the_closed_forms():
 
 def test_momentum_has_the_covariance_of_the_metric():
     """p = C z with C C' = G, for the unit vectors as normals."""
-    states = [{"target": t, "metric": m, "integrator": "leapfrog"} for t, m in (("banana", "fisher"), ("gaussian", "dense"), ("funnel", "softabs"))]
+    states = [
+        {"target": t, "metric": m, "integrator": "leapfrog"}
+        for t, m in (("banana", "fisher"), ("gaussian", "dense"), ("funnel", "softabs"))
+    ]
     found = in_node(
         """given.map((state) => {
             const { H } = refhmc.settings.made({ ...refhmc.settings.DEFAULTS, ...state }), q = [0.4, -0.8];

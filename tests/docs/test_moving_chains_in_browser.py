@@ -16,7 +16,18 @@ pytestmark = pytest.mark.sweep
 
 SIZES = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
 CHAINS = ("walk", "tree", "neck", "donut", "modes", "biased")
-KEYS = ["view-trajectory", "view-chain", "reset", "failure-step", "chain-walk", "start", "play", "one-step", "pace", "target"]
+KEYS = [
+    "view-trajectory",
+    "view-chain",
+    "reset",
+    "failure-step",
+    "chain-walk",
+    "start",
+    "play",
+    "one-step",
+    "pace",
+    "target",
+]
 KEYS += ["kernel", "metric", "integrator", "eps", "maxDepth", "seed"]  # in the order of the tab key
 ADDRESS_LATER = 500  # milliseconds, more than the page waits
 LINKS = re.compile(r'<a href="\.\./moving/index\.html#([^"]*)"')
@@ -27,7 +38,9 @@ def opened(chromium, size="desktop", fragment="", **settings):  # noqa: F811
     with browser.opened(chromium, viewport=SIZES[size], **{**STILL, **settings}) as page:
         if fragment:
             page.evaluate("fragment => { location.hash = fragment }", fragment)
-            page.wait_for_function("fragment => refhmc.page.state.view === new URLSearchParams(fragment).get('view')", arg=fragment)
+            page.wait_for_function(
+                "fragment => refhmc.page.state.view === new URLSearchParams(fragment).get('view')", arg=fragment
+            )
         yield page
 
 
@@ -73,13 +86,19 @@ def test_stages_of_a_tree_each_have_a_sentence(chromium):  # noqa: F811
 def test_sentence_reports_a_chain_with_another_distribution(chromium):  # noqa: F811
     with opened(chromium) as page:
         page.click("#chain-biased")
-        page.wait_for_function("document.querySelector('#summary').textContent.includes('another stationary distribution')")
+        page.wait_for_function(
+            "document.querySelector('#summary').textContent.includes('another stationary distribution')"
+        )
         page.click("#mend")
         page.wait_for_function("document.querySelector('#summary').textContent.includes('distribution is the target')")
 
 
 def test_autoplay_starts_by_itself_and_its_speed_is_kept(chromium):  # noqa: F811
-    with opened(chromium, fragment="view=chain&target=donut&metric=identity&integrator=leapfrog&pace=30", reduced_motion="no-preference") as page:
+    with opened(
+        chromium,
+        fragment="view=chain&target=donut&metric=identity&integrator=leapfrog&pace=30",
+        reduced_motion="no-preference",
+    ) as page:
         page.wait_for_function("refhmc.page.run.n > 3")
         assert page.get_attribute("#seen", "aria-live") == "off"
         page.select_option("#pace", "500")
