@@ -27,7 +27,7 @@
       });
     }
     const metric = H.at(q);
-    return metric && times(cholesky(metric.mass), q.map(random.normal));
+    return metric && times(cholesky(metric.mass()), q.map(random.normal));
   }
 
   /** The Metropolis decision: accept with probability min(1, exp(log_ratio)); a ratio that is not a number is rejected. */

@@ -39,7 +39,7 @@
 
   /** The points q + r G(q)^-1/2 u of the unit circle u: for momenta of one standard deviation, velocities of this shape. */
   function ellipse(metric, q, r) {
-    const C = cholesky(metric.mass);
+    const C = cholesky(metric.mass());
     return Array.from({ length: 49 }, (_, k) => {
       const a = (2 * Math.PI * k) / 48, y = Math.sin(a) / C[1][1], x = (Math.cos(a) - C[1][0] * y) / C[0][0]; // C' (x, y) = u
       return [q[0] + r * x, q[1] + r * y];

@@ -79,6 +79,7 @@
       integrators: SMOOTH,
       diagonal: [3.8, 1.4],
       start: { q: [-1.8, -0.9], p: [1, 0.5] },
+      curved: { q: [-0.6, 0.3], p: [1, -0.5] }, // in the valley, where the curvature changes
       arrow: { constant: 1, curved: 1 },
       cloud: { q: 0.15, p: 0.15 },
     },
