@@ -1,7 +1,7 @@
 """Check the built pages: every internal link has a target, and no page loads anything from elsewhere.
 
 A link is valid if its file exists and, if it has an anchor, an element with that id. Links may lead to other sites; scripts,
-styles, fonts, images and frames may not.
+styles, fonts, images and frames may not. A fragment with an equals sign is the state of the interactive page, not an anchor.
 """
 
 from __future__ import annotations
@@ -70,11 +70,14 @@ def faults(folder: Path) -> Iterator[str]:
             parts = urlsplit(target)
             if parts.scheme or parts.netloc or not (parts.path or parts.fragment):
                 continue
-            there = (file.parent / unquote(parts.path)).resolve() if parts.path else file
+            there, anchor = (
+                (file.parent / unquote(parts.path)).resolve() if parts.path else file,
+                unquote(parts.fragment),
+            )
             there = there / "index.html" if there.is_dir() else there
             if not there.is_file():
                 yield f"{name} leads to {target}, which is not there"
-            elif parts.fragment and there in pages and unquote(parts.fragment) not in pages[there].ids:
+            elif anchor and "=" not in anchor and there in pages and anchor not in pages[there].ids:
                 yield f"{name} leads to {target}, but {there.name} has no such anchor"
     for file in sorted(folder.rglob("*.css")):
         for target in IN_STYLES.findall(file.read_text(encoding="utf-8")):

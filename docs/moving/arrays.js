@@ -44,7 +44,11 @@
     return A;
   }
 
-  const zeros = (d) => matrix(d, () => 0);
+  function zeros(d) {
+    const A = new Array(d);
+    for (let i = 0; i < d; i++) A[i] = new Array(d).fill(0);
+    return A;
+  }
 
   const diagonal = (x) => matrix(x.length, (i, j) => (i === j ? x[i] : 0));
 
@@ -72,8 +76,9 @@
   }
 
   /** x with C C' x = b */
-  function solve(C, b) {
-    const x = b.slice();
+  const solve = (C, b) => solveInPlace(C, b.slice());
+
+  function solveInPlace(C, x) {
     for (let i = 0; i < x.length; i++) {
       for (let j = 0; j < i; j++) x[i] -= C[i][j] * x[j];
       x[i] /= C[i][i];
@@ -86,7 +91,14 @@
   }
 
   /** (C C')^-1 */
-  const inverse = (C) => diagonal(C.map(() => 1)).map((column) => solve(C, column));
+  function inverse(C) {
+    const columns = zeros(C.length);
+    for (let i = 0; i < C.length; i++) {
+      columns[i][i] = 1;
+      solveInPlace(C, columns[i]);
+    }
+    return columns;
+  }
 
   /**
    * Eigenvalues and eigenvectors of a symmetric matrix, A = Q diag(values) Q', by Jacobi's rotations (Golub and Van Loan, sec.

@@ -62,7 +62,7 @@ function answer({ op, q: position, p: momentum, eps, n }) {
   if (op === "logp") return { logp: spelled(target.logDensity(q)) };
   if (op === "grad") return { grad: spelled(target.gradient(q)) };
   if (op === "hess") return { hess: spelled(target.hessian(q)) };
-  if (op === "metric") return H.at(q) ? { G: spelled(H.at(q).mass) } : refusal("failed", "no metric");
+  if (op === "metric") return H.at(q) ? { G: spelled(H.at(q).mass()) } : refusal("failed", "no metric");
   if (op === "dH") {
     const field = H.field(q, p);
     if (field === null) return refusal("failed", "no metric");

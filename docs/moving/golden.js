@@ -73,7 +73,7 @@ const ANSWERS = {
   fisher_derivative: (f, q) => f.fisherTrace && { fisher_derivative: byUnits(f.dim, (M) => f.fisherTrace(q, M)) },
   metric(f, q, { args }) {
     const at = hamiltonianOf(f, args)?.at(q);
-    return at && { metric: at.mass, log_det: at.logDet };
+    return at && { metric: at.mass(), log_det: at.logDet() };
   },
   dH(f, q, { args, p }) {
     const field = hamiltonianOf(f, args)?.field(q, numbers(p));

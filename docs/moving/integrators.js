@@ -161,19 +161,28 @@
     const h = eps / 2, c = Math.cos(2 * omega * eps), s = Math.sin(2 * omega * eps);
     const A = () => {
       const field = H.field(q, y);
-      if (field) [p, x] = [plus(p, -h, field.dH_dq), plus(x, h, field.dH_dp)];
-      return field !== null;
+      if (field === null) return false;
+      p = plus(p, -h, field.dH_dq);
+      x = plus(x, h, field.dH_dp);
+      return true;
     };
     const B = () => {
       const field = H.field(x, p);
-      if (field) [q, y] = [plus(q, h, field.dH_dp), plus(y, -h, field.dH_dq)];
-      return field !== null;
+      if (field === null) return false;
+      q = plus(q, h, field.dH_dp);
+      y = plus(y, -h, field.dH_dq);
+      return true;
     };
     if (!A() || !B()) return null;
-    const sum_q = plus(q, 1, x), sum_p = plus(p, 1, y), dq = plus(q, -1, x), dp = plus(p, -1, y);
-    const turned_q = dq.map((_, i) => c * dq[i] + s * dp[i]), turned_p = dp.map((_, i) => c * dp[i] - s * dq[i]);
-    const half = (sum, sign, difference) => sum.map((sum_i, i) => (sum_i + sign * difference[i]) / 2);
-    [q, p, x, y] = [half(sum_q, 1, turned_q), half(sum_p, 1, turned_p), half(sum_q, -1, turned_q), half(sum_p, -1, turned_p)];
+    // q and y are those that B has made, p and x those of A: no array of the caller is overwritten.
+    for (let i = 0; i < q.length; i++) {
+      const sum_q = q[i] + x[i], sum_p = p[i] + y[i], dq = q[i] - x[i], dp = p[i] - y[i];
+      const turned_q = c * dq + s * dp, turned_p = c * dp - s * dq;
+      q[i] = (sum_q + turned_q) / 2;
+      x[i] = (sum_q - turned_q) / 2;
+      p[i] = (sum_p + turned_p) / 2;
+      y[i] = (sum_p - turned_p) / 2;
+    }
     return B() && A() ? { q, p, x, y } : null;
   }
 
@@ -212,10 +221,13 @@
         const mu = solver.solve((mu) => {
           const end = shifted(mu);
           if (end === null) return null;
-          const F_q = end.q.map((q_i, i) => q_i - end.x[i] + 2 * mu[i]);
-          const F_p = end.p.map((p_i, i) => p_i - end.y[i] + 2 * mu[d + i]);
-          return mu.map((mu_i, i) =>
-            mu_i - (i < d ? c * F_q[i] - s * F_p[i] : c * F_p[i - d] + s * F_q[i - d]) / (4 * c));
+          const next = new Array(2 * d);
+          for (let i = 0; i < d; i++) {
+            const F_q = end.q[i] - end.x[i] + 2 * mu[i], F_p = end.p[i] - end.y[i] + 2 * mu[d + i];
+            next[i] = mu[i] - (c * F_q - s * F_p) / (4 * c);
+            next[d + i] = mu[d + i] - (c * F_p + s * F_q) / (4 * c);
+          }
+          return next;
         }, new Array(2 * d).fill(0));
         const end = mu && shifted(mu);
         const mean = (a, b) => a.map((a_i, i) => (a_i + b[i]) / 2);

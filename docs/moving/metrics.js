@@ -9,7 +9,9 @@
  *
  * (Girolami and Calderhead 2011, eqs. 13-16). `at(q)` contains what depends on the position alone, computed once for each position:
  *
- *     mass = G     logDet = log det G     velocity(p) = G^-1 p     force(p, phi, tau) = phi dphi/dq + tau dtau/dq
+ *     mass() = G     logDet() = log det G     velocity(p) = G^-1 p     force(p, phi, tau) = phi dphi/dq + tau dtau/dq
+ *
+ * (a fourth argument of `force` is the velocity, if it is known).
  *
  * `at(q)` is null if G is not finite or not positive definite. `levels`: the level of each coordinate if G is hierarchical, or null.
  */
@@ -36,12 +38,14 @@
       energy(q, p) {
         const metric = here(q);
         if (metric === null) return NaN;
-        return -target.logDensity(q) + (curved ? 0.5 * metric.logDet : 0) + 0.5 * dot(p, metric.velocity(p));
+        return -target.logDensity(q) + (curved ? 0.5 * metric.logDet() : 0) + 0.5 * dot(p, metric.velocity(p));
       },
       /** dH/dp and dH/dq; null if the metric does not exist. */
       field(q, p) {
         const metric = here(q);
-        return metric && { dH_dp: metric.velocity(p), dH_dq: metric.force(p, 1, 1) };
+        if (metric === null) return null;
+        const v = metric.velocity(p);
+        return { dH_dp: v, dH_dq: metric.force(p, 1, 1, v) };
       },
     };
   }
@@ -52,7 +56,7 @@
     const mass = inverse(cholesky(W));
     const logDet = -2 * cholesky(W).reduce((sum, row, i) => sum + Math.log(row[i]), 0);
     const velocity = (p) => times(W, p);
-    const at = (q) => ({ mass, logDet, velocity, force: (p, phi) => target.gradient(q).map((g) => -phi * g) });
+    const at = (q) => ({ mass: () => mass, logDet: () => logDet, velocity, force: (p, phi) => target.gradient(q).map((g) => -phi * g) });
     return Hamiltonian(target, at, false, new Array(target.dim).fill(0));
   }
 
@@ -69,14 +73,12 @@
       if (C === null) return null;
       const velocity = (p) => solve(C, p);
       return {
-        mass,
-        get logDet() {
-          return 2 * C.reduce((sum, row, i) => sum + Math.log(row[i]), 0);
-        },
+        mass: () => mass,
+        logDet: () => 2 * C.reduce((sum, row, i) => sum + Math.log(row[i]), 0),
         velocity,
-        force(p, phi, tau) {
-          const v = velocity(p), G_inverse = phi === 0 ? zeros(p.length) : inverse(C);
-          const M = matrix(p.length, (i, j) => 0.5 * (phi * G_inverse[i][j] - tau * v[i] * v[j]));
+        force(p, phi, tau, v = velocity(p)) {
+          const d = p.length, M = phi === 0 ? zeros(d) : inverse(C);
+          for (let i = 0; i < d; i++) for (let j = 0; j < d; j++) M[i][j] = 0.5 * (phi * M[i][j] - tau * v[i] * v[j]);
           return plus(target.fisherTrace(q, M), -phi, target.gradient(q));
         },
       };
@@ -101,8 +103,8 @@
       const slope = (p, i) => e.reduce((sum, e_k, k) => sum + coefficients[k][p][i] * e_k[i], 0) / M[i];
       const velocity = (p) => p.map((p_i, i) => p_i / M[i]);
       return {
-        mass: diagonal(M),
-        logDet: M.reduce((sum, M_i) => sum + Math.log(M_i), 0),
+        mass: () => diagonal(M),
+        logDet: () => M.reduce((sum, M_i) => sum + Math.log(M_i), 0),
         velocity,
         force(p, phi, tau) {
           const v = velocity(p), force = phi === 0 ? q.map(() => 0) : target.gradient(q).map((g) => -phi * g);
@@ -145,12 +147,8 @@
       };
       const a_of = (p) => transposedTimes(Q, p).map((x, i) => x / f[i]);
       return {
-        get mass() {
-          return inBasis(diagonal(f));
-        },
-        get logDet() {
-          return f.reduce((sum, f_i) => sum + Math.log(f_i), 0);
-        },
+        mass: () => inBasis(diagonal(f)),
+        logDet: () => f.reduce((sum, f_i) => sum + Math.log(f_i), 0),
         velocity: (p) => times(Q, a_of(p)),
         force(p, phi, tau) {
           const a = a_of(p);

@@ -25,7 +25,7 @@
 
   function colours(element) {
     const style = getComputedStyle(element), of = (name) => style.getPropertyValue(`--${name}`).trim();
-    return Object.fromEntries(["ink", "paper", "faint", "density", "path", "back", "cloud"].map((name) => [name, of(name)]));
+    return Object.fromEntries(["ink", "paper", "faint", "density", "path", "back", "cloud", "accent", "good", "bad"].map((name) => [name, of(name)]));
   }
 
   const DROPS = [0.25, 1, 2.25, 4, 6.25, 9]; // of L below its largest value: r^2/2 of a Gaussian for r = .7, 1.4, ...

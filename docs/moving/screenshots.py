@@ -20,7 +20,17 @@ from tests.helpers import browser  # noqa: E402
 WIDE, PHONE = {"width": 1120, "height": 980}, {"width": 390, "height": 844}
 LIMIT = 150_000  # bytes
 INTO_THE_NECK = {"target": "funnel", "metric": "hierarchical", "integrator": "block-leapfrog", "eps": 0.2, "n": 40}
-# Name of the picture, the failure's button or other settings, whether it is repaired, steps of the points, the window.
+A_TREE = {
+    "view": "chain",
+    "target": "banana",
+    "kernel": "nuts",
+    "metric": "identity",
+    "integrator": "leapfrog",
+    "eps": 0.12,
+}
+BIASED = {"view": "chain", "integrator": "explicit-tao", "eps": 0.15, "n": 28, "seed": 3}
+# Name of the picture, the failure's button or other settings, whether it is repaired, steps of the points or stages of the chain,
+# the window.
 PICTURES = (
     ("page", None, False, 12, WIDE, "light"),
     ("step_too_large", "step", False, 2, WIDE, "light"),
@@ -31,6 +41,8 @@ PICTURES = (
     ("jump_ignored", "jump", False, 12, WIDE, "light"),
     ("jump_paid_for", "jump", True, 12, WIDE, "light"),
     ("block_leapfrog", INTO_THE_NECK, False, 14, WIDE, "light"),
+    ("tree", A_TREE, False, 4, WIDE, "light"),
+    ("biased", BIASED, False, 600, WIDE, "light"),
     ("dark", "tao", False, 14, WIDE, "dark"),
     ("phone", None, False, 12, PHONE, "light"),
 )
@@ -48,8 +60,9 @@ def main() -> None:
                     page.click(f"#failure-{failure}")
                 if repaired:
                     page.click("#mend")
-                for _ in range(steps):
-                    page.click("#one-step")
+                page.evaluate(
+                    "n => { for (let k = 0; k < n; k++) document.getElementById('one-step').click(); }", steps
+                )
                 page.wait_for_timeout(300)  # the summary comes late
                 page.evaluate("() => (document.activeElement.blur(), scrollTo(0, 0))")
                 path = folder / f"{name}.png"

@@ -6,10 +6,10 @@
  *     fisher(q) = G          fisherTrace(q, M)_k = sum_ij M_ij dG_ij/dq_k
  *     fisherLevels           the level of each coordinate, if G is block diagonal and each block depends on lower levels only
  *
- * The formulas are those of refhmc's models of the same names.
+ * The formulas are those of refhmc's models of the same names. The donut and the two modes exist on this page only.
  */
 (function (refhmc) {
-  const { cholesky, diagonal, dot, inverse, plus, times, zeros } = refhmc.arrays;
+  const { cholesky, diagonal, dot, inverse, matrix, plus, times, transposedTimes, zeros } = refhmc.arrays;
 
   /** N(mean, S), P = S^-1:  L = -1/2 (q - mean)' P (q - mean),  dL/dq = -P (q - mean),  hessian -P,  Fisher metric P. */
   function Gaussian(mean, covariance) {
@@ -109,6 +109,55 @@
   }
 
   /**
+   * A ring of radius R and width s, smooth in the middle, too. With u = |q|^2 - R^2 and k = 1 / (8 R^2 s^2)
+   *
+   *     L = -k u^2        dL/dq_i = -4 k u q_i        d2L/dq_i dq_j = -4 k (u [i = j] + 2 q_i q_j)
+   *     d3L/dq_i dq_j dq_k = -8 k ([i = j] q_k + [i = k] q_j + [j = k] q_i)
+   */
+  function Donut(R, s) {
+    const k = 1 / (8 * R * R * s * s), u = (q) => dot(q, q) - R * R;
+    return {
+      name: "donut",
+      dim: 2,
+      logDensity: (q) => -k * u(q) ** 2,
+      gradient: (q) => q.map((x) => -4 * k * u(q) * x),
+      hessian: (q) => matrix(2, (i, j) => -4 * k * ((i === j ? u(q) : 0) + 2 * q[i] * q[j])),
+      trace(q, M) {
+        const both = plus(times(M, q), 1, transposedTimes(M, q));
+        return q.map((x, i) => -8 * k * ((M[0][0] + M[1][1]) * x + both[i]));
+      },
+    };
+  }
+
+  /**
+   * Two modes, 1/2 N(m, s^2) + 1/2 N(-m, s^2). With d = 2 m / s^2, r = 1 / (1 + exp(-d . q)), the probability of the first, and c = r (1 - r)
+   *
+   *     L = log(exp(-|q - m|^2 / 2 s^2) + exp(-|q + m|^2 / 2 s^2))
+   *     dL/dq = ((2 r - 1) m - q) / s^2      hessian -I / s^2 + c d d'      d3L/dq_i dq_j dq_k = c (1 - 2 r) d_i d_j d_k
+   */
+  function TwoModes(m, s) {
+    const d = m.map((x) => (2 * x) / (s * s));
+    const share = (q) => 1 / (1 + Math.exp(-dot(d, q))), product = (r) => r * (1 - r);
+    return {
+      name: "modes",
+      dim: m.length,
+      logDensity(q) {
+        const t = Math.abs(dot(d, q)); // the two exponents differ by t
+        return -0.5 * (dot(q, q) + dot(m, m)) / (s * s) + t / 2 + Math.log1p(Math.exp(-t));
+      },
+      gradient: (q) => plus(m.map(() => 0), 1 / (s * s), plus(q.map((x) => -x), 2 * share(q) - 1, m)),
+      hessian(q) {
+        const c = product(share(q));
+        return matrix(m.length, (i, j) => (i === j ? -1 / (s * s) : 0) + c * d[i] * d[j]);
+      },
+      trace(q, M) {
+        const r = share(q), factor = product(r) * (1 - 2 * r) * dot(d, times(M, d));
+        return d.map((d_k) => factor * d_k);
+      },
+    };
+  }
+
+  /**
    * A density with jumps, q = (x, y); y represents the integer n = floor(y), 0 <= n < N:
    *
    *     L = log_w[n] - (x - mean[n])^2 / (2 s[n]^2) - log s[n];     -inf outside
@@ -132,5 +181,5 @@
     };
   }
 
-  refhmc.targets = { Banana, Funnel, Gaussian, Staircase };
+  refhmc.targets = { Banana, Donut, Funnel, Gaussian, Staircase, TwoModes };
 })((globalThis.refhmc ??= {}));

@@ -132,7 +132,7 @@ ONLY_VOLUME = {("banana", "hierarchical"), ("funnel", "hierarchical"), ("funnel"
 @pytest.mark.parametrize(("eps", "n"), [(0.1, 40), (0.05, 40), (0.25, 40), (0.02, 200)])
 def test_each_verdict_is_what_the_integrator_guarantees(eps, n):
     found = seen_on_the_page(each_combination(eps, n))
-    assert len(found) == 79
+    assert len(found) == 109
     failed = 0
     for one in found:
         state = one["state"]
