@@ -75,6 +75,7 @@ def markdown(text: str, page: str) -> str:
     text = re.sub(r"\{eq\}`([\w-]+)`", lambda m: reference("", m), text)
     text = re.sub(r"\{numref\}`([\w-]+)`", lambda m: reference("Figure ", m).replace("(", "").replace(")", ""), text)
     text = re.sub(r"\{\w+\}`([^`]+)`", r"`\1`", text)
+    text = re.sub(r'<a href="\.\./([^"#]+)[^"]*">([^<]+)</a>', r"\2 (`docs/\1`)", text)
     return LINK.sub(link, text)
 
 

@@ -221,6 +221,7 @@ def test_a_notebook_is_complete(page, solutions):
     assert tags.count(["answer"]) == notebooks.text_of(page).count("hide-cell") >= (3 if page in BOOK else 0)
     assert len(hidden) == (tags.count(["answer"]) if solutions else 0)
     assert not re.search(r"\{\w+\}`|^```\{|^\$\$ \(", text, re.MULTILINE)  # what only Sphinx understands
+    assert "<a href" not in text
     pages = {f"{Path(each).name}.ipynb" for each in notebooks.PAGES}
     assert set(re.findall(r"\]\(([^)]+)\)", text)) - pages <= set(re.findall(r"https?://[^)]+", text))
 
