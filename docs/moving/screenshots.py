@@ -34,7 +34,7 @@ PICTURES = (
     ("jump_ignored", "jump", False, 12, WIDE, "light"),
     ("jump_paid_for", "jump", True, 12, WIDE, "light"),
     ("block_leapfrog", INTO_THE_NECK, False, 14, WIDE, "light"),
-    ("tree", A_TREE, False, 23, WIDE, "light"),
+    ("tree", A_TREE, False, 63, WIDE, "light"),
     ("biased", BIASED, False, 3000, WIDE, "light"),
     ("dark", "tao", False, 14, WIDE, "dark"),
     ("phone", None, False, 12, PHONE, "light"),
@@ -60,7 +60,7 @@ def main() -> None:
                 page.evaluate("() => (document.activeElement.blur(), scrollTo(0, 0))")
                 path = folder / f"{name}.png"
                 picture = Image.open(io.BytesIO(page.screenshot(full_page=window is WIDE)))
-                picture.convert("RGB").quantize(160, dither=Image.Dither.NONE).save(path, optimize=True)
+                picture.convert("RGB").quantize(255, dither=Image.Dither.NONE).save(path, optimize=True)
                 size = path.stat().st_size
                 print(f"{path.name}: {size / 1000:.0f} kB")
                 if size > LIMIT:
