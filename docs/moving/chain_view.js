@@ -15,7 +15,7 @@
   }
 
   function doubling(half, k) {
-    const coin = `Doubling ${k + 1}: the coin gives ${half.forward ? "forward" : "backward"}, and ${count(half.states.length, "state")} are added.`.replace("1 state are", "1 state is");
+    const coin = `Doubling ${k + 1}: the coin gives ${half.forward ? "forward" : "backward"}, for ${count(half.states.length, "new state")}.`;
     const between = half.turned && `the interval from state ${half.turned[0]} to state ${half.turned[1]}`;
     const why = { diverged: "the energies differ by more than 1,000", "no energy": "a state has no energy", turned: `${between} turns back` };
     if (!half.kept) return `${coin} The new half is discarded, because ${why[half.ended]}. The trajectory ends.`;

@@ -20,16 +20,9 @@ from tests.helpers import browser  # noqa: E402
 WIDE, PHONE = {"width": 1120, "height": 980}, {"width": 390, "height": 844}
 LIMIT = 150_000  # bytes
 INTO_THE_NECK = {"target": "funnel", "metric": "hierarchical", "integrator": "block-leapfrog", "eps": 0.2, "n": 40}
-A_TREE = {
-    "view": "chain",
-    "target": "banana",
-    "kernel": "nuts",
-    "metric": "identity",
-    "integrator": "leapfrog",
-    "eps": 0.12,
-}
-BIASED = {"view": "chain", "integrator": "explicit-tao", "eps": 0.15, "n": 28, "seed": 3}
-# Name of the picture, the failure's button or other settings, whether it is repaired, steps of the points or stages of the chain,
+A_TREE = {"view": "chain", "kernel": "nuts", "metric": "identity", "integrator": "leapfrog", "eps": 0.12}
+BIASED = {"view": "chain", "integrator": "explicit-tao", "eps": 0.15, "n": 28}
+# Name of the picture, the failure's button or other settings, whether it is repaired, steps of the points (stages of a chain),
 # the window.
 PICTURES = (
     ("page", None, False, 12, WIDE, "light"),
@@ -41,8 +34,8 @@ PICTURES = (
     ("jump_ignored", "jump", False, 12, WIDE, "light"),
     ("jump_paid_for", "jump", True, 12, WIDE, "light"),
     ("block_leapfrog", INTO_THE_NECK, False, 14, WIDE, "light"),
-    ("tree", A_TREE, False, 4, WIDE, "light"),
-    ("biased", BIASED, False, 600, WIDE, "light"),
+    ("tree", A_TREE, False, 63, WIDE, "light"),
+    ("biased", BIASED, False, 3000, WIDE, "light"),
     ("dark", "tao", False, 14, WIDE, "dark"),
     ("phone", None, False, 12, PHONE, "light"),
 )
@@ -67,7 +60,7 @@ def main() -> None:
                 page.evaluate("() => (document.activeElement.blur(), scrollTo(0, 0))")
                 path = folder / f"{name}.png"
                 picture = Image.open(io.BytesIO(page.screenshot(full_page=window is WIDE)))
-                picture.convert("RGB").quantize(128, dither=Image.Dither.NONE).save(path, optimize=True)
+                picture.convert("RGB").quantize(255, dither=Image.Dither.NONE).save(path, optimize=True)
                 size = path.stat().st_size
                 print(f"{path.name}: {size / 1000:.0f} kB")
                 if size > LIMIT:

@@ -67,6 +67,7 @@
       integrators: SMOOTH,
       diagonal: [3, 1],
       start: { q: [2.5, 0], p: [0.2, 1.2] },
+      curved: { q: [2.3, 0], p: [1, 0.1] }, // where SoftAbs is not flat along the ring
       arrow: { constant: 1, curved: 0.4 },
       cloud: { q: 0.07, p: 0.15 },
     },
@@ -79,7 +80,7 @@
       integrators: SMOOTH,
       diagonal: [3.8, 1.4],
       start: { q: [-1.8, -0.9], p: [1, 0.5] },
-      curved: { q: [-0.6, 0.3], p: [1, -0.5] }, // in the valley, where the curvature changes
+      curved: { q: [-1, -0.5], p: [0.6, 0.3] }, // towards the valley, where the curvature changes
       arrow: { constant: 1, curved: 1 },
       cloud: { q: 0.15, p: 0.15 },
     },

@@ -41,6 +41,7 @@ def faults_of(tmp_path: Path, body: str) -> list[str]:
     [
         '<a href="there.html#a">x</a>',
         '<a href="#a">x</a>',
+        '<a href="there.html#target=funnel&amp;eps=0.1">x</a>',  # a state of the interactive page
         '<a href="https://example.org/page#b">x</a>',
         '<img src="data:image/png;base64,AAAA">',
     ],
