@@ -207,7 +207,9 @@ def test_equations_and_tables_on_a_phone(tmp_path):
         wrapper = "getComputedStyle(document.querySelector('table').parentElement).overflowX"
         assert page.evaluate(wrapper) == "auto"
         page.evaluate("document.fonts.ready")
-        assert page.evaluate("[...document.fonts].map((font) => [font.family, font.status])") == [["STIX Two Math", "loaded"]]
+        assert page.evaluate("[...document.fonts].map((font) => [font.family, font.status])") == [
+            ["STIX Two Math", "loaded"]
+        ]
 
 
 @pytest.mark.parametrize("page", notebooks.PAGES)
