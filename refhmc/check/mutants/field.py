@@ -122,12 +122,16 @@ def beta_of_x(x):
     return float(np.sum(np.log(x) + 2 * np.log1p(-x)))
 
 
+def log_sigmoid(q):
+    return -np.logaddexp(0.0, -q)
+
+
 def beta_of_logit(jacobian_at):
     """Log density of q = logit x for x_i ~ Beta(2, 3), with log |dx/dq| = log s(q) + log s(-q) taken at ``jacobian_at(q)``."""
 
-    def log_density(q):
+    def log_density(q):  # log(1 - x) would cancel at large q
         at = jacobian_at(q)
-        return beta_of_x(sigmoid(q)) + float(np.sum(np.log(sigmoid(at)) + np.log(sigmoid(-at))))
+        return float(np.sum(log_sigmoid(q) + 2 * log_sigmoid(-q) + log_sigmoid(at) + log_sigmoid(-at)))
 
     return log_density
 
