@@ -10,8 +10,8 @@ import pytest
 from scipy import integrate, stats
 
 import refhmc
-from tests.docs.test_moving_page import run
 from tests.helpers import moving_figures
+from tests.helpers.moving_figures import run
 from tests.helpers.places import ROOT
 
 MOVING = ROOT / "docs" / "moving"

@@ -8,8 +8,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.docs.test_moving_page_in_browser import STILL, chromium, contrast  # noqa: F401  (a fixture)
 from tests.helpers import browser
+from tests.helpers.browser import STILL, contrast
 from tests.helpers.places import ROOT
 
 pytestmark = pytest.mark.sweep
@@ -34,7 +34,7 @@ LINKS = re.compile(r'<a href="\.\./moving/index\.html#([^"]*)"')
 
 
 @contextlib.contextmanager
-def opened(chromium, size="desktop", fragment="", **settings):  # noqa: F811
+def opened(chromium, size="desktop", fragment="", **settings):
     with browser.opened(chromium, viewport=SIZES[size], **{**STILL, **settings}) as page:
         if fragment:
             page.evaluate("fragment => { location.hash = fragment }", fragment)
@@ -50,7 +50,7 @@ def counted(page) -> tuple[int, list[int]]:
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("chain", CHAINS)
-def test_histogram_of_each_chain_grows(chromium, size, chain):  # noqa: F811
+def test_histogram_of_each_chain_grows(chromium, size, chain):
     with opened(chromium, size) as page:
         page.click(f"#chain-{chain}")
         assert counted(page) == [0, [0, 0]]
@@ -66,7 +66,7 @@ def test_histogram_of_each_chain_grows(chromium, size, chain):  # noqa: F811
         assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size]["width"]
 
 
-def test_stages_of_a_tree_each_have_a_sentence(chromium):  # noqa: F811
+def test_stages_of_a_tree_each_have_a_sentence(chromium):
     with opened(chromium) as page:
         page.click("#chain-tree")
         stages = page.evaluate("refhmc.page.run.stages")
@@ -83,7 +83,7 @@ def test_stages_of_a_tree_each_have_a_sentence(chromium):  # noqa: F811
         assert page.get_attribute("#seen", "aria-live") == "polite"
 
 
-def test_sentence_reports_a_chain_with_another_distribution(chromium):  # noqa: F811
+def test_sentence_reports_a_chain_with_another_distribution(chromium):
     with opened(chromium) as page:
         page.click("#chain-biased")
         page.wait_for_function(
@@ -93,7 +93,7 @@ def test_sentence_reports_a_chain_with_another_distribution(chromium):  # noqa: 
         page.wait_for_function("document.querySelector('#summary').textContent.includes('distribution is the target')")
 
 
-def test_autoplay_starts_by_itself_and_its_speed_is_kept(chromium):  # noqa: F811
+def test_autoplay_starts_by_itself_and_its_speed_is_kept(chromium):
     with opened(
         chromium,
         fragment="view=chain&target=donut&metric=identity&integrator=leapfrog&pace=30",
@@ -106,7 +106,7 @@ def test_autoplay_starts_by_itself_and_its_speed_is_kept(chromium):  # noqa: F81
         assert "pace=500" in page.url
 
 
-def test_address_gives_the_same_page_and_reset_the_first_one(chromium):  # noqa: F811
+def test_address_gives_the_same_page_and_reset_the_first_one(chromium):
     with opened(chromium) as page:
         first = page.evaluate("refhmc.page.state")
         assert urlsplit(page.url).fragment == ""
@@ -128,7 +128,7 @@ def test_address_gives_the_same_page_and_reset_the_first_one(chromium):  # noqa:
         assert page.evaluate("refhmc.page.state") == state
 
 
-def test_invalid_values_in_the_address_are_ignored(chromium):  # noqa: F811
+def test_invalid_values_in_the_address_are_ignored(chromium):
     with opened(chromium, fragment="view=chain&target=<b>&eps=1e9&kernel=nuts&metric=fisher&q=1&n=x") as page:
         state = page.evaluate("refhmc.page.state")
         assert (state["target"], state["kernel"], state["eps"], state["n"]) == ("banana", "nuts", 0.1, 40)
@@ -144,7 +144,7 @@ def chapters() -> list[tuple[str, str]]:
     ]
 
 
-def test_links_between_chapters_and_page_lead_to_what_they_name(chromium):  # noqa: F811
+def test_links_between_chapters_and_page_lead_to_what_they_name(chromium):
     links = chapters()
     assert len(links) >= 10
     with opened(chromium) as page:
@@ -162,7 +162,7 @@ def test_links_between_chapters_and_page_lead_to_what_they_name(chromium):  # no
             assert (ROOT / "docs" / "moving" / href).is_file(), href
 
 
-def test_keyboard_reaches_everything_of_a_chain(chromium):  # noqa: F811
+def test_keyboard_reaches_everything_of_a_chain(chromium):
     with opened(chromium) as page:
         page.focus("#view-chain")
         page.keyboard.press("Enter")
@@ -179,7 +179,7 @@ def test_keyboard_reaches_everything_of_a_chain(chromium):  # noqa: F811
         assert page.evaluate("refhmc.page.run.stage") == 1
 
 
-def test_screen_reader_finds_names_for_everything_of_a_chain(chromium):  # noqa: F811
+def test_screen_reader_finds_names_for_everything_of_a_chain(chromium):
     with opened(chromium) as page:
         page.click("#chain-walk")
         page.click("#one-step")
@@ -192,7 +192,7 @@ def test_screen_reader_finds_names_for_everything_of_a_chain(chromium):  # noqa:
 
 
 @pytest.mark.parametrize("view", ["trajectory", "chain"])
-def test_phone_scrolls_and_shows_picture_and_verdict_together(chromium, view):  # noqa: F811
+def test_phone_scrolls_and_shows_picture_and_verdict_together(chromium, view):
     with opened(chromium, "phone", has_touch=True, is_mobile=True) as page:
         page.click(f"#view-{view}")
         page.wait_for_function("document.querySelector('#summary').textContent.length > 20")
@@ -210,7 +210,7 @@ def test_phone_scrolls_and_shows_picture_and_verdict_together(chromium, view):  
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_of_a_chain_is_legible(chromium, scheme):  # noqa: F811
+def test_text_of_a_chain_is_legible(chromium, scheme):
     with opened(chromium, color_scheme=scheme) as page:
         page.click("#chain-modes")
         for element in ("#seen", "#summary", "#margin-1-title", "#rate", "#kernel", "#explanation a", "nav a"):

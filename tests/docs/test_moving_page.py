@@ -15,6 +15,7 @@ from refhmc.check import golden_vectors
 from refhmc.check.vectors.own_answers import model
 from tests.helpers import moving_figures
 from tests.helpers.hierarchical_cases import chain_metric, funnel_metric
+from tests.helpers.moving_figures import run
 from tests.helpers.places import ROOT
 
 MOVING = ROOT / "docs" / "moving"
@@ -23,10 +24,6 @@ SOLVER_TOLERANCE = 1e-13  # golden.js's
 FILES = [f"{name}.js" for name in ("arrays", "targets", "metrics", "integrators", "trajectory", "settings")]
 
 pytestmark = pytest.mark.skipif(NODE is None, reason="Node is not here: the page's JavaScript is not run")
-
-
-def run(*command: str, given: str = "") -> subprocess.CompletedProcess:
-    return subprocess.run(command, input=given, capture_output=True, text=True, encoding="utf-8", timeout=300)
 
 
 def test_its_own_tests_pass():

@@ -8,19 +8,13 @@ import re
 import pytest
 
 from tests.helpers import browser, moving_figures
+from tests.helpers.browser import STILL, contrast
 
 pytestmark = pytest.mark.sweep
 
 FAILURES = ("step", "tao", "solver", "curved", "jump")
-STILL = {"reduced_motion": "reduce"}
 CONTROLS = ["failure-step", "failure-jump", "start", "momentum", "play", "one-step", "speed", "target", "metric"]
 CONTROLS += ["integrator", "eps", "n"]  # in the order of the tab key
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    with browser.launched(browser.skip_without_browser()) as started:
-        yield started
 
 
 def figure(page, name: str) -> str:
@@ -165,25 +159,3 @@ def test_ink_can_be_read_in_both_schemes_and_a_phone_need_not_scroll_sideways(ch
             assert page.evaluate("document.documentElement.scrollWidth") <= 360
         for element in ("body", "#explanation", "#energy-error", "#way-back", "#target", "#keys"):
             assert contrast(page, element) >= 4.5, element
-
-
-def contrast(page, element: str) -> float:
-    """Of text and paper, by WCAG 2's definition; opacity left out of neither."""
-    ink, opacity, paper = page.evaluate(
-        """selector => {
-            let at = document.querySelector(selector);
-            const { color, opacity } = getComputedStyle(at);
-            while (at && /rgba\\(0, 0, 0, 0\\)/.test(getComputedStyle(at).backgroundColor)) at = at.parentElement;
-            return [color, Number(opacity), getComputedStyle(at).backgroundColor];
-        }""",
-        element,
-    )
-    on = [float(x) for x in re.findall(r"[\d.]+", paper)[:3]]
-    text = [opacity * float(x) + (1 - opacity) * y for x, y in zip(re.findall(r"[\d.]+", ink)[:3], on, strict=True)]
-    light, dark = sorted(map(luminance, (on, text)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-def luminance(rgb: list) -> float:
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (x / 255 for x in rgb)]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

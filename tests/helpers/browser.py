@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from tests.helpers.places import ROOT
 
 PAGE = ROOT / "docs" / "moving" / "index.html"
+STILL = {"reduced_motion": "reduce"}
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
@@ -57,3 +59,25 @@ def opened(chromium: Any, **settings: Any) -> Iterator[Any]:
     finally:
         page.close()
     assert said == []
+
+
+def contrast(page: Any, element: str) -> float:
+    """Return the contrast of an element's text with its background, by the definition of WCAG 2, opacity included."""
+    ink, opacity, paper = page.evaluate(
+        """selector => {
+            let at = document.querySelector(selector);
+            const { color, opacity } = getComputedStyle(at);
+            while (at && /rgba\\(0, 0, 0, 0\\)/.test(getComputedStyle(at).backgroundColor)) at = at.parentElement;
+            return [color, Number(opacity), getComputedStyle(at).backgroundColor];
+        }""",
+        element,
+    )
+    on = [float(x) for x in re.findall(r"[\d.]+", paper)[:3]]
+    text = [opacity * float(x) + (1 - opacity) * y for x, y in zip(re.findall(r"[\d.]+", ink)[:3], on, strict=True)]
+    light, dark = sorted(map(luminance, (on, text)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(rgb: list[float]) -> float:
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (x / 255 for x in rgb)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import subprocess
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,6 +16,11 @@ from refhmc.dynamics.discontinuous import DiscontinuousHamiltonian
 
 FRAME = 2e-5
 COVARIANCE = np.array([[1, 1.2], [1.2, 2.25]])
+
+
+def run(*command: str, given: str = "") -> subprocess.CompletedProcess:
+    """Run a command, for instance of Node, with `given` as its input."""
+    return subprocess.run(command, input=given, capture_output=True, text=True, encoding="utf-8", timeout=300)
 
 
 class Figures(NamedTuple):
