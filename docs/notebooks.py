@@ -60,9 +60,9 @@ def markdown(text: str, page: str) -> str:
     """Return the text of a page without what only Sphinx understands."""
     where = numbers()
 
-    def reference(kind: str, match: re.Match) -> str:
-        there, n = where[match[1]]
-        return f"{kind}({n})" if there == page else f"{kind}({n}) of {Path(there).name}.ipynb"
+    def reference(form: str, label: str) -> str:
+        there, n = where[label]
+        return form.format(n) + ("" if there == page else f" of {Path(there).name}.ipynb")
 
     def link(match: re.Match) -> str:
         there, _, suffix = match[2].rpartition(".")
@@ -72,8 +72,8 @@ def markdown(text: str, page: str) -> str:
 
     text = INCLUDED.sub(included, text)
     text = EQUATION.sub(lambda m: f"{m[1]} \\tag{{{where[m[2]][1]}}}\n$$", text)
-    text = re.sub(r"\{eq\}`([\w-]+)`", lambda m: reference("", m), text)
-    text = re.sub(r"\{numref\}`([\w-]+)`", lambda m: reference("Figure ", m).replace("(", "").replace(")", ""), text)
+    text = re.sub(r"\{eq\}`([\w-]+)`", lambda m: reference("({})", m[1]), text)
+    text = re.sub(r"\{numref\}`([\w-]+)`", lambda m: reference("Figure {}", m[1]), text)
     text = re.sub(r"\{\w+\}`([^`]+)`", r"`\1`", text)
     text = re.sub(r'<a href="\.\./([^"#]+)[^"]*">([^<]+)</a>', r"\2 (`docs/\1`)", text)
     return LINK.sub(link, text)

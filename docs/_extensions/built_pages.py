@@ -70,10 +70,8 @@ def faults(folder: Path) -> Iterator[str]:
             parts = urlsplit(target)
             if parts.scheme or parts.netloc or not (parts.path or parts.fragment):
                 continue
-            there, anchor = (
-                (file.parent / unquote(parts.path)).resolve() if parts.path else file,
-                unquote(parts.fragment),
-            )
+            there = (file.parent / unquote(parts.path)).resolve() if parts.path else file
+            anchor = unquote(parts.fragment)
             there = there / "index.html" if there.is_dir() else there
             if not there.is_file():
                 yield f"{name} leads to {target}, which is not there"

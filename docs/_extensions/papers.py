@@ -30,9 +30,7 @@ class Paper(NamedTuple):
 def read() -> list[Paper]:
     """Return the entries of the bibliography."""
     text = (Path(__file__).parents[1] / f"{BIBLIOGRAPHY}.md").read_text(encoding="utf-8")
-    dois = [re.search(r"<doi:(.+)>", rest) for *_, rest in ENTRY.findall(text)]
-    found = zip(ENTRY.findall(text), dois, strict=True)
-    return [Paper(authors, year, id, doi[1] if doi else "") for (authors, year, id, _), doi in found]
+    return [Paper(*entry, "".join(re.findall(r"<doi:(.+)>", rest))) for *entry, rest in ENTRY.findall(text)]
 
 
 def pattern(paper: Paper) -> str:

@@ -220,16 +220,16 @@
     if ($("seen").textContent !== text) $("seen").textContent = text;
   }
 
-  /** Whether the chain has the right stationary distribution, from what the map preserves along the trajectory from the start. */
+  /** What the trajectory from the start shows of the stationary distribution. That a map is right in one place proves nothing elsewhere. */
   function sentenceOfChain() {
     if (state.kernel === "rwm") return "The proposal is symmetric, and the density decides whether it is accepted. The stationary distribution is the target.";
     if (state.kernel === "nuts") return "The leapfrog on a constant metric preserves volume and is reversible, and the tree could have grown from any of its states. The stationary distribution is the target.";
     const { preserved, returns } = seen;
     if (preserved === false || returns === false) {
       const lost = [preserved === false && "does not preserve volume", returns === false && "is not reversible"].filter(Boolean).join(" and ");
-      return `The map ${lost}, so the chain has another stationary distribution than the target. More draws do not remove the error.`;
+      return `Along the trajectory from the start, the map ${lost}, so the chain has another stationary distribution than the target. More draws do not remove the error.`;
     }
-    if (preserved && returns) return "The map preserves volume and is reversible, so the stationary distribution is the target. The energy error only decides how often the chain moves.";
+    if (preserved && returns) return "Along the trajectory from the start, the map preserves volume and is reversible. If it does so everywhere, the stationary distribution is the target.";
     return "The trajectory from the start gives no verdict on the map. A step without a solution is a rejection.";
   }
 
