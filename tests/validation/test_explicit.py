@@ -90,12 +90,17 @@ def test_gradient_is_the_complex_step_derivative_of_the_definition(case):
 
 
 def test_densities_in_jax_are_the_models():
-    pytest.importorskip("jax")
+    jax = pytest.importorskip("jax")
     from validation.benchmarks.explicit_targets import TARGETS
     from validation.benchmarks.posteriors import check_same
 
-    for name in ("funnel 2", "eight schools", "hierarchical logistic", "item response"):
-        check_same(TARGETS[name])
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", True)
+    try:
+        for name in ("funnel 2", "eight schools", "hierarchical logistic", "item response"):
+            check_same(TARGETS[name])
+    finally:
+        jax.config.update("jax_enable_x64", before)
 
 
 def test_reference_of_the_eight_schools_is_the_mean_on_a_grid():

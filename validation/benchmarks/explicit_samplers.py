@@ -177,11 +177,11 @@ class Sampler(NamedTuple):
     peer: str = ""
 
 
-BEFORE = "default before"
+BEFORE, DEFAULT = "default before", "default"
 LEARNED = ("learned, HMC", "learned, NUTS")
 SAMPLERS: dict[str, Sampler] = {
     BEFORE: Sampler(default),
-    "default": Sampler(default),
+    DEFAULT: Sampler(default),
     LEARNED[0]: Sampler(lambda target: learned(target, "HMC")),
     LEARNED[1]: Sampler(lambda target: learned(target, "NUTS")),
     "Fisher, HMC": Sampler(lambda target: by_fisher(target, "HMC"), funnels_only=True),

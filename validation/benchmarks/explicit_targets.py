@@ -44,7 +44,7 @@ class Target(NamedTuple):
     log_density: Callable[[], Callable[[Any], Any]]
     scales: tuple[int, ...]
     non_centred: Callable[[], refhmc.Model] | None = None
-    draws: int = 1000
+    draws: int = 4000
     exact: Callable[[], list[Estimate]] | None = None
     simulate: Callable[[], np.ndarray] | None = None  # draws (chain, draw, k) by another method, for a reference
 
@@ -206,7 +206,7 @@ def horseshoe_by_gibbs(sweeps: int = 50_000, chains: int = 4) -> np.ndarray:
 def without_funnel(name: str, scales: tuple[int, ...], exact: Callable | None = None) -> Target:
     """Return one of the posteriors of :mod:`validation.benchmarks.posteriors`."""
     posterior = posteriors.POSTERIORS[name]
-    return Target(lambda: posterior().model(), lambda: posterior().log_density(), scales, exact=exact)
+    return Target(lambda: posterior().model(), lambda: posterior().log_density(), scales, draws=1000, exact=exact)
 
 
 def normal_reference() -> list[Estimate]:
@@ -225,7 +225,6 @@ TARGETS: dict[str, Target] = {
         schools_density,
         (-1,),
         models.EightSchools,
-        draws=4000,
         exact=schools_reference,
     ),
     "radon": Target(
@@ -236,6 +235,7 @@ TARGETS: dict[str, Target] = {
         horseshoe_density,
         (-2,),
         lambda: models.Horseshoe(),
+        draws=1000,
         simulate=horseshoe_by_gibbs,
     ),
     "hierarchical logistic": Target(
@@ -251,7 +251,11 @@ TARGETS: dict[str, Target] = {
         lambda: hierarchical.item_response(centred=False),
     ),
     "stochastic volatility": Target(
-        volatility.model, volatility.log_density, (-2,), lambda: hierarchical.volatility_of_innovations(T)
+        volatility.model,
+        volatility.log_density,
+        (-2,),
+        lambda: hierarchical.volatility_of_innovations(T),
+        draws=1000,
     ),
     "eight schools, non-centred": without_funnel("eight schools", (8, 9)),
     "arK": without_funnel("arK", (0, 1, 5, 6)),
