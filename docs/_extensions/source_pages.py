@@ -58,13 +58,12 @@ class LinksToFiles(SphinxTransform):
             file = path.relative_to(ROOT).as_posix()
             text = node.children or [nodes.Text(path.stem)]
             node.replace_self(source_link("", "", *text, file=file))
+            self.env.source_files.setdefault(self.env.docname, set()).add(file)
 
 
 def resolve(app: Any, doctree: nodes.document, docname: str) -> None:
     """Make the links references to the pages that :func:`pages` writes."""
-    files = app.env.source_files
     for node in list(doctree.findall(source_link)):
-        files.setdefault(docname, set()).add(node["file"])
         uri = app.builder.get_relative_uri(docname, page_of(node["file"]))
         children = node.children[-1:] if isinstance(node.children[-1], nodes.literal) else node.children
         node.replace_self(nodes.reference("", "", *children, internal=True, refuri=uri))
@@ -112,7 +111,7 @@ def forget(app: Any, env: Any, docname: str) -> None:
 
 
 def merge(app: Any, env: Any, docnames: Any, other: Any) -> None:
-    env.source_files.update(getattr(other, "source_files", {}))
+    env.source_files.update((name, other.source_files[name]) for name in docnames if name in other.source_files)
 
 
 def setup(app: Any) -> dict:
@@ -123,4 +122,4 @@ def setup(app: Any) -> dict:
     app.connect("env-merge-info", merge)
     app.connect("doctree-resolved", resolve)
     app.connect("html-collect-pages", pages)
-    return {"parallel_read_safe": True, "parallel_write_safe": False, "env_version": 2}
+    return {"parallel_read_safe": True, "parallel_write_safe": True, "env_version": 3}

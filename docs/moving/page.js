@@ -5,7 +5,7 @@
   const { Random, funnelMargins, margins, transition } = refhmc.chain;
   const { address, chainView } = refhmc;
   const { follow, largestEnergyError, properties, wayBack } = refhmc.trajectory;
-  const { View, arrow, bands, cloud, colours, context, dot, label, line, series } = refhmc.picture;
+  const { View, arrow, bands, cloud, colours, context, dot, label, layer, line, series } = refhmc.picture;
   const { isFinite, plus } = refhmc.arrays;
 
   const POINTS = 200;
@@ -24,7 +24,8 @@
   const still = matchMedia("(prefers-reduced-motion: reduce)");
 
   const state = { ...START };
-  let chosen = null, seen = null, background = null; // the map; what is known of it; the density as an image
+  let chosen = null, seen = null; // the map; what is known of it
+  const kept = { density: null, trajectory: null }; // images of what does not change from frame to frame
   const moving = { playing: !still.matches, time: 0, step: 0, points: [], next: [], steps: 0, frames: 0 };
   const run = { draws: [], n: 0, stage: 0, part: 0, shown: null, next: null }; // the chain; `shown`, the transition in the picture
   const exact = new Map(); // the margins of each target
@@ -242,9 +243,8 @@
     const on = context($("picture"));
     if (on === null) return;
     const { pen, width, height } = on, view = View(TARGETS[state.target].window, width, height), colour = colours(document.body);
-    const key = [state.target, width, height, colour.density].join();
-    if (background?.key !== key) background = { key, image: bands(TARGETS[state.target].make(), view, $("picture").width, $("picture").height, colour.density) };
-    pen.drawImage(background.image, 0, 0, width, height);
+    const size = [$("picture").width, $("picture").height];
+    pen.drawImage(image("density", [state.target, ...size, colour.density], () => bands(TARGETS[state.target].make(), view, ...size, colour.density)), 0, 0, width, height);
     if (inChain()) drawChain(pen, view, colour);
     else drawTrajectory(pen, view, colour);
     const from = view.toScreen(state.q), to = view.toScreen(tip());
@@ -258,12 +258,21 @@
     }
   }
 
+  /** The image of this name, which is drawn again if an entry of the key has changed. */
+  function image(name, key, drawn) {
+    if (!kept[name] || kept[name].key.some((entry, i) => entry !== key[i])) kept[name] = { key, image: drawn() };
+    return kept[name].image;
+  }
+
   function drawTrajectory(pen, view, colour) {
     cloud(pen, view, cloudNow(), colour.cloud);
-    line(pen, view, seen.there.states.map((z) => z.q), colour.path, { width: 2, dots: 2.5 });
-    line(pen, view, seen.back.states.map((z) => z.q), colour.back, { width: 2, dash: [6, 5] });
-    pen.fillStyle = colour.back;
-    dot(pen, view.toScreen(seen.back.states.at(-1).q), 5);
+    const size = [$("picture").width, $("picture").height];
+    const drawn = () => layer(size, view, (pen) => {
+      line(pen, view, seen.there.states.map((z) => z.q), colour.path, { width: 2, dots: 2.5 });
+      line(pen, view, seen.back.states.map((z) => z.q), colour.back, { width: 2, dash: [6, 5] });
+      dot(pen, view.toScreen(seen.back.states.at(-1).q), 5);
+    });
+    pen.drawImage(image("trajectory", [seen, ...size, colour.path, colour.back], drawn), 0, 0, view.width, view.height);
   }
 
   function plots() {

@@ -76,13 +76,28 @@
     points.forEach(([x, y]) => pen.lineTo(x, y));
     pen.stroke();
     pen.setLineDash([]);
-    if (dots > 0) points.forEach((point) => dot(pen, point, dots));
+    if (dots > 0) disks(pen, points, dots);
   }
 
-  function dot(pen, [x, y], radius) {
+  function disks(pen, points, radius) {
     pen.beginPath();
-    pen.arc(x, y, radius, 0, 2 * Math.PI);
+    for (const [x, y] of points) {
+      pen.moveTo(x + radius, y);
+      pen.arc(x, y, radius, 0, 2 * Math.PI);
+    }
     pen.fill();
+  }
+
+  const dot = (pen, point, radius) => disks(pen, [point], radius);
+
+  /** An image of w x h pixels for the whole view, and transparent where nothing is drawn. */
+  function layer([w, h], view, drawn) {
+    const image = document.createElement("canvas");
+    [image.width, image.height] = [w, h];
+    const pen = image.getContext("2d");
+    pen.scale(w / view.width, h / view.height);
+    drawn(pen);
+    return image;
   }
 
   function cloud(pen, view, positions, colour) {
@@ -158,5 +173,5 @@
 
   const short = (x) => (x !== 0 && (Math.abs(x) >= 1e4 || Math.abs(x) < 1e-3) ? x.toExponential(0) : `${Number(x.toPrecision(2))}`);
 
-  refhmc.picture = { View, arrow, bands, cloud, colours, context, dot, label, line, series };
+  refhmc.picture = { View, arrow, bands, cloud, colours, context, dot, label, layer, line, series };
 })((globalThis.refhmc ??= {}));
