@@ -113,6 +113,12 @@ def skip_old_names(app: object, what: str, name: str, value: object, skip: bool,
     return True if hasattr(value, "replaced_by") else None
 
 
+def show_own_section(app: object, page: str, template: str, context: dict, doctree: object) -> None:
+    """Show only the entries of its own section in the sidebar of a page, since the reference alone has some 300 pages."""
+    toctree = context["toctree"]
+    context["toctree"] = lambda **options: toctree(**options | {"collapse": True})
+
+
 def copy_interactive_page(app: object, exception: Exception | None) -> None:
     """Copy ``moving/``, which runs from a file, too."""
     if exception is None and app.builder.format == "html":
@@ -125,5 +131,6 @@ def setup(app: object) -> None:
 
     building.append(app)
     app.connect("autodoc-skip-member", skip_old_names)
+    app.connect("html-page-context", show_own_section, priority=400)  # before the theme makes the sidebar
     app.connect("build-finished", copy_interactive_page, priority=400)  # before its links are checked
     app.add_lexer("mermaid", TextLexer)  # shown as its text: what draws it comes from the network

@@ -146,13 +146,12 @@ def allowed_depth(most: int, iteration: int) -> int:
 
 def depth_at(plan: Any, iteration: int, given: bool) -> int:
     """Return how deep trees of NUTS may be after ``iteration`` iterations; ``given``: warm-up began with a metric."""
-    limit = plan.max_depth if given else allowed_depth(plan.max_depth, 0)
-    for k, (learns, _, stop) in enumerate(plan.windows):
-        if learns and stop <= iteration and not (given and stop <= EARLY):
-            # In a short warm-up no later window would remove the limit.
-            is_last = not plan.windows[k + 1 :, 0].any()
-            limit = plan.max_depth if is_last else allowed_depth(plan.max_depth, int(stop))
-    return limit
+    stops = plan.windows[plan.windows[:, 0] != 0, 2]  # of the windows in which the metric is learned
+    past = stops[(stops <= iteration) & (stops > (EARLY if given else 0))]
+    if not len(past):
+        return plan.max_depth if given else allowed_depth(plan.max_depth, 0)
+    # In a short warm-up no later window would remove the limit.
+    return plan.max_depth if past[-1] == stops[-1] else allowed_depth(plan.max_depth, int(past[-1]))
 
 
 def short(d: int) -> float:

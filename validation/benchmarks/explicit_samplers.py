@@ -54,8 +54,8 @@ def run_of_refhmc(
             warnings=len(result.warnings),
         )
 
-    # A whole warm-up compiles the metric that it changes to.
-    run(0, draws=1, tune=first_tune, chains=1)
+    # A whole warm-up compiles the metric that it changes to. The diagnostics of several chains import what they need.
+    run(0, draws=4, tune=first_tune, chains=2)
     return run
 
 
