@@ -52,8 +52,8 @@ PEERS = ("nutpie", "walnutpie", "NumPyro")
 PACKAGES = ["nutpie", "walnutpie", "numpyro", "jax", "numba", "numpy"]
 # Why a centred form costs more gradients than the non-centred one.
 FUNNEL = (
-    "Given the other coordinates v has the standard deviation (1/9 + n/2)^-1/2, and without them 3. On a block diagonal "
-    "metric a trajectory must therefore be about 3 (n/2)^1/2 times as long as on the non-centred form, which is normal"
+    "v has the mass 1/9 + n/2, so that a trajectory must be (1 + 9 n/2)^1/2 times as long as on the non-centred form, "
+    "which is a normal distribution with independent coordinates"
 )
 WHY_NOT = {
     **dict.fromkeys(("funnel 2", "funnel 10", "funnel 100"), FUNNEL),
