@@ -62,12 +62,12 @@ def _mistake(test: OrbitExamination, standing: list[Finding]) -> str:
     if any(_one_sided(table) for table in tables):
         return (
             "forward and backward extensions differ: after an extension to one side an edge of the tree, or its "
-            "momentum, is not updated, or the halves are joined in the wrong order"
+            "momentum, is not updated, the halves are joined in the wrong order, or a U-turn is looked for at one end only"
         )
     if test.unit_mass and any(ends_beyond_a_turn(t, test.depth if t.depth is None else t.depth) for t in tables):
         return (
             "a new half that turns inside is used: it must be discarded, none of its states accepted, and the tree must not "
-            "grow further"
+            "grow further; or the turn of the whole tree is not looked for between its two ends"
         )
     if all(_keeps_the_uniform_law(table, test.guard(test.depth)) for table in tables):
         return (
