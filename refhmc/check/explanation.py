@@ -60,7 +60,7 @@ CAUSES = (
     ("log determinant", "fisher_and_softabs.md#the-equations-of-motion"),
     ("log det", "fisher_and_softabs.md#the-equations-of-motion"),
     ("divided difference", "fisher_and_softabs.md#3-softabs-of-a-round-density"),
-    ("momentum: its covariance", "fisher_and_softabs.md#2-the-momentum"),
+    ("its covariance is", "fisher_and_softabs.md#2-the-momentum"),
     ("Jacobian of the transform", "funnel.md#2-the-jacobian"),
     ("jumps of the potential", "discontinuous.md#1-as-printed"),
     ("iteration", "implicit_steps.md#solving"),
