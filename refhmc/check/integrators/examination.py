@@ -117,6 +117,7 @@ class IntegratorExamination(Examination):
     order_held: bool = False
     power: int = 0  # power of the first unexpected term of the error
     rates: tuple[float, float] | None = None  # speeds of positions and momenta at small eps, relative to those of H
+    astray: tuple[bool, bool] = (False, False)  # whether positions and momenta move in another direction than along H
     exchanged: bool = False  # whether positions move by the inverse of the right matrix
     jacobians: dict = dataclasses.field(default_factory=dict)
 

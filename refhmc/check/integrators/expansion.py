@@ -214,7 +214,7 @@ def _confirmed(terms: list[tuple[float, Term]], power: int) -> bool:
 def elapsed_time(test: IntegratorExamination) -> Row:
     """Compare the speed of positions as eps goes to zero with their speed along the flow of H."""
     test.need_energy()
-    d, found = test.d, []
+    d, found, astray = test.d, [], np.zeros(2, dtype=bool)
     for series in followed(test):
         terms = _terms(test, series, 1)
         if not terms:
@@ -223,8 +223,13 @@ def elapsed_time(test: IntegratorExamination) -> Row:
         velocity, force = series.field[:d], series.field[d:]
         extra, blur = term.value / E, CLEAR * term.error / E
         moved = [(part @ more) / max(part @ part, 1e-300) for part, more in ((velocity, extra[:d]), (force, extra[d:]))]
+        aside = [
+            np.abs(more - rate * part).max() > max(0.02 * np.abs(part).max(), 10 * blur)
+            for rate, part, more in zip(moved, (velocity, force), (extra[:d], extra[d:]), strict=True)
+        ]
         size = np.abs(velocity).max()
         if size > 1e3 * blur:
+            astray |= aside
             found.append((moved[0], moved[1], blur / size, series))
     if not found:
         raise Inconclusive("the expansion is too inaccurate")
@@ -233,6 +238,7 @@ def elapsed_time(test: IntegratorExamination) -> Row:
         low, high = min(s.rate for *_, s in found), max(s.rate for *_, s in found)
         raise NotApplicable(f"the step is random: its time is {low:.3g} to {high:.3g} of eps")
     test.rates = (1 + ahead, 1 + max((entry[1] for entry in found), key=abs))
+    test.astray = (bool(astray[0]), bool(astray[1]))
     test.exchanged = abs(ahead) > 1e-3 and _is_exchanged(test, series)
     several, error = _rate_of_three(test, series) if not test.step.random else (1.0, 0.0)
     n = 1

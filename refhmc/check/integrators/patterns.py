@@ -52,6 +52,10 @@ def _of_rates(failed: set[str], test: IntegratorExamination) -> list[str]:
 
     if test.exchanged and not near(drift, 1):
         return ["the drift uses the mass matrix instead of its inverse, or the other way round"]
+    if test.astray[0] and near(kick, 1):
+        return ["the velocity has another direction than dH/dp: check the mass matrix"]
+    if test.astray[1] and near(drift, 1):
+        return ["the force is not -dH/dq: a term is missing or has a wrong factor or sign"]
     if near(drift, 0) and near(kick, 0):
         return ["the step does not move at first order in eps: eps squared instead of eps, or a step that does nothing"]
     if near(drift, 2) and near(kick, 2):
@@ -71,7 +75,7 @@ def _of_rates(failed: set[str], test: IntegratorExamination) -> list[str]:
     if near(drift, 1) and near(kick, 1) and test.power != 1:
         return []
     if near(drift, 1):
-        return ["the force is not -dH/dq: a term is missing or has a wrong factor"]
+        return ["the force is not -dH/dq: a term is missing or has a wrong factor or sign"]
     if near(kick, 1):
         return [
             f"the velocity is not dH/dp ({drift:.3g} of it in its direction): check the mass matrix and the drift's step"

@@ -325,6 +325,11 @@ def _diagnose(s: MetricExamination, rows: dict[str, Row]) -> list[str]:
     for name in ("derivative at asymmetric points", "derivative"):
         if name in failed and name in s.claims:
             text = pattern_of_tensor(s.claims[name])
+            if not text and all(_wrong_between_eigenvectors(s, c) for c in s.claims[name] if c.excess().max() > 1):
+                text = (
+                    "right for the eigenvalues of G and wrong between its eigenvectors, such as a wrong divided difference "
+                    "(f_i - f_j) / (l_i - l_j) of a function of a matrix"
+                )
             said += [f"dG: {text}"] if text else []
             break
     lost = [c for name in s.claims for c in s.claims[name] if not np.isfinite(c.value).all()]
@@ -340,3 +345,13 @@ def _diagnose(s: MetricExamination, rows: dict[str, Row]) -> list[str]:
                 "dG is only wrong at equal eigenvalues: the divided difference lacks its limit there, f'(lambda)"
             )
     return list(dict.fromkeys([*said, *s.found]))
+
+
+def _wrong_between_eigenvectors(s: MetricExamination, claim: Claim) -> bool:
+    """Return whether the diagonal of Q' dG Q, the derivatives of the eigenvalues, is right, with G = Q diag(l) Q'."""
+    if not np.isfinite(claim.value).all():
+        return False
+    _, Q = np.linalg.eigh(s.mass(claim.q))
+    apart = np.abs(np.einsum("ia,ijk,jb->abk", Q, claim.value - claim.truth, Q))
+    allowed = len(Q) * (claim.own + 1e-5 * claim.size).max()
+    return bool(np.einsum("aak->ak", apart).max() <= allowed < apart.max())

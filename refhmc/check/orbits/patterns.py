@@ -2,8 +2,9 @@
 
 If all weights are equal (flat orbits), only the shape of the tree can violate sum_i pi_i K(i -> j) = pi_j. If it holds there
 but not for unequal weights, a weight is wrong. If it only fails at peaks and walls, divergences are handled wrongly.
-Three faults show in K itself. If both directions are equally likely, K from (q, -p) is K from (q, p). A half that turns
-inside must not be entered (``turning.py``). A choice that ignores the energies has sum_i K(i -> j) = 1.
+Four faults show in K itself. If both directions are equally likely, K from (q, -p) is K from (q, p). A half that turns
+inside must not be entered (``turning.py``). If K(i -> j) > 0 then K(j -> i) > 0. A choice that ignores the energies has
+sum_i K(i -> j) = 1.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 
 from refhmc.check.orbits.examination import OrbitExamination
-from refhmc.check.orbits.law import Finding, Table
+from refhmc.check.orbits.law import LEFT_OUT, Finding, Table
 from refhmc.check.orbits.turning import ends_beyond_a_turn
 from refhmc.check.report import FAIL, INCONCLUSIVE, WRONG_DISTRIBUTION, Row, not_run
 
@@ -62,12 +63,12 @@ def _mistake(test: OrbitExamination, standing: list[Finding]) -> str:
     if any(_one_sided(table) for table in tables):
         return (
             "forward and backward extensions differ: after an extension to one side an edge of the tree, or its "
-            "momentum, is not updated, or the halves are joined in the wrong order"
+            "momentum, is not updated, the halves are joined in the wrong order, or a U-turn is looked for at one end only"
         )
     if test.unit_mass and any(ends_beyond_a_turn(t, test.depth if t.depth is None else t.depth) for t in tables):
         return (
             "a new half that turns inside is used: it must be discarded, none of its states accepted, and the tree must not "
-            "grow further"
+            "grow further; or the turn of the whole tree is not looked for between its two ends"
         )
     if all(_keeps_the_uniform_law(table, test.guard(test.depth)) for table in tables):
         return (
@@ -78,6 +79,11 @@ def _mistake(test: OrbitExamination, standing: list[Finding]) -> str:
         return (
             "it fails with equal weights: the shape of the tree depends on its start (edge "
             "momenta, U-turn checks of merged subtrees), or a choice ignores the sizes of its alternatives"
+        )
+    if any(_has_one_way(table) for table in tables):
+        return (
+            "a state leads to another from which no way leads back: a step is chosen, or the trajectory ended, by a rule "
+            "that is not the same from both ends"
         )
     return (
         "it only fails with unequal weights: a state or a subtree is chosen with the wrong weight, or the weights are "
@@ -91,6 +97,21 @@ def _one_sided(table: Table) -> bool:
         return False
     pairs = [(table.law(i), table.turned.law(i)) for i in table.rows if i in table.turned.rows]
     return any(abs(a.get(end, 0.0) - b.get(end, 0.0)) > 1e-6 for a, b in pairs for end in {*a, *b})
+
+
+def _has_one_way(table: Table) -> bool:
+    """Return whether K(i -> j) > 0 and K(j -> i) = 0 for two states.
+
+    If a tree has the same shape from each of its states, the same joins lie between i and j as between j and i, and positive
+    weights allow either half of a join.
+    """
+    laws = {i: table.law(i) for i in table.rows}
+    return any(
+        p > 1e-6 and i not in laws[j] and not laws[j].get(LEFT_OUT)
+        for i in laws
+        for j, p in laws[i].items()
+        if j in laws
+    )
 
 
 def _keeps_the_uniform_law(table: Table, guard: int) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 from refhmc.check.judging import causes
 from refhmc.check.report import FAIL, Row
 from refhmc.check.subject.foreign import Inconclusive, SubjectError
+from refhmc.check.subject.transition import MOMENTUM
 from refhmc.check.transitions.balance import Pairing, Setting
 from refhmc.check.transitions.detailed_balance import fits
 from refhmc.check.transitions.examination import TransitionExamination, noise_size
@@ -25,6 +26,7 @@ NO_MINUS = "the logarithm of the uniform lacks its minus sign: only downhill mov
 GREEDY = "greedy acceptance: every downhill move is accepted, and no other"
 NO_EXP = "the exponential is missing: the uniform is compared with -dH instead of exp(-dH)"
 IGNORED = "the uniform is ignored: each proposal is accepted or rejected with certainty"
+CHOOSES = "the uniform that decides also chooses among several proposals: the choice needs a number of its own"
 FEWEST = 3  # moves, and rejections, that show a rule
 TYPICAL = {
     "stateless": "an energy, gradient or momentum of an earlier transition is used in this one",
@@ -114,10 +116,23 @@ def _pattern(test: TransitionExamination, known: list[Pairing]) -> list[str]:
         ("the initial energy has the kinetic energy of the position instead of the momentum", of_the_position),
         ("the initial energy lacks its kinetic energy", lambda x: clipped(x.r - 0.5 * float(x.z @ x.z))),
         ("half of the energy difference decides", lambda x: clipped(0.5 * x.r)),
+        ("the size of the energy difference decides, without its sign", lambda x: clipped(-abs(x.r))),
         ("twice the energy difference decides", lambda x: clipped(2 * x.r)),
         (GREEDY, lambda x: float(x.r >= 0)),
         (NO_EXP, lambda x: min(1.0, max(0.0, x.r))),
         ("the kernel accepts half of the moves, whatever their energy", lambda x: 0.5),
     ]
     fitting = [text for text, formula in formulas if fits(known, formula)]
+    if not fitting and _chooses_by_the_uniform(test, known):
+        return [CHOOSES]
     return fitting[:1] or ["the acceptance ratio does not belong to the proposal, or not to this target"]
+
+
+def _chooses_by_the_uniform(test: TransitionExamination, known: list[Pairing]) -> bool:
+    """Return whether a kern(q, p0, u) has several proposals from one q and p0."""
+    if test.runner is None or test.runner.shape != MOMENTUM:
+        return False
+    ends: dict[tuple[bytes, bytes], set[bytes]] = {}
+    for x in known:
+        ends.setdefault((x.q.tobytes(), x.z.tobytes()), set()).add(x.outcome.transition.q.tobytes())
+    return any(len(each) > 1 for each in ends.values())
