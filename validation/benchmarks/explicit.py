@@ -2,7 +2,7 @@
 [--only funnel ":nutpie" "eight schools:default" ...] [--peers /path/to/python]``.
 
 Each sampler runs on each target with the same seeds, in a process of its own that is pinned to one core. A run has four chains,
-one after another, with 1,000 iterations of warm-up and 4,000 draws, or 1,000 draws where the table says so. The columns are:
+one after another, with 1,000 iterations of warm-up and as many draws as stated above each table. The columns are:
 
 - ESS of the scale parameter, and of the worst coordinate, per 1,000 gradients and per second of the whole call. Gradients and
   seconds include those of warm-up, except in the column "after warm-up". The smallest ESS of several scale parameters counts.
@@ -39,7 +39,7 @@ if __package__ in (None, ""):
 from validation import two_trees
 from validation.benchmarks import common
 from validation.benchmarks.peers import number, spread
-from validation.benchmarks.samplers import RESULT_MARK
+from validation.benchmarks.samplers import CHAINS, RESULT_MARK
 
 COMMIT_BEFORE = "34b412ff"  # the last one without a learned hierarchical metric
 ENOUGH = 300.0  # seconds of sampling after which no further seed is taken
@@ -294,6 +294,12 @@ def row_of(sampler: str, cell: dict[str, Any], reference: list[list[float]] | No
     ]
 
 
+def draws_of(row: dict[str, dict[str, Any]]) -> str:
+    """Return how many draws the chains of a target have."""
+    found = sorted({run["draws"] // CHAINS for cell in row.values() for run in cell["runs"]})
+    return f"{' or '.join(f'{n:,}' for n in found) or 'No'} draws of each chain."
+
+
 # ----------------------------------------------------------------------------------------------------------- judgements
 
 
@@ -420,7 +426,7 @@ def page(cells: Cells, references: dict[str, Any], funnels: list[str], others: l
             rows = [
                 row_of(name, cells[target][name], references.get(target)) for name in SAMPLERS if name in cells[target]
             ]
-            parts += [f"## {target}", common.table(HEADER, rows)]
+            parts += [f"## {target}", draws_of(cells[target]), common.table(HEADER, rows)]
     table = common.table(["condition", "answer", "figures"], conditions(judge, funnels, others, BEFORE))
     took = sum(cell["took"] for row in cells.values() for cell in row.values())
     return "\n\n".join([*parts, "## What must hold", table, f"All cells together took {took / 60:.0f} minutes."])
