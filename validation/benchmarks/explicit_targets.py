@@ -243,12 +243,14 @@ TARGETS: dict[str, Target] = {
         hierarchical.hierarchical_logistic_density,
         (-2, -1),
         lambda: hierarchical.hierarchical_logistic(centred=False),
+        draws=1000,
     ),
     "item response": Target(
         hierarchical.item_response,
         hierarchical.item_response_density,
         (-3, -2, -1),
         lambda: hierarchical.item_response(centred=False),
+        draws=1000,
     ),
     "stochastic volatility": Target(
         volatility.model,
