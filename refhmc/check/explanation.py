@@ -72,7 +72,6 @@ CAUSES = (
     ("only the target's ratio", "acceptance.md#2-only-the-target-counts"),
     ("rejection must return", "reference.md#1-after-a-rejection"),
     ("rejection must reverse", "after_nuts.md#1-after-a-rejection"),
-    ("no way leads back", "after_nuts.md#2-the-step-back"),
     ("edge", "nuts.md#1-the-edges"),
     ("turns inside", "nuts.md#2-inside-a-half"),
     ("weights", "nuts.md#3-the-weights"),

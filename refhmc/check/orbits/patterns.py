@@ -3,8 +3,8 @@
 If all weights are equal (flat orbits), only the shape of the tree can violate sum_i pi_i K(i -> j) = pi_j. If it holds there
 but not for unequal weights, a weight is wrong. If it only fails at peaks and walls, divergences are handled wrongly.
 Four faults show in K itself. If both directions are equally likely, K from (q, -p) is K from (q, p). A half that turns
-inside must not be entered (``turning.py``). If K(i -> j) > 0 then K(j -> i) > 0. A choice that ignores the energies has
-sum_i K(i -> j) = 1.
+inside must not be entered (``turning.py``). A choice that ignores the energies has sum_i K(i -> j) = 1.
+If K(i -> j) > 0 and K(j -> i) = 0, the trajectories from i and j may differ, too.
 """
 
 from __future__ import annotations
@@ -80,15 +80,13 @@ def _mistake(test: OrbitExamination, standing: list[Finding]) -> str:
             "it fails with equal weights: the shape of the tree depends on its start (edge "
             "momenta, U-turn checks of merged subtrees), or a choice ignores the sizes of its alternatives"
         )
-    if any(_has_one_way(table) for table in tables):
-        return (
-            "a state leads to another from which no way leads back: a step is chosen, or the trajectory ended, by a rule "
-            "that is not the same from both ends"
-        )
-    return (
+    said = (
         "it only fails with unequal weights: a state or a subtree is chosen with the wrong weight, or the weights are "
         "summed wrongly"
     )
+    if any(_has_one_way(table) for table in tables):
+        said += "; or a step, or the end of the trajectory, follows a rule that is not the same from both ends"
+    return said
 
 
 def _one_sided(table: Table) -> bool:
@@ -102,8 +100,8 @@ def _one_sided(table: Table) -> bool:
 def _has_one_way(table: Table) -> bool:
     """Return whether K(i -> j) > 0 and K(j -> i) = 0 for two states.
 
-    If a tree has the same shape from each of its states, the same joins lie between i and j as between j and i, and positive
-    weights allow either half of a join.
+    If a tree has the same shape from each of its states, the same joins lie between i and j as between j and i. Only a weight
+    that excludes one half of a join then makes a way that does not lead back.
     """
     laws = {i: table.law(i) for i in table.rows}
     return any(
