@@ -70,7 +70,7 @@ SAID = {
     ("adaptation", "M25"): "instead of eps_bar",
     ("adaptation", "stan#3023"): "not the average of its last part",
     ("hierarchical", "log-det"): "1/2 log det G is missing",
-    ("hierarchical", "log-det-force"): "the force is not -dH/dq",
+    ("hierarchical", "log-det-force"): "the force lacks the derivative of 1/2 log det",
     ("hierarchical", "momentum"): "exchanged",
     ("hierarchical", "one-way"): "not a palindrome",
     ("integrators", "P01"): "one kick missing or at the wrong end",
