@@ -8,28 +8,27 @@
   const count = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
 
   function decision({ accepted, probability, proposal }) {
-    if (proposal === null) return "The trajectory has a step without a solution, so the proposal is rejected. The chain stays, and its state counts once more.";
-    return accepted
-      ? `The proposal has an acceptance probability of ${percent(probability)} and is accepted. The chain moves there.`
-      : `The proposal has an acceptance probability of ${percent(probability)} and is rejected. The chain stays, and its state counts once more.`;
+    if (proposal === null) return "A step of the trajectory has no solution, so the proposal is rejected and the state counts once more.";
+    const outcome = accepted ? "is accepted, and the chain moves there" : "is rejected, and the state counts once more";
+    return `The proposal, with an acceptance probability of ${percent(probability)}, ${outcome}.`;
   }
 
   function doubling(half, k) {
-    const coin = `Doubling ${k + 1}: the coin gives ${half.forward ? "forward" : "backward"}, for ${count(half.states.length, "new state")}.`;
+    const n = half.states.length, coin = `Doubling ${k + 1}: the coin gives ${half.forward ? "forward" : "backward"}, for ${count(n, "new state")}`;
     const between = half.turned && `the interval from state ${half.turned[0]} to state ${half.turned[1]}`;
     const why = { diverged: "the energies differ by more than 1,000", "no energy": "a state has no energy", turned: `${between} turns back` };
-    if (!half.kept) return `${coin} The new half is discarded, because ${why[half.ended]}. The trajectory ends.`;
-    const swap = `Its candidate replaces the present one with probability ${percent(half.probability)}, and ${half.chosen ? "does" : "does not"}.`;
-    return half.ended ? `${coin} ${swap} The trajectory ends, because ${why[half.ended]}.` : `${coin} ${swap}`;
+    if (!half.kept) return `${coin}, and the trajectory ends without ${n === 1 ? "it" : "them"}, because ${why[half.ended]}.`;
+    const swap = `whose candidate ${half.chosen ? "replaces" : "does not replace"} the present one (probability ${percent(half.probability)})`;
+    return `${coin}, ${swap}${half.ended ? `, and the trajectory ends, because ${why[half.ended]}` : ""}.`;
   }
 
-  /** One sentence or two for each stage of a transition, in order. */
+  /** One sentence for each stage of a transition, in order. */
   function stages(t) {
     if (t.kernel === "rwm") return ["The random walk proposes a point around the state, without regard to the density.", decision(t)];
     const first = t.start.p === null
       ? "The metric does not exist at this position."
-      : "A momentum is drawn from its distribution. The ellipse is the metric at the state: velocities of one standard deviation.";
-    if (t.kernel === "hmc") return [first, `The integrator makes ${count(t.states.length - 1, "step")}; the end is the proposal.`, decision(t)];
+      : "A momentum is drawn; the ellipse is the metric, as velocities of one standard deviation.";
+    if (t.kernel === "hmc") return [first, `The integrator makes ${count(t.states.length - 1, "step")} to the proposal.`, decision(t)];
     const { time } = t.chosen;
     const last = time === 0
       ? "The draw is the start itself, and the state counts once more."
