@@ -16,7 +16,18 @@ from tests.helpers.places import ROOT
 
 MOVING = ROOT / "docs" / "moving"
 NODE = shutil.which("node")
-FILES = ("arrays", "targets", "metrics", "integrators", "trajectory", "settings", "chain", "address")
+FILES = (
+    "arrays",
+    "targets",
+    "metrics",
+    "integrators",
+    "trajectory",
+    "settings",
+    "chain",
+    "address",
+    "picture",
+    "chain_view",
+)
 UNIFORMS = 400
 
 pytestmark = pytest.mark.skipif(NODE is None, reason="Node is not installed")
@@ -46,6 +57,24 @@ def cases(target: str, metric: str, **settings: object) -> list[dict]:
         state = {"target": target, "metric": metric, "integrator": "leapfrog", **settings}
         found.append({"state": state, "q": q.tolist(), "p": p.tolist(), "u": u.tolist()})
     return found
+
+
+STAGES = f"{TRANSITIONS}.map(refhmc.chainView.stages)"
+
+
+@pytest.mark.parametrize(
+    ("metric", "settings", "ends"),
+    [
+        ("identity", {"kernel": "hmc", "eps": 0.6, "n": 8}, {"is accepted", "is rejected"}),
+        ("fisher", {"kernel": "hmc", "eps": 1.5, "n": 8, "integrator": "implicit-midpoint"}, {"has no solution"}),
+        ("identity", {"kernel": "nuts", "eps": 0.2, "maxDepth": 6}, {"ends without them", "The draw is the state"}),
+    ],
+)
+def test_each_stage_of_a_transition_has_one_sentence(metric, settings, ends):
+    stages = in_node(STAGES, cases("banana", metric, **settings))
+    seen = {sentence for each in stages for sentence in each}
+    assert [sentence for sentence in seen if not sentence.endswith(".") or ". " in sentence] == []
+    assert [words for words in ends if not any(words in sentence for sentence in seen)] == []
 
 
 @pytest.mark.parametrize(
