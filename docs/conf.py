@@ -61,7 +61,7 @@ for file in sorted((ROOT / "refhmc").rglob("*.py")):
     sources.update(file.read_bytes())
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(ROOT / "build" / "cells" / sources.hexdigest()[:16])
-nb_execution_timeout = 300
+nb_execution_timeout = 600  # seconds of a cell, when several kernels share the cores
 nb_execution_show_tb = True  # a cell that raises is a warning
 nb_merge_streams = True
 nb_render_markdown_format = "myst"  # links of a generated table are resolved
