@@ -173,6 +173,8 @@ def test_the_non_centred_form_and_peers_set_the_scale():
     assert judge(row).against_peers("funnel 10", 4.0)[0] == "met"
     row["nutpie"] = cell(why="not installed: nutpie")
     assert judge(row).against_peers("funnel 10", 5.0)[1].endswith("no peer is right (NumPyro: |z| 30.0)")
+    assert judge(row).against_peers("funnel 10", 5.0)[0] == "no peer is right"
+    assert judge(row).against_peers("funnel 10", 1.5)[0] == "met"
 
 
 def test_default_is_compared_with_the_one_before_seed_by_seed():
@@ -181,6 +183,22 @@ def test_default_is_compared_with_the_one_before_seed_by_seed():
     row["default"]["runs"][1] |= {"ess_scale": 90.0}
     assert judge(row).against_before("funnel 10", "before", 0.97)[0] == "not met"
     assert judge({}).against_before("funnel 10", "before", 0.97)[0] == "not measured"
+
+
+def test_defaults_run_in_turn_in_an_order_that_alternates(monkeypatch):
+    made = []
+
+    def cell_of(target, sampler, seeds, interpreter, tree):
+        made.append((sampler, seeds, tree))
+        return cell(run(seeds[0], seconds=200.0 if sampler == "new" else 1.0))
+
+    monkeypatch.setattr(explicit, "cell_of", cell_of)
+    found = explicit.cells_in_turn("arK", [1, 2, 3], {"old": "tree", "new": None})
+    first, second = ("old", [1], "tree"), ("new", [1], None)
+    assert made == [second, first, ("old", [2], "tree"), ("new", [2], None)]  # 400 s are enough
+    assert {name: [r["seed"] for r in c["runs"]] for name, c in found.items()} == {"old": [1, 2], "new": [1, 2]}
+    assert found["old"]["took"] == 2.0
+    assert found["old"]["start_up"] == 1.0
 
 
 def test_divergences_and_warnings_are_counted():

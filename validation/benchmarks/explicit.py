@@ -12,8 +12,8 @@ one after another, with 1,000 iterations of warm-up and as many draws as stated 
   value is for a false alarm in any row of the page with probability 1e-6.
 
 Median and range over the seeds. A sampler that has run 300 s on a target takes no further seed, and a run ends after 300 s.
-"default before" is the default of an earlier commit. It and the present default run in turn, in a new process for each seed,
-because times of processes that run at different times, or of only one process each, are not comparable.
+"default before" is the default of an earlier commit. If selected, it and the present default run in turn, in a new process
+for each seed, because times of processes that run at different times, or of only one process each, are not comparable.
 `--only TARGET:SAMPLER` selects by words in the names, and results that were not selected are kept. Peers run in the interpreter
 of `--peers`, with refhmc from this tree and its dependencies.
 """
@@ -52,13 +52,13 @@ PEERS = ("nutpie", "walnutpie", "NumPyro")
 PACKAGES = ["nutpie", "walnutpie", "numpyro", "jax", "numba", "numpy"]
 # Why a centred form costs more gradients than the non-centred one.
 FUNNEL = (
-    "v has the mass 1/9 + n/2, so that a trajectory must be (1 + 9 n/2)^1/2 times as long as on the non-centred form, "
+    "v has the mass 1/9 + n/2, so that a trajectory must be about (1 + 9 n/2)^1/2 times as long as on the non-centred form, "
     "which is a normal distribution with independent coordinates"
 )
 WHY_NOT = {
     **dict.fromkeys(("funnel 2", "funnel 10", "funnel 100"), FUNNEL),
     "stochastic volatility": "The precision of the path given the parameters is tridiagonal, with correlations near 1 that "
-    "depend on the parameters. No learned diagonal follows it, and the Fisher metric is dense",
+    "depend on the parameters. No learned diagonal follows it, and `Fisher` treats it as a dense matrix",
 }
 
 Cells = dict[str, dict[str, dict[str, Any]]]  # of each target and sampler: its runs, or why there are none
@@ -154,9 +154,11 @@ def cells_in_turn(target: str, seeds: list[int], trees: dict[str, two_trees.Tree
     for k, seed in enumerate(seeds):
         for sampler in list(trees)[:: 1 if k % 2 else -1]:
             parts[sampler].append(cell_of(target, sampler, [seed], sys.executable, trees[sampler]))
+        if any(sum(run["seconds"] for cell in cells for run in cell["runs"]) > ENOUGH for cells in parts.values()):
+            break
     return {
         sampler: {
-            "start_up": statistics.median(cell["start_up"] or 0.0 for cell in cells) or None,
+            "start_up": statistics.median([cell["start_up"] for cell in cells if cell["start_up"]] or [0.0]) or None,
             "runs": [run for cell in cells for run in cell["runs"]],
             "why": next((cell["why"] for cell in cells if cell["why"]), ""),
             "took": sum(cell["took"] for cell in cells),
@@ -304,7 +306,10 @@ def draws_of(row: dict[str, dict[str, Any]]) -> str:
 
 
 class Judge:
-    """The conditions that must hold, decided from the cells. Each answer is "met", "not met" or "not measured", and why."""
+    """The conditions that must hold, decided from the cells. Each answer is "met", "not met" or "not measured", and why.
+
+    A comparison with peers that is not won has the answer "no peer is right" if the draws of none of them are.
+    """
 
     def __init__(
         self, cells: Cells, references: dict[str, Any], learned: tuple[str, ...], own: tuple[str, ...]
@@ -384,8 +389,8 @@ class Judge:
         peer, figure = self.best(target, right or measured) or ("", 1.0)
         said = f"{found[0]}: {number(found[1] / figure)} times {peer}"
         if not right:
-            return "met", f"{said}, but no peer is right ({peer}: {self.fault(target, peer)})"
-        return ("met" if found[1] >= least * figure else "not met"), said
+            said = f"{said}, but no peer is right ({peer}: {self.fault(target, peer)})"
+        return ("met" if found[1] >= least * figure else "not met" if right else "no peer is right"), said
 
     def against_before(self, target: str, before: str, least: float) -> tuple[str, str]:
         ratios = [self.ratio(target, "default", before, figure) for figure in (per_1000, per_second)]
@@ -491,15 +496,16 @@ def main() -> None:
     now = f"{about['date']} at {two_trees.git('describe', '--always', '--dirty')}"
     with tree_before(options.before, any(sampler == BEFORE for _, sampler in chosen)) as tree:
         for target, sampler in chosen:
-            of, beside = SAMPLERS[sampler], tree if sampler == BEFORE else None
-            if not of.peer:
-                cell_of(target, sampler, [], sys.executable, beside)  # fills the cache of compiled code
+            if sampler == DEFAULT and (target, BEFORE) in chosen:
+                continue  # measured with the one before
+            peer = SAMPLERS[sampler].peer
+            trees = {BEFORE: tree, DEFAULT: None} if sampler == BEFORE else {sampler: None}
+            for name, of in () if peer else trees.items():
+                cell_of(target, name, [], sys.executable, of)  # fills the cache of compiled code
             if sampler == BEFORE:
-                cells = cells_in_turn(target, seeds, {BEFORE: tree, DEFAULT: None})
-            elif sampler == DEFAULT and (target, BEFORE) in chosen:
-                continue
+                cells = cells_in_turn(target, seeds, trees)
             else:
-                cells = {sampler: cell_of(target, sampler, seeds, options.peers if of.peer else sys.executable, None)}
+                cells = {sampler: cell_of(target, sampler, seeds, options.peers if peer else sys.executable, None)}
             for name, cell in cells.items():
                 measured.setdefault(target, {})[name] = cell | {"measured": now}
                 figure = spread(map(per_1000, cell["runs"])) if cell["runs"] else ""

@@ -42,8 +42,9 @@ CASES = (
     ("banana", "fisher", "projected-tao", 0.1),
     ("funnel", "hierarchical", "block-leapfrog", 0.1),
 )
-STEPS = 500  # so that the cloud does not arrive, and wait, within the measurement
+STEPS = 500  # the longest trajectory; a cloud that arrives waits, and makes no steps
 LOADED, WANTED = 1.0, 60  # seconds; frames and steps a second
+SETTLING = 0.5  # seconds from the choice of a case to the measurement
 
 
 def busy(processor: Any) -> float:
@@ -57,6 +58,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7, help="loads (default 7)")
     parser.add_argument("--seconds", type=float, default=5, help="of each count of frames (default 5)")
     arguments = parser.parse_args()
+    longest = STEPS / WANTED - SETTLING - 1
+    if arguments.seconds > longest:
+        parser.error(
+            f"--seconds must be at most {longest:.1f}, since the cloud makes {STEPS} steps; got {arguments.seconds}."
+        )
     path = browser.found()
     if path is None:
         raise SystemExit("no Chromium is here: install it, or say where it is in REFHMC_CHROMIUM")
@@ -75,7 +81,7 @@ def main() -> None:
                     {"target": target, "metric": metric, "integrator": integrator, "eps": eps, "n": STEPS},
                 )
                 page.select_option("#speed", "60")
-                page.wait_for_timeout(500)
+                page.wait_for_timeout(1000 * SETTLING)
                 processor = page.context.new_cdp_session(page)
                 processor.send("Performance.enable", {"timeDomain": "threadTicks"})
                 begin = busy(processor)
