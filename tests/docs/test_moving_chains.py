@@ -77,6 +77,18 @@ def test_each_stage_of_a_transition_has_one_sentence(metric, settings, ends):
     assert [words for words in ends if not any(words in sentence for sentence in seen)] == []
 
 
+def test_each_stage_of_the_random_walk_has_one_sentence():
+    """On the normal distribution, where (1, 0) has exp(-1/2) = 0.607 of the density at 0."""
+    walk = "refhmc.chain.randomWalk(refhmc.targets.Gaussian([0, 0], [[1, 0], [0, 1]]), [0, 0], [1, 0], () => u)"
+    for u, end in [
+        (0.6, "is accepted, and the chain moves there."),
+        (0.61, "is rejected, and the state counts once more."),
+    ]:
+        first, last = in_node(f"((u) => refhmc.chainView.stages({walk}))({u})")
+        assert first == "The random walk proposes a point around the state, without regard to the density."
+        assert last == f"The proposal, with an acceptance probability of 61 %, {end}"
+
+
 @pytest.mark.parametrize(
     ("target", "metric", "eps"),
     [

@@ -80,7 +80,9 @@ def _of_rates(failed: set[str], test: IntegratorExamination) -> list[str]:
         return [
             f"the velocity is not dH/dp ({drift:.3g} of it in its direction): check the mass matrix and the drift's step"
         ]
-    return ["the map follows the flow of another energy than H"]
+    return [
+        "the map follows the flow of another energy than H: for example, a part of a splitting takes another time than eps"
+    ]
 
 
 def _of_geometry(failed: set[str], rows: dict[str, Row], test: IntegratorExamination) -> list[str]:
@@ -103,7 +105,10 @@ def _of_geometry(failed: set[str], rows: dict[str, Row], test: IntegratorExamina
             return [
                 "a stage evaluated at the old position or momentum, or an explicit stage instead of an implicit one"
             ]
-        return ["too few iterations of an implicit equation, or a method that is not symplectic (explicit midpoint)"]
+        return [
+            "too few iterations of an implicit equation, copies of a doubled state that differ at the end of the step, or a "
+            "method that is not symplectic (explicit midpoint)"
+        ]
     if "symplectic" in failed and reversible:
         return ["the trapezoidal rule, or a force or metric derivative that is not the derivative of H"]
     if "reversible" in failed and "energy" in failed and "energy" in test.claims:
