@@ -633,6 +633,37 @@ def fisher_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.n
         out[T + 2] += e * s * ((0.0 if end else 2 * phi) * M[t, t] - beside)
 
 
+@jit
+def bordered_fisher(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
+    """Write the same metric as the bands of (x, g, a) and the row of u."""
+    T = q.shape[0] - 3
+    phi, e = np.tanh(q[T + 2]), np.exp(-2 * q[T + 1])
+    out[:] = 0.0
+    for t in range(T):
+        out[0, t] = 0.5 + e * (1 + phi * phi)
+        out[1, t] = -e * phi
+        out[2, t] = 1.0
+    out[0, 0] = out[0, T - 1] = 0.5 + e
+    out[1, T - 1] = 0.0
+    out[0, T] = 2.0 * T
+    out[0, T + 1], out[1, T + 1], out[0, T + 2] = mean_information(T)
+
+
+@jit_sum
+def bordered_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+    T = q.shape[0] - 3
+    phi, s, _ = map_of_phi(q[T + 2])
+    e = np.exp(-2 * q[T + 1])
+    inner = beside = 0.0 * q[0]
+    for t in range(1, T - 1):
+        inner += M[0, t]
+    for t in range(T - 1):
+        beside += M[1, t]
+    out[:] = 0.0
+    out[T + 1] = -2 * e * (M[0, 0] + M[0, T - 1] + (1 + phi * phi) * inner - phi * beside)
+    out[T + 2] = e * s * (2 * phi * inner - beside)
+
+
 # ------------------------------------------------------------------------------------------------------------------- model
 
 
@@ -784,6 +815,9 @@ def StochasticVolatility(y: ArrayLike | None = None, T: int = 1000) -> Model:
         fisher=fisher,
         fisher_contraction=fisher_contraction,
         fisher_levels=levels(T),
+        bordered_fisher=bordered_fisher,
+        bordered_contraction=bordered_contraction,
+        fisher_border=T,
         data=y_squared[None, :],
         names=names,
         constrain=constrain,
