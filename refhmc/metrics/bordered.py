@@ -38,7 +38,7 @@ LAYOUT = Layout("bands[3] l f inverse[3] weights[3] border", after=HIERARCHY)
 rows = LAYOUT.rows
 
 
-@jit
+@jit_products
 def factorise_bordered(bands: np.ndarray, j: int, r: np.ndarray, l: np.ndarray, f: np.ndarray) -> int:  # noqa: E741
     """Compute 1/D, l and f; return d, or the index of a pivot that is not positive and finite, which is left in ``r``."""
     d, h, corner = r.shape[0], 0.0, bands[0, j]
@@ -47,7 +47,7 @@ def factorise_bordered(bands: np.ndarray, j: int, r: np.ndarray, l: np.ndarray, 
         pivot = bands[0, i]
         if i > 0:
             l[i] = bands[1, i - 1] * r[i - 1]
-            pivot -= l[i] * bands[1, i - 1]
+            pivot -= bands[1, i - 1] ** 2 * r[i - 1]  # does not wait for l_i
         if not 0 < pivot < math.inf:  # also a NaN
             r[i] = pivot
             return i
@@ -124,16 +124,21 @@ def velocity_and_force(
     vecs, mats, _, cache, counters, _ = as_work(work)
     f, w, d = as_model(model), rows(vecs), p.shape[0]
     j = int(w.border[0])
-    inverse_product(p, work, v)
+    if tau != 0:
+        inverse_product(p, work, v)
+        at_j = v[j]
+        for i in range(d):
+            w.weights[0, i] = -0.5 * tau * v[i] * v[i]
+            w.weights[2, i] = -tau * v[i] * at_j
+        for i in range(d - 1):  # an entry next to the diagonal stands for two entries of M
+            w.weights[1, i] = -tau * v[i] * v[i + 1]
+    else:
+        for row in w.weights:
+            for i in range(d):
+                row[i] = 0.0
     if phi != 0 and cache.has_force == 0:
         invert_bordered(j, w.scales, w.l, w.f, w.inverse)
         cache.has_force = 1
-    # Entries next to the diagonal stand for two entries of M.
-    at_j = v[j]
-    for i in range(d):
-        w.weights[0, i] = -0.5 * tau * v[i] * v[i]
-        w.weights[1, i] = -tau * v[i] * v[i + 1] if i < d - 1 else 0.0
-        w.weights[2, i] = -tau * v[i] * at_j
     if phi != 0:
         for i in range(d):
             w.weights[0, i] += 0.5 * phi * w.inverse[0, i]
