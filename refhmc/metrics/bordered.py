@@ -3,13 +3,15 @@
 Let j be the coordinate of the border. It is eliminated last:
 
     G = L D L',     L unit lower, with l_i = L_i,i-1 and the row f_i = L_ji:
-    l_i = b_{i-1} / D_{i-1},   D_i = a_i - l_i b_{i-1},   h_i = c_i - l_i h_{i-1},   f_i = h_i / D_i,   D_j = a_j - sum_i h_i f_i
+    l_i = b_{i-1} / D_{i-1},    D_i = a_i - l_i b_{i-1}
+    h_i = c_i - l_i h_{i-1},    f_i = h_i / D_i,    D_j = a_j - sum_i h_i f_i
 
 (a the diagonal of G, b the entries next to it, c row j, with b_{j-1} = b_j = c_j = 0). A path with a common level has such a
 precision, and so has a block diagonal matrix of several paths. Velocities and momenta are
 
-    L y = p:    y_i = p_i - l_i y_{i-1},   y_j = p_j - sum_i f_i y_i;      v_j = y_j / D_j,   v_i = y_i / D_i - l_{i+1} v_{i+1} - f_i v_j
-    p = L D^1/2 z:    s_i = D_i^1/2 z_i,   p_i = s_i + l_i s_{i-1},   p_j = s_j + sum_i f_i s_i
+    v = G^-1 p:       y_i = p_i - l_i y_{i-1},    y_j = p_j - sum_i f_i y_i
+                      v_j = y_j / D_j,            v_i = y_i / D_i - l_{i+1} v_{i+1} - f_i v_j
+    p = L D^1/2 z:    s_i = D_i^1/2 z_i,          p_i = s_i + l_i s_{i-1},    p_j = s_j + sum_i f_i s_i
 
 The force contracts dG/dq with M = 1/2 (G^-1 - v v'), of which only the entries of the pattern of G matter. Those of S = G^-1
 follow from S = D^-1 L^-1 + (I - L') S, from the last i to the first (Takahashi, Fagan and Chin 1973):

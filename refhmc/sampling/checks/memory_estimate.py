@@ -24,9 +24,9 @@ from refhmc.batch.draw import NOT_OF_A_DRAW
 from refhmc.core.available import available
 from refhmc.core.sample_stats import N_STATS
 from refhmc.integrators.defaults import resolve
-from refhmc.metrics.base import for_model
 from refhmc.kernels.blocks import blocks_of, indices_of, kernels_of, statistics
 from refhmc.kernels.options import Kernel
+from refhmc.metrics.base import for_model
 from refhmc.models.base import Model
 from refhmc.sampling.chains.compiled_chains import LOOKED_AT
 from refhmc.sampling.results.review import MAX_CHAINS, MAX_COLUMNS, values_looked_at
