@@ -1,4 +1,4 @@
-"""The Fisher metric of a model in which it is tridiagonal except for one row and column: all operations cost O(d).
+"""A Fisher metric that is tridiagonal except for one row and column: all operations cost O(d).
 
 Let j be the coordinate of the border. It is eliminated last:
 
@@ -13,7 +13,7 @@ precision, and so has a block diagonal matrix of several paths. Velocities and m
                       v_j = y_j / D_j,            v_i = y_i / D_i - l_{i+1} v_{i+1} - f_i v_j
     p = L D^1/2 z:    s_i = D_i^1/2 z_i,          p_i = s_i + l_i s_{i-1},    p_j = s_j + sum_i f_i s_i
 
-The force contracts dG/dq with M = 1/2 (G^-1 - v v'), of which only the entries of the pattern of G matter. Those of S = G^-1
+The force contracts dG/dq with M = 1/2 (G^-1 - v v'), of which only the entries of the pattern of G matter. In S = G^-1 they
 follow from S = D^-1 L^-1 + (I - L') S, from the last i to the first (Takahashi, Fagan and Chin 1973):
 
     S_jj = 1/D_j,   S_ij = -l_{i+1} S_{i+1,j} - f_i S_jj,   S_i,i+1 = -l_{i+1} S_{i+1,i+1} - f_i S_{i+1,j}

@@ -36,7 +36,8 @@ prior of (g, a) in the entries of these two. With E phi = 37/43 and E s = 4 * 20
     xx: I/2 + e K    xu: 1    uu: 2T    gg: 2T + 2 nu    ga: 2 E phi    aa: 2 - 2 E s + (T + 20.5) E s    others: 0
 
 It is hierarchical: the block of (g, a) is constant and has level 0, and the block of (x, u) depends on (g, a) only and has
-level 1. Without the mean over the prior, the entries aa and ga would depend on a itself, so that a could have no level.
+level 1. Without the mean over the prior, the entries aa and ga would depend on a itself, so that a could have no level. It is
+also tridiagonal except for the row and column of u, so that a step costs O(T) (:mod:`refhmc.metrics.bordered`).
 
 Both conditionals for Gibbs sampling are hand-written, too:
 
@@ -77,7 +78,7 @@ from refhmc.numerics import batched
 from refhmc.numerics.batched import Array, namespace
 from refhmc.numerics.transforms import expit, softplus
 
-PATH = "path and parameters depend strongly on each other: use refhmc.Gibbs with both conditionals, as in the guide"
+PATH = "path and parameters depend strongly on each other, and the precision of the path depends on the parameters"
 
 NU, SCALE = 10.0, 0.05
 PRIOR_UP, PRIOR_DOWN = (
@@ -741,7 +742,8 @@ def StochasticVolatility(y: ArrayLike | None = None, T: int = 1000) -> Model:
 
     with variances as second arguments of N. The variables are ``beta``, ``sigma``, ``phi`` and ``x`` of shape (T,). The
     conditionals of ``x`` and of the parameters are hand-written for :class:`refhmc.Gibbs` and have Fisher metrics. The Fisher
-    metric of the joint model is averaged over the prior of ``sigma`` and ``phi``, so that `BlockLeapfrog` works with it.
+    metric of the joint model is averaged over the prior of ``sigma`` and ``phi``, so that `BlockLeapfrog` works with it. The
+    default kernel is ``HMC`` with this metric and integrator. A step costs O(T), except on arrays, where the default is `NUTS`.
 
     Parameters
     ----------
@@ -822,7 +824,7 @@ def StochasticVolatility(y: ArrayLike | None = None, T: int = 1000) -> Model:
         names=names,
         constrain=constrain,
         parents={"x": ["log_sigma", "atanh_phi"]},
-        recommended=Recommended(why=PATH) if T > 50 else None,
+        recommended=Recommended("hmc", "fisher", PATH, (("integrator", "block-leapfrog"),)),
         conditionals=(
             Conditional(np.arange(T), x_model, condition_x),
             Conditional(np.arange(T, T + 3), parameter_model, condition_parameters),

@@ -190,8 +190,9 @@ def _check_metric(s: _Subject, metric: Any) -> None:
     """Check the derivatives that a position-dependent metric reads."""
     assert s.pointers is not None
     model, (data, _, matrix, hessian_contraction, _) = s.model, s.pointers
+    metric = for_model(metric, model)
     diagonal = model.has_diagonals and getattr(metric, "reads_diagonals", False)
-    of, contraction = for_model(metric, model).reads
+    of, contraction = metric.reads
     if contraction is not None and getattr(model.functions, contraction) is None:
         contraction = FULL_TENSOR[contraction]
     v = s.rng.standard_normal(model.dim) * s.widths
