@@ -477,8 +477,8 @@ class Model:
             roots["data"] = self.data
         roots |= {key: function for key, function in self.functions._asdict().items() if function is not None}
         roots |= {"constrain": self._constrain, "conditionals": self.conditionals, "the class of the model": type(self)}
-        optional: dict[str, object] = {"on_arrays": self._on_arrays, "parents": self.parents}
-        optional |= {"fisher_levels": self.fisher_levels, "fisher_border": self.fisher_border}
+        optional: dict[str, object] = {"on_arrays": self._on_arrays, "fisher_levels": self.fisher_levels}
+        optional |= {"parents": self.parents, "fisher_border": self.fisher_border}
         roots |= {key: value for key, value in optional.items() if value is not None}
         return fingerprint(roots)
 
