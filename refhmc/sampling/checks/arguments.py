@@ -43,6 +43,8 @@ def checked(spec: RunSpec) -> RunSpec:
     model, initvals, backend, store, warmup = spec.model, spec.initvals, spec.backend, spec.store, spec.warmup
     check_kinds(spec)
     kernel = kernel_for(model, spec.kernel)
+    if spec.kernel is None and isinstance(backend, Arrays) and model.fisher_border is not None:
+        kernel = NUTS()  # the recommended metric is a full matrix on arrays
     check_arguments(spec, kernel)
     check_init(spec.init, model)
     chosen(model, spec.generate)
@@ -59,8 +61,6 @@ def checked(spec: RunSpec) -> RunSpec:
         of_numba = {name: getattr(spec, name) for name in ("cores", "executor", "checkpoint", "store")}
         of_numba |= {"warmup": learned, "init='pathfinder'": spec.init == "pathfinder" or None}
         check_options(of_numba, backend.name)
-        if spec.kernel is None and model.fisher_border is not None:
-            kernel = NUTS()  # the recommended metric is a full matrix on arrays
         kernel = kernel_on_arrays(kernel)
     if store is not None and spec.generate not in (None, False):
         raise ValueError(
