@@ -18,6 +18,7 @@ class Model(Protocol):
     initial: np.ndarray | Callable[[np.random.Generator], ArrayLike] | None
     discontinuous: np.ndarray
     fisher_levels: np.ndarray | None
+    fisher_border: int | None
     parents: dict[str, tuple[str, ...]] | None
 
     @property

@@ -19,7 +19,8 @@ A **metric** consists of operations at a position (:mod:`refhmc.metrics.base`), 
     factorise(model, work) -> bool               G at the metric's position; False if it is not positive definite
     inverse_product(p, work, out)                out = G^-1 p
     velocity_and_force(model, p, phi, tau, work, v, dH_dq)
-                                                 v = G^-1 p, and phi d(potential)/dq + tau d(kinetic energy)/dq
+                                                 v = G^-1 p, and phi d(potential)/dq + tau d(kinetic energy)/dq;
+                                                 v may be left as it is if tau = 0
     draw(normals, work, p)                       p ~ N(0, G) from standard normals
 
 A **dynamics** is a kind (below), two pointers and the metric. ``refresh`` draws the momentum at a point

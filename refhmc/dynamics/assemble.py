@@ -21,7 +21,7 @@ from refhmc.integrators.defaults import resolve
 from refhmc.integrators.discontinuous import Discontinuous
 from refhmc.integrators.splitting import Splitting
 from refhmc.metrics import Diagonal, Identity, laplace
-from refhmc.metrics.base import FROM_GRADIENTS, FROM_PAIRS, Metric, put_hyperparameters
+from refhmc.metrics.base import FROM_GRADIENTS, FROM_PAIRS, Metric, for_model, put_hyperparameters
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
@@ -91,10 +91,11 @@ def make_dynamics(model: Model, metric: Metric | None, integrator: Integrator | 
     have, and TypeError for a user's metric or integrator with invalid options or rows.
     """
     metric, integrator = resolve(metric, integrator)
+    compiled_metric = for_model(metric, model)
     part: Any = getattr(integrator, "base", integrator)
     follows_parts = getattr(part, "follows_parts", False)
-    functions = model.core.tuple_for_changes if follows_parts else functions_for(model, metric)
-    vecs, mats = metric.stacks(
+    functions = model.core.tuple_for_changes if follows_parts else functions_for(model, compiled_metric)
+    vecs, mats = compiled_metric.stacks(
         model, getattr(part, "constant_metric", False)
     )  # large, hence after the checks of the model
     options = options_of(metric, integrator)
@@ -125,7 +126,7 @@ def make_dynamics(model: Model, metric: Metric | None, integrator: Integrator | 
             types.SMOOTH,
             metric.refresh,
             part.pointer(metric),
-            (int(metric.position_dependent), *metric.geometry),
+            (int(metric.position_dependent), *compiled_metric.geometry),
         ),
         vecs,
         mats,

@@ -401,6 +401,11 @@ def put_hyperparameters(vecs: np.ndarray, hyperparameters: np.ndarray) -> None:
     vecs[int(HIERARCHY.vectors["ignored"]), : len(hyperparameters)] = hyperparameters.any() & ~hyperparameters
 
 
+def for_model(metric: Metric, model: Model) -> Metric:
+    """Return the metric with the compiled functions for a model, of which a metric may have several."""
+    return metric.for_model(model) if hasattr(metric, "for_model") else metric
+
+
 def hyperparameters_of(metric: Metric, model: Model) -> np.ndarray | None:
     """Return the mask of the coordinates on which the masses of others depend; None if there are none."""
     found = metric.hyperparameters(model) if hasattr(metric, "hyperparameters") else None

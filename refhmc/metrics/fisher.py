@@ -19,6 +19,7 @@ from refhmc.core.protocols import Model
 from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
 from refhmc.errors import MetricError
+from refhmc.metrics import bordered
 from refhmc.metrics.base import HIERARCHY, ArrayModel, HamiltonianOnArrays, Riemannian, log_density_at_metric
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
@@ -40,7 +41,8 @@ class Fisher(Riemannian):
         dphi/dq_k + dtau/dq_k = -dL/dq_k + tr(M dG/dq_k),    M = 1/2 (G^-1 - v v')
 
     The model needs ``fisher`` and ``fisher_contraction``. One contraction, O(n d^2) for a regression with n observations, gives
-    the whole force. A position at which G is not positive definite is a divergence.
+    the whole force. A position at which G is not positive definite is a divergence. A factorisation costs O(d^3), or O(d) for
+    `StochasticVolatility`, whose metric is tridiagonal except for one row and column.
 
     See Also
     --------
@@ -108,6 +110,21 @@ class Fisher(Riemannian):
     def geometry(self) -> tuple:
         return factorise, inverse_product, velocity_and_force, draw
 
+    def for_model(self, model: Model) -> Fisher:
+        """Return the metric with compiled functions that use the pattern of the model's matrices.
+
+        Parameters
+        ----------
+        model : Model
+            The model.
+
+        Returns
+        -------
+        Fisher
+            The metric itself, unless the model declares `fisher_border`. A subclass keeps its own functions.
+        """
+        return self if model.fisher_border is None or type(self) is not Fisher else BorderedFisher()
+
     def on_arrays(self, model: ArrayModel) -> HamiltonianOnArrays:
         """Return the Hamiltonian of a model on arrays (..., d).
 
@@ -122,6 +139,22 @@ class Fisher(Riemannian):
             The Hamiltonian, its derivatives and the momentum draw.
         """
         return FisherOnArrays(model, self)
+
+
+class BorderedFisher(Fisher):
+    """The same metric for a model in which it is tridiagonal except for one row and column (:mod:`refhmc.metrics.bordered`)."""
+
+    reads = ("bordered_fisher", "bordered_contraction")
+    layout = bordered.LAYOUT
+
+    @property
+    def geometry(self) -> tuple:
+        return bordered.factorise, bordered.inverse_product, bordered.velocity_and_force, bordered.draw
+
+    def stacks(self, model: Model, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]:
+        vecs, mats = super().stacks(model, leapfrog)
+        vecs[int(self.layout.vectors["border"])] = model.fisher_border
+        return vecs, mats
 
 
 class FisherOnArrays(HamiltonianOnArrays):

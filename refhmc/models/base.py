@@ -154,6 +154,14 @@ class Model:
         cheaper than two densities.
     fisher_bands : callable, optional
         For built-in models: function that writes the two bands of a constant tridiagonal `fisher` into ``out`` (2, d).
+    bordered_fisher : callable, optional
+        For built-in models whose `fisher` is tridiagonal except for the row and the column j of `fisher_border`: function that
+        writes the diagonal, the entries next to it and row j into ``out`` (3, d). The entries [1, j - 1], [1, j] and [2, j]
+        are 0. `Fisher` then costs O(d).
+    bordered_contraction : callable, optional
+        For built-in models: function that writes ``sum_ri M[r, i] d bordered_fisher[r, i] / dq`` for ``M`` of shape (3, d).
+    fisher_border : int, optional
+        For built-in models: the coordinate j of `bordered_fisher`.
     fisher_levels : sequence of int, optional
         Level of each coordinate, from 0, if `fisher` is block diagonal by level and each block depends only on coordinates of
         lower levels. The metric ``Fisher`` then works with the explicit integrator ``BlockLeapfrog``.
@@ -275,6 +283,9 @@ class Model:
         discontinuous: Sequence[int | str] | None = None,
         log_density_change: Callable | None = None,
         fisher_bands: Callable | None = None,
+        bordered_fisher: Callable | None = None,
+        bordered_contraction: Callable | None = None,
+        fisher_border: int | None = None,
         fisher_levels: Sequence[int] | np.ndarray | None = None,
         parents: Mapping[str, str | Sequence[str]] | None = None,
         conditionals: Sequence = (),
@@ -338,8 +349,11 @@ class Model:
             diagonal_contraction=diagonal_contraction,
             log_density_change=log_density_change,
             fisher_bands=fisher_bands,
+            bordered_fisher=bordered_fisher,
+            bordered_contraction=bordered_contraction,
         )
         self.fisher_levels = None if fisher_levels is None else levels_of(fisher_levels, self.dim)
+        self.fisher_border = fisher_border
         self.parents = None if parents is None else parents_of(parents, map(variable_of, self.names))
         self.conditionals = tuple(conditionals)
         self.joint: Model | None = None  # for a conditional: the joint model
@@ -379,6 +393,7 @@ class Model:
             "scratch_rows": self.scratch_rows,
             "discontinuous": self.discontinuous.tolist(),
             "fisher_levels": self.fisher_levels,
+            "fisher_border": self.fisher_border,
             "parents": self.parents,
             "conditionals": self.conditionals,
             "reference": self.reference,
@@ -462,7 +477,8 @@ class Model:
             roots["data"] = self.data
         roots |= {key: function for key, function in self.functions._asdict().items() if function is not None}
         roots |= {"constrain": self._constrain, "conditionals": self.conditionals, "the class of the model": type(self)}
-        optional = {"on_arrays": self._on_arrays, "fisher_levels": self.fisher_levels, "parents": self.parents}
+        optional: dict[str, object] = {"on_arrays": self._on_arrays, "fisher_levels": self.fisher_levels}
+        optional |= {"parents": self.parents, "fisher_border": self.fisher_border}
         roots |= {key: value for key, value in optional.items() if value is not None}
         return fingerprint(roots)
 

@@ -36,7 +36,8 @@ prior of (g, a) in the entries of these two. With E phi = 37/43 and E s = 4 * 20
     xx: I/2 + e K    xu: 1    uu: 2T    gg: 2T + 2 nu    ga: 2 E phi    aa: 2 - 2 E s + (T + 20.5) E s    others: 0
 
 It is hierarchical: the block of (g, a) is constant and has level 0, and the block of (x, u) depends on (g, a) only and has
-level 1. Without the mean over the prior, the entries aa and ga would depend on a itself, so that a could have no level.
+level 1. Without the mean over the prior, the entries aa and ga would depend on a itself, so that a could have no level. It is
+also tridiagonal except for the row and column of u, so that a step costs O(T) (:mod:`refhmc.metrics.bordered`).
 
 Both conditionals for Gibbs sampling are hand-written, too:
 
@@ -77,7 +78,7 @@ from refhmc.numerics import batched
 from refhmc.numerics.batched import Array, namespace
 from refhmc.numerics.transforms import expit, softplus
 
-PATH = "path and parameters depend strongly on each other: use refhmc.Gibbs with both conditionals, as in the guide"
+PATH = "path and parameters depend strongly on each other, and the precision of the path depends on the parameters"
 
 NU, SCALE = 10.0, 0.05
 PRIOR_UP, PRIOR_DOWN = (
@@ -633,6 +634,37 @@ def fisher_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.n
         out[T + 2] += e * s * ((0.0 if end else 2 * phi) * M[t, t] - beside)
 
 
+@jit
+def bordered_fisher(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
+    """Write the same metric as the bands of (x, g, a) and the row of u."""
+    T = q.shape[0] - 3
+    phi, e = np.tanh(q[T + 2]), np.exp(-2 * q[T + 1])
+    out[:] = 0.0
+    for t in range(T):
+        out[0, t] = 0.5 + e * (1 + phi * phi)
+        out[1, t] = -e * phi
+        out[2, t] = 1.0
+    out[0, 0] = out[0, T - 1] = 0.5 + e
+    out[1, T - 1] = 0.0
+    out[0, T] = 2.0 * T
+    out[0, T + 1], out[1, T + 1], out[0, T + 2] = mean_information(T)
+
+
+@jit_sum
+def bordered_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+    T = q.shape[0] - 3
+    phi, s, _ = map_of_phi(q[T + 2])
+    e = np.exp(-2 * q[T + 1])
+    inner = beside = 0.0 * q[0]
+    for t in range(1, T - 1):
+        inner += M[0, t]
+    for t in range(T - 1):
+        beside += M[1, t]
+    out[:] = 0.0
+    out[T + 1] = -2 * e * (M[0, 0] + M[0, T - 1] + (1 + phi * phi) * inner - phi * beside)
+    out[T + 2] = e * s * (2 * phi * inner - beside)
+
+
 # ------------------------------------------------------------------------------------------------------------------- model
 
 
@@ -710,7 +742,8 @@ def StochasticVolatility(y: ArrayLike | None = None, T: int = 1000) -> Model:
 
     with variances as second arguments of N. The variables are ``beta``, ``sigma``, ``phi`` and ``x`` of shape (T,). The
     conditionals of ``x`` and of the parameters are hand-written for :class:`refhmc.Gibbs` and have Fisher metrics. The Fisher
-    metric of the joint model is averaged over the prior of ``sigma`` and ``phi``, so that `BlockLeapfrog` works with it.
+    metric of the joint model is averaged over the prior of ``sigma`` and ``phi``, so that `BlockLeapfrog` works with it. The
+    default kernel is ``HMC`` with this metric and integrator. A step costs O(T), except on arrays, where the default is `NUTS`.
 
     Parameters
     ----------
@@ -784,11 +817,14 @@ def StochasticVolatility(y: ArrayLike | None = None, T: int = 1000) -> Model:
         fisher=fisher,
         fisher_contraction=fisher_contraction,
         fisher_levels=levels(T),
+        bordered_fisher=bordered_fisher,
+        bordered_contraction=bordered_contraction,
+        fisher_border=T,
         data=y_squared[None, :],
         names=names,
         constrain=constrain,
         parents={"x": ["log_sigma", "atanh_phi"]},
-        recommended=Recommended(why=PATH) if T > 50 else None,
+        recommended=Recommended("hmc", "fisher", PATH, (("integrator", "block-leapfrog"),)),
         conditionals=(
             Conditional(np.arange(T), x_model, condition_x),
             Conditional(np.arange(T, T + 3), parameter_model, condition_parameters),

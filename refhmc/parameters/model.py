@@ -38,6 +38,7 @@ from refhmc.parameters.coordinates import Coordinates
 FOLLOW = ("dim", "names", "constrain", "parents")
 NOT_USED = (
     *("fisher_derivative", "hessian_diagonal", "diagonal_contraction", "fisher_bands", "fisher_levels", "scratch_rows"),
+    *("bordered_fisher", "bordered_contraction", "fisher_border"),
     *("log_density_change", "conditionals", "on_arrays", "n_rows", "part"),
 )
 

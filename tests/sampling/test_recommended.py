@@ -48,6 +48,10 @@ def test_sample_takes_it_and_a_kernel_that_is_given_comes_first():
         1, lambda q, data: -0.5 * q[0] ** 2, lambda q, data: -q, recommended=refhmc.Recommended("hmc", "diagonal", "so")
     )
     assert names(model=own) == ("HMC", "Diagonal")
+    volatility = refhmc.models.StochasticVolatility(T=5)
+    assert names(model=volatility) == ("HMC", "Fisher")
+    on_arrays = refhmc.sample(volatility, backend="arrays", **SHORT)  # where the metric would be a full matrix
+    assert json.loads(on_arrays.attributes["kernel"])["name"] == "NUTS"
     assert refhmc.models.Banana().recommended == pickle.loads(pickle.dumps(refhmc.models.Banana())).recommended
 
 

@@ -44,6 +44,8 @@ class Functions(NamedTuple):
     diagonal_contraction: Callable | None = None
     log_density_change: Callable | None = None
     fisher_bands: Callable | None = None
+    bordered_fisher: Callable | None = None
+    bordered_contraction: Callable | None = None
 
     def has(self, key: str) -> bool:
         """Return whether a function is given, or the one from which it is computed."""

@@ -43,6 +43,8 @@ def checked(spec: RunSpec) -> RunSpec:
     model, initvals, backend, store, warmup = spec.model, spec.initvals, spec.backend, spec.store, spec.warmup
     check_kinds(spec)
     kernel = kernel_for(model, spec.kernel)
+    if spec.kernel is None and isinstance(backend, Arrays) and model.fisher_border is not None:
+        kernel = NUTS()  # the recommended metric is a full matrix on arrays
     check_arguments(spec, kernel)
     check_init(spec.init, model)
     chosen(model, spec.generate)

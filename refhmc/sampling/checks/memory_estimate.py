@@ -26,6 +26,7 @@ from refhmc.core.sample_stats import N_STATS
 from refhmc.integrators.defaults import resolve
 from refhmc.kernels.blocks import blocks_of, indices_of, kernels_of, statistics
 from refhmc.kernels.options import Kernel
+from refhmc.metrics.base import for_model
 from refhmc.models.base import Model
 from refhmc.sampling.chains.compiled_chains import LOOKED_AT
 from refhmc.sampling.results.review import MAX_CHAINS, MAX_COLUMNS, values_looked_at
@@ -127,7 +128,7 @@ def matrices_of(model: Model, kernel: Kernel) -> int:
     """Return the number of matrices of a kernel's metric, for one chain."""
     if getattr(kernel, "jumping", False):
         return 0
-    metric = resolve(kernel.metric, kernel.integrator)[0]
+    metric = for_model(resolve(kernel.metric, kernel.integrator)[0], model)
     if metric.position_dependent:
         return metric.n_matrices(model) if hasattr(metric, "n_matrices") else OF_RIEMANNIAN
     return OF_DENSE * bool(getattr(metric, "is_dense", False))

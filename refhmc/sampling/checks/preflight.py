@@ -20,6 +20,7 @@ import numpy as np
 
 from refhmc.core.types import JUMPING
 from refhmc.errors import GradientError, MetricError, ModelError, _see
+from refhmc.metrics.base import for_model
 from refhmc.models.base import Model
 from refhmc.models.binding.functions import FULL_TENSOR
 from refhmc.numerics.line_integrals import TOLERANCE, Claim, disagreement, widths_and_directions
@@ -189,13 +190,15 @@ def _check_metric(s: _Subject, metric: Any) -> None:
     """Check the derivatives that a position-dependent metric reads."""
     assert s.pointers is not None
     model, (data, _, matrix, hessian_contraction, _) = s.model, s.pointers
+    metric = for_model(metric, model)
     diagonal = model.has_diagonals and getattr(metric, "reads_diagonals", False)
     of, contraction = metric.reads
     if contraction is not None and getattr(model.functions, contraction) is None:
         contraction = FULL_TENSOR[contraction]
     v = s.rng.standard_normal(model.dim) * s.widths
-    if diagonal:
-        M = (s.rng.standard_normal(model.dim) * s.widths**2)[None, :]
+    n_rows = 1 if diagonal else 3 if of == "bordered_fisher" else 0  # 0: the full matrix
+    if n_rows:
+        M = s.rng.standard_normal((n_rows, model.dim)) * s.widths**2
     else:
         M = s.rng.standard_normal((model.dim, model.dim)) * np.outer(s.widths, s.widths)
         M = 0.5 * (M + M.T)
@@ -216,9 +219,9 @@ def _check_metric(s: _Subject, metric: Any) -> None:
         terms = v * s.gradient(q)
         return float(terms.sum()), float(np.abs(terms).sum())
 
-    if not diagonal:
+    if not n_rows:
         _check_symmetric(s, of, at(s.q))
-    if of == "hessian" and not diagonal:
+    if of == "hessian" and not n_rows:
         s.hold(Claim("hessian", "gradient", along_v, lambda q: at(q) @ v))
     if contraction is not None:
         s.hold(Claim(contraction, of, contracted, traced))
