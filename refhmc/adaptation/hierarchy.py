@@ -110,7 +110,7 @@ def learn_hierarchy(
     least = LEAST if d <= WIDEST else LEAST_WIDE
     with np.errstate(all="ignore"):
         squares = scores**2
-        size = squares.sum(axis=0) / n
+        size = np.einsum("td->d", squares) / n
         is_mixed = np.einsum("td,td->d", squares, squares) / n > least_kurtosis(least) * size**2
         if not is_mixed.any() or not np.isfinite(size).all():
             return None
@@ -120,12 +120,14 @@ def learn_hierarchy(
             mixed = np.bincount(variables, is_mixed) >= SHARE * members
             variable = np.where((mixed & (members >= FEWEST_MEMBERS) & (members < d))[variables], variables, -1)
         looked_at = np.flatnonzero(is_mixed | (variable >= 0))
-        center = draws.sum(axis=0) / n
+        center = np.einsum("td->d", draws) / n
         x, y = draws - center, logarithms(squares[:, looked_at])
         scale = np.sqrt(np.einsum("td,td->d", x, x) / n)
         x /= scale
-        possible = np.isfinite(y).all(axis=0) & (np.arange(d)[:, None] != looked_at)
+        possible = np.isfinite(y[0]) & (np.arange(d)[:, None] != looked_at)
         possible &= True if earlier is None else earlier[:, looked_at]
+        if not may_be_found(x, y, possible, variable[looked_at], least):
+            return None
         r = np.zeros((d, d))
         r[:, looked_at] = screened(x, y, possible, variable[looked_at], least)
     if not r.any():
@@ -187,6 +189,16 @@ def mean_divergence(D: np.ndarray, U: np.ndarray, eigenvalues: np.ndarray, s: np
     return float(squares / n + np.sum(np.log(np.broadcast_to(D, s.shape))) / n - np.sum(np.log(eigenvalues)))
 
 
+def may_be_found(x: np.ndarray, y: np.ndarray, possible: np.ndarray, variable: np.ndarray, least: float) -> bool:
+    """Return whether :func:`screened` would find something if all standard errors were 1/sqrt(n), the least possible ones."""
+    w, size = covariances(x, y)
+    if (possible & (w > max(least, CHANCE / math.sqrt(len(x))) * size)).any():
+        return True
+    least_w = least * math.pi / math.sqrt(2 * (1 - least**2))
+    members = (variable == v for v in set(variable) - {-1})
+    return any((w @ of > least_w * of.sum()).any() for of in members)
+
+
 def screened(x: np.ndarray, y: np.ndarray, possible: np.ndarray, variable: np.ndarray, least: float) -> np.ndarray:
     """Return |r| (d, m) of hyperparameters among x (n, d) and their children, with log s^2 in y (n, m); 0 elsewhere.
 
@@ -229,10 +241,12 @@ def least_kurtosis(least: float) -> float:
 def logarithms(squares: np.ndarray) -> np.ndarray:
     """Return the logarithms of the squares (n, m) minus their means, with the left tail cut."""
     y = np.log(squares)
-    there = np.isfinite(y)
-    low = np.sum(y, axis=0, where=there) / there.sum(axis=0) - TAIL
-    y = np.where(there, np.maximum(y, low), low)
-    return y - y.sum(axis=0) / len(y)
+    low = np.einsum("tm->m", y) / len(y) - TAIL
+    if not np.all(np.isfinite(low)):  # a score is zero
+        there = np.isfinite(y)
+        low = np.sum(y, axis=0, where=there) / there.sum(axis=0) - TAIL
+    y = np.maximum(y, low)
+    return centred(y)
 
 
 def covariances(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

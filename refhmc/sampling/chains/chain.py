@@ -608,12 +608,15 @@ class Chain:
             one(CONTROL)[0] if control is None else control,
         )
         if self.alone:
-            done, by_name = 0, records(stats, S.STATS)
+            done, by_name, block = 0, records(stats, S.STATS), self.blocks[0]
+            dynamics, in_loop = block.dynamics, block.in_loop
             while True:
                 at = slice(done, None)
-                done += run_draws(self.blocks[0].in_loop, randomness, draws[at], stats[at], by_name[at], run)
-                if not learn_if_due(self.blocks[0]):
+                done += run_draws(in_loop, randomness, draws[at], stats[at], by_name[at], run)
+                if not learn_if_due(block):
                     return done
+                if block.dynamics is not dynamics:  # the metric has become hierarchical, or no longer is
+                    dynamics, in_loop = block.dynamics, block.in_loop
         blocks, n = tuple(block.in_loop for block in self.blocks), len(self.blocks)
         conditionals = [block.plan.conditional for block in self.blocks]
         parts = tuple((c.indices, c.condition, block) for c, block in zip(conditionals, blocks, strict=True))
