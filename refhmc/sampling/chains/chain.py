@@ -30,11 +30,13 @@ from refhmc.adaptation.length import (
     LEARNER,
     N_LENGTHS,
     RECORDING,
+    SLOWNESS,
     WATCHED_ROWS,
     adapt_length,
     begin_length,
     hmc_recording,
     length_windows,
+    slowness_of,
 )
 from refhmc.adaptation.warmup import ADAPTATION, PLAN, PROGRESS, adapt, as_adaptation, begin_step_size
 from refhmc.adaptation.windows import schedule_array
@@ -554,6 +556,8 @@ class BlockState:
         self.state[LOG_DENSITY, 0], self.state[GRADIENT] = model.core.value_and_gradient(q)
         if len(self.kept):
             begin_learning(self)
+        if len(self.length_moments) and self.dynamics.metric.learns == NOTHING:
+            self.length_moments[SLOWNESS] = slowness_of(self.dynamics.metric, model, q)
 
     @property
     def work(self) -> tuple:
