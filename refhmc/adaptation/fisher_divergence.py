@@ -88,13 +88,13 @@ def least_divergence(
 def centred(rows: np.ndarray) -> np.ndarray:
     """Return the rows minus their mean, (n, d)."""
     with np.errstate(all="ignore"):
-        return rows - rows.sum(axis=0) / len(rows)
+        return rows - np.einsum("td->d", rows) / len(rows)  # half the time of a sum
 
 
 def scales(x: np.ndarray, s: np.ndarray, otherwise: np.ndarray | float = 1.0) -> np.ndarray:
     """Return sqrt(var x / var s) of each column of centred rows (n, d), (d,); ``otherwise`` if that is not a finite size."""
     with np.errstate(all="ignore"):
-        found = np.sqrt((np.sum(x * x, axis=0) / len(x)) / (np.sum(s * s, axis=0) / len(s)))
+        found = np.sqrt((np.einsum("td,td->d", x, x) / len(x)) / (np.einsum("td,td->d", s, s) / len(s)))
     return np.where((found > SMALLEST) & (found < LARGEST), found, otherwise)  # a NaN is neither
 
 
@@ -104,9 +104,11 @@ def directions(x: np.ndarray, s: np.ndarray) -> np.ndarray:
     Q = None if 2 * n >= d else span(np.concatenate([x / np.linalg.norm(x), s / np.linalg.norm(s)]))
     x, s = (centred(each) if Q is None else centred(each) @ Q.T for each in (x, s))
     r = x.shape[1]
-    if n <= r or not (spans_all(x) and spans_all(s)):  # as rows: each'each / n + g I
+    R = triangle(s)
+    if n <= r or not (spans_all(triangle(x)) and spans_all(R)):  # as rows: each'each / n + g I
         x, s = (np.concatenate([each, np.sqrt(n * REGULARISER) * np.eye(r)]) for each in (x, s))
-    U = np.linalg.svd(root_of_geometric_mean(x, s))[0].T
+        R = triangle(s)
+    U = np.linalg.svd(root_of_geometric_mean(x, R))[0].T
     return np.ascontiguousarray(U) if Q is None else U @ Q
 
 
@@ -117,13 +119,18 @@ def span(rows: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(Q[:, sizes > NOTHING * sizes[0]].T)
 
 
-def spans_all(rows: np.ndarray) -> bool:
-    """Return whether n >= r rows (n, r) span all dimensions: whether the least singular value is more than rounding.
-
-    LAPACK's estimate of the condition of R, of rows = Q R, is enough if it is far from the bound. At r = 175 it takes a
-    fortieth of the time of the singular values.
-    """
+def triangle(rows: np.ndarray) -> np.ndarray:
+    """Return R of rows = Q R."""
     R: np.ndarray = np.linalg.qr(rows, mode="r")  # type: ignore[assignment]
+    return R
+
+
+def spans_all(R: np.ndarray) -> bool:
+    """Return whether n >= r rows Q R (n, r) span all dimensions: whether the least singular value is more than rounding.
+
+    LAPACK's estimate of the condition of R is enough if it is far from the bound. At r = 175 it takes a fortieth of the time
+    of the singular values.
+    """
     inverse_condition, _ = scipy.linalg.lapack.dtrcon(R.T, uplo="L")  # in the 1-norm, which is within r of the other
     if inverse_condition > 100 * len(R) * NOTHING:
         return True
@@ -131,13 +138,12 @@ def spans_all(rows: np.ndarray) -> bool:
     return bool(sizes[-1] > NOTHING * sizes[0])
 
 
-def root_of_geometric_mean(x: np.ndarray, s: np.ndarray) -> np.ndarray:
-    """Return T (r, r) with C = T T', C (s's) C = x'x, of rows x and s (n, r).
+def root_of_geometric_mean(x: np.ndarray, R: np.ndarray) -> np.ndarray:
+    """Return T (r, r) with C = T T', C (s's) C = x'x, of rows x and s = Q R (n, r).
 
-    With s = Q R (QR) and x R' = W diag(e) V' (SVD): C = R^-1 V diag(e) V' R^-T. No covariance is computed, since its condition
-    would be the square of that of the rows.
+    With x R' = W diag(e) V' (SVD): C = R^-1 V diag(e) V' R^-T. No covariance is computed, since its condition would be the
+    square of that of the rows.
     """
-    R: np.ndarray = np.linalg.qr(s, mode="r")  # type: ignore[assignment]
     _, e, V = np.linalg.svd(x @ R.T, full_matrices=False)
     return np.linalg.solve(R, V.T * np.sqrt(e))
 

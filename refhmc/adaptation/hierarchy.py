@@ -59,9 +59,12 @@ transitions without a limit, and 0.003 % with this one). Above d = ``WIDEST`` th
 be stronger, ``LEAST_WIDE`` in place of ``LEAST``, to be worth more than the directions of a metric of low rank. (In a model of
 stochastic volatility with d = 1,003 and a weak dependence, the largest R-hat of NUTS was 1.58 instead of 1.07.)
 
-**Choice.** If no coordinate scales another, the metric of low rank is used. The search then costs the sums of s_i^2 and s_i^4,
-and the correlations of the coordinates that are looked at. The metric of low rank is also used if it describes the scores
-better, by the mean of
+**Choice.** If no coordinate scales another, the metric of low rank is used. The search then costs the sums of s_i^2 and s_i^4
+and, for the coordinates that are looked at, one compiled pass over the logarithms and their correlations. In that pass all
+standard errors are 1 / sqrt(n), the least possible ones. Usually it excludes that a hyperparameter can be found, and the search
+ends. (On five posteriors with d = 3 to 10, a search took 20 to 45 microseconds, and six searches per chain 0.4 to 2 % of the
+time of a run with 1,000 + 1,000 iterations.) Above d = ``WIDEST`` this pass is left out. The metric of low rank is also used if
+it describes the scores better, by the mean of
 
     s' M^-1 s + log det M,
 
@@ -107,10 +110,11 @@ def learn_hierarchy(
     n, d = draws.shape
     if n < FEWEST or d < 2:
         return None
+    draws, scores = np.ascontiguousarray(draws), np.ascontiguousarray(scores)  # compiled code relies on it
     least = LEAST if d <= WIDEST else LEAST_WIDE
     with np.errstate(all="ignore"):
         squares = scores**2
-        size = squares.sum(axis=0) / n
+        size = np.einsum("td->d", squares) / n
         is_mixed = np.einsum("td,td->d", squares, squares) / n > least_kurtosis(least) * size**2
         if not is_mixed.any() or not np.isfinite(size).all():
             return None
@@ -120,11 +124,16 @@ def learn_hierarchy(
             mixed = np.bincount(variables, is_mixed) >= SHARE * members
             variable = np.where((mixed & (members >= FEWEST_MEMBERS) & (members < d))[variables], variables, -1)
         looked_at = np.flatnonzero(is_mixed | (variable >= 0))
-        center = draws.sum(axis=0) / n
+        if d <= WIDEST:
+            among = np.ascontiguousarray(np.zeros((0, 0), bool) if earlier is None else earlier)
+            room = np.zeros(n), np.zeros((4 + variable.max(), d))
+            if not may_be_found(draws, squares, looked_at, variable, among, least, *room):
+                return None
+        center = np.einsum("td->d", draws) / n
         x, y = draws - center, logarithms(squares[:, looked_at])
         scale = np.sqrt(np.einsum("td,td->d", x, x) / n)
         x /= scale
-        possible = np.isfinite(y).all(axis=0) & (np.arange(d)[:, None] != looked_at)
+        possible = np.isfinite(y[0]) & (np.arange(d)[:, None] != looked_at)
         possible &= True if earlier is None else earlier[:, looked_at]
         r = np.zeros((d, d))
         r[:, looked_at] = screened(x, y, possible, variable[looked_at], least)
@@ -187,6 +196,75 @@ def mean_divergence(D: np.ndarray, U: np.ndarray, eigenvalues: np.ndarray, s: np
     return float(squares / n + np.sum(np.log(np.broadcast_to(D, s.shape))) / n - np.sum(np.log(eigenvalues)))
 
 
+@entry(
+    lambda: nb.boolean(
+        *(types.MATRIX, types.MATRIX, types.INTEGERS, types.INTEGERS, nb.boolean[:, ::1], nb.float64),
+        *(types.VECTOR, types.MATRIX),
+    ),
+    "the search for a hierarchy",
+)
+def may_be_found(
+    draws: np.ndarray,
+    squares: np.ndarray,
+    looked_at: np.ndarray,
+    variable: np.ndarray,
+    earlier: np.ndarray,
+    least: float,
+    y: np.ndarray,
+    room: np.ndarray,
+) -> bool:
+    """Return whether :func:`screened` could find something if all standard errors were 1/sqrt(n), the least possible ones.
+
+    ``squares`` (n, d) are the s^2. ``earlier`` (d, d) restricts the pairs, or is empty. ``y`` (n,) and ``room`` (3 + k, d) are
+    zeros, and overwritten; k exceeds the numbers in ``variable``.
+    """
+    (n, d), least_w = draws.shape, least * math.pi / math.sqrt(2 * (1 - least**2))
+    bound, center, scale, w, sums = max(least, CHANCE / math.sqrt(n)), room[0], room[1], room[2], room[3:]
+    for t in range(n):
+        for j in range(d):
+            center[j] += draws[t, j] / n
+    for t in range(n):
+        for j in range(d):
+            scale[j] += (draws[t, j] - center[j]) ** 2
+    for j in range(d):
+        scale[j] = math.sqrt(scale[j] / n)
+    for i in looked_at:
+        mean, size, there, low = 0.0, 0.0, 0, 0.0
+        for t in range(n):
+            if squares[t, i] > 0:
+                y[t] = math.log(squares[t, i])
+                low += y[t]
+                there += 1
+            else:
+                y[t] = -math.inf
+        low = low / max(there, 1) - TAIL
+        for t in range(n):
+            y[t] = max(y[t], low)
+            mean += y[t] / n
+        w[:] = 0.0
+        for t in range(n):
+            y[t] -= mean
+            size += y[t] ** 2
+            for j in range(d):
+                w[j] += (draws[t, j] - center[j]) * y[t]
+        size = math.sqrt(size / n)
+        for j in range(d):
+            covariance = abs(w[j]) / n
+            is_possible = j != i and (earlier.shape[0] == 0 or earlier[j, i])
+            if is_possible and covariance > bound * size * scale[j]:
+                return True
+            if variable[i] >= 0 and scale[j] > 0:
+                sums[variable[i], j] += covariance / scale[j]
+    for v in range(sums.shape[0]):
+        members = 0
+        for i in range(d):
+            members += variable[i] == v
+        for j in range(d):
+            if sums[v, j] > least_w * members:
+                return True
+    return False
+
+
 def screened(x: np.ndarray, y: np.ndarray, possible: np.ndarray, variable: np.ndarray, least: float) -> np.ndarray:
     """Return |r| (d, m) of hyperparameters among x (n, d) and their children, with log s^2 in y (n, m); 0 elsewhere.
 
@@ -229,10 +307,12 @@ def least_kurtosis(least: float) -> float:
 def logarithms(squares: np.ndarray) -> np.ndarray:
     """Return the logarithms of the squares (n, m) minus their means, with the left tail cut."""
     y = np.log(squares)
-    there = np.isfinite(y)
-    low = np.sum(y, axis=0, where=there) / there.sum(axis=0) - TAIL
-    y = np.where(there, np.maximum(y, low), low)
-    return y - y.sum(axis=0) / len(y)
+    low = np.einsum("tm->m", y) / len(y) - TAIL
+    if not np.all(np.isfinite(low)):  # a score is zero
+        there = np.isfinite(y)
+        low = np.sum(y, axis=0, where=there) / there.sum(axis=0) - TAIL
+    y = np.maximum(y, low)
+    return centred(y)
 
 
 def covariances(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

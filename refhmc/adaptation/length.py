@@ -61,10 +61,20 @@ With a metric that is learned, which makes the variances one, or that depends on
 one, L is at least its initial value pi/2 if a = 0. It then need not grow again when the metric has set the scale. Also, tau at
 lag one, which is a lower bound, may underestimate the slowest scale. After the last window trajectories have the length L and
 the jitter j. Warm-ups of less than 30 iterations learn no length: it is pi/2 without jitter. Each chain learns from its own
-trajectories only. On a learned hierarchical metric the least length is the largest s_i M_i^1/2 pi/2 of the coordinates with a
-constant mass, a quarter of the period of a normal with the standard deviation s_i. Hyperparameters are slow, since they are as
-heavy as all their children require. (In the funnel with n = 100 the length is 33.) If this least length exceeds the present
-one in a window, the window begins again. Measurements are in ``validation/benchmarks/results/trajectory_length.md``.
+trajectories only. Measurements are in ``validation/benchmarks/results/trajectory_length.md``.
+
+**Hyperparameters** are slow, since they are as heavy as all their children require. Their block of the mass matrix, M_0, that
+of level 0, is constant. On a normal with the covariance C_0 the squared angular frequencies are the eigenvalues of
+(M_0 C_0)^-1, so that a quarter of the longest period is pi/2 times the square root of
+
+    max_x  x'C_0 x / x'M_0^-1 x  >=  max_i  s_i^2 / (M_0^-1)_ii
+
+The right-hand side, for x along the axes, is the largest ratio of the standard deviations s_i of a coordinate and of its
+velocity. It is exact for a diagonal M_0 and independent coordinates. L is at least pi/2 times its square root, if that exceeds
+the initial value. (In the funnel with n = 100 this is 33. A criterion that starts from short trajectories stays at 2 to 5.) The
+s_i are those of the draws from which a hierarchical metric was learned, when it is learned, and then (pi/2)^1/2 times the mean
+of |q_i - c_i| over each window but the first, whose c_i is a single state. If this least length exceeds the present one when
+the metric changes, the window begins again. MAMS has only constant metrics.
 """
 
 from __future__ import annotations
@@ -84,6 +94,8 @@ from refhmc.core.records import REAL, WHOLE, Layout, one, record_type
 from refhmc.core.types import as_points, as_workspace
 from refhmc.kernels.hmc import MAX_STEPS, hmc, hmc_with
 from refhmc.kernels.mams import mams, mams_with
+from refhmc.metrics.fisher import Fisher
+from refhmc.metrics.hierarchical import Hierarchical
 
 N_LENGTHS, AN_OCTAVE = 20, 4
 DEFAULT_JITTER = 0.5
@@ -92,16 +104,20 @@ LOOK_AHEAD = 1.5
 AFTER_GROWTH, OTHERWISE = 4, 16  # trajectories from one that looks ahead to the next, if there are enough
 N_CANDIDATES = 2 * AN_OCTAVE + 1
 FEWEST = 5  # trajectories that have reached a length, for it to count
+NORMAL = math.sqrt(math.pi / 2)  # standard deviation of a normal in units of its mean distance from the mean
 LEAST_TAU = 0.05  # an estimate may be 0 or negative
 
 # The present length, and its lower limit; the number of trajectories in this window, and from one that looks ahead to the next.
 LENGTH = record_type({"length": REAL, "least": REAL, "count": WHOLE, "apart": WHOLE})
-MOMENTS = Layout("center rate mean distance mean_odd scatter_odd mean_even scatter_even")
+KEPT = 3  # moments that the next window keeps, the first ones
+MOMENTS = Layout("center rate slowness mean distance mean_odd scatter_odd mean_even scatter_even")
+SLOWNESS = int(MOMENTS.vectors["slowness"])
 moments_of = MOMENTS.rows
 N_SUMS = 6
-# LENGTH; moments (8, d): c, 1/s (0: not known), means of q - c and of |q - c|, means and scatters of u and of |u|; sums
-# (K, 6, d), for each length: w (u_l - u_0)^2, w (|u_l| - |u_0|)^2, and in the first column of the other rows how many
-# trajectories reached it, their steps and acceptances w, and the weight of their mean in an average over lengths; the windows.
+# LENGTH; moments (9, d): c, 1/s (0: not known), (M_0^-1)_ii^-1/2 (0 above level 0), means of q - c and of |q - c|, means and
+# scatters of u and of |u|; sums (K, 6, d), for each length: w (u_l - u_0)^2, w (|u_l| - |u_0|)^2, and in the first column of
+# the other rows how many trajectories reached it, their steps and acceptances w, and the weight of their mean in an average
+# over lengths; the windows.
 LEARNER = nb.Tuple((numba.from_dtype(LENGTH), types.MATRIX, types.STACK, types.MATRIX_OF_INTEGERS))
 
 
@@ -222,6 +238,9 @@ def adapt_length(learner: tuple, path: np.ndarray, iteration: int, settings: Any
                 copy_row(moments_of(moments).center, path[N_LENGTHS, 0])
             take_path(known, moments, sums, path)
             if iteration == stop - 1:
+                scale = NORMAL * slowest(moments_of(moments).slowness, moments_of(moments).distance)
+                if k > 0 and scale > 0:
+                    known.least = max(scale, 1.0) * math.pi / 2
                 before, known.length = known.length, max(best_length(known, moments, sums, settings), known.least)
                 known.apart = AFTER_GROWTH if known.length > before else OTHERWISE
                 begin_window(known, moments, sums)
@@ -257,17 +276,43 @@ def next_length(known: Any, windows: np.ndarray, iteration: int, settings: Any) 
     return known.length
 
 
-def lengthen(learner: tuple, iteration: int, settings: Any, scale: float) -> None:
-    """Set the least length to ``scale`` pi/2, and begin the present window again if the length changes.
+def slowness_of(metric: Any, model: Any, q: np.ndarray) -> np.ndarray:
+    """Return 1 / (M_0^-1)_ii^1/2 of the coordinates of level 0, and 0 for all others, (d,); all are 0 without levels."""
+    if isinstance(metric, Hierarchical):
+        U, eigenvalues = metric.low_rank(len(q))
+        slowness = np.sqrt(metric.masses(q) / (1 + (eigenvalues - 1) @ U**2))
+        return np.where(metric.levels() == 0, slowness, 0.0)
+    slowness = np.zeros(len(q))
+    if isinstance(metric, Fisher) and model.fisher_levels is not None:
+        of = np.flatnonzero(model.fisher_levels == 0)
+        try:
+            variances = np.diag(np.linalg.inv(model.fisher(q)[np.ix_(of, of)]))
+        except np.linalg.LinAlgError:
+            return slowness
+        slowness[of] = np.where(variances > 0, variances, np.inf) ** -0.5
+    return slowness
+
+
+@jit
+def slowest(slowness: np.ndarray, s: np.ndarray) -> float:
+    """Return max_i s_i / (M_0^-1)_ii^1/2; 0 without coordinates of level 0."""
+    most = 0.0
+    for i in range(s.shape[0]):
+        most = max(most, s[i] * slowness[i])
+    return most
+
+
+def lengthen(learner: tuple, iteration: int, settings: Any, s: np.ndarray) -> None:
+    """Set the least length for the standard deviations s (d,), and begin the present window again if the length changes.
 
     ``iteration`` is that of the next transition.
     """
     known, moments, sums, windows = learner
-    known.least = scale * math.pi / 2
+    known.least = max(plain(slowest)(moments[SLOWNESS], s), 1.0) * math.pi / 2
     if known.length >= known.least:
         return
     known.length, known.count = known.least, 0
-    moments[2:], sums[:] = 0.0, 0.0
+    moments[KEPT:], sums[:] = 0.0, 0.0
     if settings.watched:
         plain(begin_watching)(known, settings)
     settings.trajectory_length = plain(next_length)(known, windows, iteration, settings)
@@ -317,7 +362,7 @@ def begin_window(known: Any, moments: np.ndarray, sums: np.ndarray) -> None:
     for i in range(moments.shape[1]):
         m.center[i] += m.mean[i]
         m.rate[i] = 1 / m.distance[i] if m.distance[i] > 0 else 0.0
-    moments[2:], sums[:], known.count = 0.0, 0.0, 0
+    moments[KEPT:], sums[:], known.count = 0.0, 0.0, 0
 
 
 @jit

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 def compile_everything() -> Iterator[tuple[int, int, str, float]]:
     """Compile everything and yield (done, total, title, seconds) after each task."""
     import refhmc
+    from refhmc.adaptation.hierarchy import fit, may_be_found
     from refhmc.models.binding.functions import DERIVATIVES
     from refhmc.sampling.chains.chain import make_plan
 
@@ -40,6 +41,10 @@ def compile_everything() -> Iterator[tuple[int, int, str, float]]:
         zero = np.zeros(gaussian.dim)
         refhmc.integrate(H, refhmc.integrators.Leapfrog(), zero, zero, step_size=0.1, n_steps=1)
         refhmc.transition(gaussian, refhmc.NUTS(step_size=0.1), zero, rng=np.random.default_rng(0))
+
+    def hierarchy() -> None:
+        may_be_found.compile()
+        fit.compile()
 
     M = refhmc.metrics
     metrics = [M.Tridiagonal([1.0, 1.0], [0.1]), *(kind() for kind in M.METRICS.values() if kind is not M.Tridiagonal)]
@@ -66,6 +71,7 @@ def compile_everything() -> Iterator[tuple[int, int, str, float]]:
             core(refhmc.HMC(integrator=refhmc.integrators.GaussianSplit([0.0, 0.0], np.eye(2)), metric=M.Identity())),
         ),
         *((kind.__name__, core(kind(step_size=1.0), parts)) for kind in gradients),
+        ("the search for a hierarchy", hierarchy),
         ("trajectories and single transitions", trajectory),
         *((f"model {name}", derivatives(make())) for name, make in makers.items()),
     ]

@@ -252,6 +252,27 @@ def test_the_coordinates_of_a_variable_are_found_together():
     assert learn_hierarchy(draws, scores) is None
 
 
+def test_the_first_look_excludes_nothing_that_the_search_finds(monkeypatch):
+    """For 300 random dependences of random strengths, with zeros among the scores, variables, and forbidden pairs."""
+    rng, first_look, ended, found = np.random.default_rng(0), hierarchy.may_be_found, 0, 0
+    for k in range(300):
+        n, d = int(rng.integers(50, 300)), int(rng.integers(3, 15))
+        draws = slow(rng, (n, d), 0.5)
+        C = rng.uniform(0, 2.5) * rng.normal(size=(d, d)) * (rng.random((d, d)) < 0.1)
+        scores = np.exp(0.5 * draws @ C) * rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.98)
+        draws = 1e3 + rng.uniform(0.1, 10.0, d) * draws
+        earlier = None if k % 2 else rng.random((d, d)) < 0.7
+        variables = None if k % 3 else np.sort(rng.integers(0, 3, d))
+        looks = []
+        monkeypatch.setattr(hierarchy, "may_be_found", lambda *args, of=looks: of.append(first_look(*args)) or of[-1])
+        short = learn_hierarchy(draws, scores, earlier, variables)
+        monkeypatch.setattr(hierarchy, "may_be_found", lambda *args: True)
+        assert (short is None) == (learn_hierarchy(draws, scores, earlier, variables) is None)
+        ended, found = ended + looks.count(False), found + (short is not None)
+    assert ended > 50
+    assert found > 50
+
+
 def test_blocks_restrict_the_parents():
     model = refhmc.models.EightSchools(centered=True)
     for blocks, parents in (([["log_tau"], ["theta", "mu"]], {9}), ([["theta", "mu"], ["log_tau"]], set())):

@@ -13,6 +13,7 @@ from refhmc.adaptation.length import (
     AN_OCTAVE,
     DEFAULT_JITTER,
     FEWEST,
+    KEPT,
     LEAST_TAU,
     LENGTH,
     LOOK_AHEAD,
@@ -20,18 +21,22 @@ from refhmc.adaptation.length import (
     N_LENGTHS,
     N_SUMS,
     SHORTEST_TUNE,
+    SLOWNESS,
     WATCHED_ROWS,
+    adapt_length,
     autocorrelation_time,
+    begin_length,
     begin_window,
     best_length,
     length_windows,
+    slowness_of,
     take_path,
 )
 from refhmc.adaptation.windows import warmup_schedule
 from refhmc.core.records import SETTINGS, one
 from refhmc.core.sample_stats import N_STATS, STATS
 from refhmc.kernels.hmc import MAX_STEPS
-from refhmc.metrics import Dense, Fisher, Identity, SoftAbs
+from refhmc.metrics import Dense, Fisher, Hierarchical, Identity, SoftAbs
 from refhmc.sampling.chains.chain import Chain, make_plan
 from tests.helpers.sweeps import swept
 
@@ -189,8 +194,8 @@ def test_the_best_length_is_that_of_the_criterion(seed, persistence):
     settings.step_size, settings.trajectory_length, settings.length_jitter = 0.1, 4.0, rng.choice([0.0, 0.5])
     settings.longest, settings.persistence = 4.0 * (1 + settings.length_jitter), persistence
     moments, sums = np.zeros((MOMENTS.n_vectors, d)), np.zeros((N_LENGTHS, N_SUMS, d))
-    moments[0], moments[1] = rng.standard_normal(d), rng.uniform(0, 2, d)
-    center, rate = moments[:2].copy()
+    moments[:KEPT] = rng.standard_normal(d), rng.uniform(0, 2, d), rng.uniform(0, 2, d)
+    center, rate, slowness = moments[:KEPT].copy()
     lengths = settings.longest * 2.0 ** ((np.arange(N_LENGTHS) - N_LENGTHS + 1) / AN_OCTAVE)
     scales = np.array([1.0, 1.5, 0.5])
     q0, p = scales * rng.standard_normal((n, d)), rng.standard_normal((n, d))
@@ -210,7 +215,8 @@ def test_the_best_length_is_that_of_the_criterion(seed, persistence):
     np.testing.assert_allclose(1 / moments[1], abs(q0 - center).mean(axis=0), rtol=1e-12)
     assert known.count == 0
     assert not sums.any()
-    assert not moments[2:].any()
+    np.testing.assert_array_equal(moments[SLOWNESS], slowness)
+    assert not moments[KEPT:].any()
 
 
 def test_what_says_nothing_changes_nothing():
@@ -268,6 +274,91 @@ def test_where_the_metric_sets_the_scale_it_is_no_shorter_than_at_first(metric):
     chain = chain_of(refhmc.models.Banana(), refhmc.HMC(metric=metric), 200, 4)
     run(chain, 200)
     assert chain.lengths()[0][1] >= math.pi / 2
+
+
+def constant_hierarchy(d: int, rng: np.random.Generator) -> Hierarchical:
+    """A random metric whose last coordinate has the first as its parent; the others are level 0, with two directions."""
+    parents, coefficients = np.zeros((1, d), int), np.zeros((1, 1, d))
+    coefficients[0, 0, -1] = 1.0
+    U = np.zeros((2, d))
+    U[:, :-1] = np.linalg.qr(rng.normal(size=(d - 1, 2)))[0].T
+    return Hierarchical(rng.normal(size=(1, d)), parents, coefficients, U, np.array([0.1, 8.0]))
+
+
+@pytest.mark.parametrize("name", ["funnel", "eight schools", "radon", "horseshoe", "given"])
+def test_the_longest_period_of_hyperparameters_is_at_least_that_along_an_axis(name):
+    """The block of level 0 from all of the mass matrix, and the eigenvalues of M_0 C_0 for random covariances C_0."""
+    rng, models = np.random.default_rng(7), refhmc.models
+    model = {
+        "funnel": lambda: models.Funnel(5),
+        "eight schools": lambda: models.EightSchools(centered=True),
+        "radon": lambda: models.VaryingIntercepts(centered=True),
+        "horseshoe": lambda: models.Horseshoe(centered=True),
+        "given": lambda: models.Gaussian(np.zeros(6), np.eye(6)),
+    }[name]()
+    metric = constant_hierarchy(6, rng) if name == "given" else Fisher()
+    q = 0.1 * rng.standard_normal(model.dim)
+    slowness, of = slowness_of(metric, model, q), np.flatnonzero(metric.levels(model) == 0)
+    M = refhmc.Hamiltonian(model, metric).mass(q)[np.ix_(of, of)]
+    np.testing.assert_allclose(slowness[of], np.diag(np.linalg.inv(M)) ** -0.5, rtol=1e-9)
+    np.testing.assert_allclose(slowness, slowness_of(metric, model, q + rng.standard_normal(model.dim)), rtol=1e-9)
+    assert not np.delete(slowness, of).any()
+    for _ in range(20):
+        A = rng.standard_normal((len(of), len(of) + 2))
+        longest = np.linalg.eigvals(M @ A @ A.T).real.max()
+        assert (np.sum(A**2, axis=1) * slowness[of] ** 2).max() <= longest * (1 + 1e-9)
+
+
+def test_metrics_without_levels_have_no_slow_coordinates():
+    for model, metric in ((refhmc.models.Banana(), Fisher()), (refhmc.models.Funnel(2), SoftAbs())):
+        assert not slowness_of(metric, model, np.zeros(model.dim)).any()
+
+
+def test_the_least_length_is_a_quarter_of_the_period_of_each_window_but_the_first():
+    """Recorded starts, of which nothing is accepted, so that only the least length changes the length."""
+    rng, d, settings = np.random.default_rng(3), 3, one(SETTINGS)[0]
+    settings.step_size, settings.trajectory_length = 0.3, math.pi / 2
+    windows = np.array([[0, 40], [40, 100], [100, 200]])
+    known, moments, sums = begin_length(d, settings, windows, True)
+    moments[SLOWNESS] = 2.0, 7.0, 0.0
+    q, learner = rng.standard_normal((200, d)) * [1.0, 3.0, 50.0] + 1.0, (known[0], moments, sums, windows)
+    center = q[0]
+    for i in range(200):
+        record = np.zeros((N_LENGTHS + 1, WATCHED_ROWS, d))
+        record[-1, 0] = q[i]
+        adapt_length(learner, record, i, settings)
+        if i == 39:
+            assert known[0].least == known[0].length == math.pi / 2
+        for start, stop in windows[1:]:
+            if i == stop - 1:
+                s = math.sqrt(math.pi / 2) * abs(q[start:stop] - center).mean(axis=0)
+                expected = math.pi / 2 * max(2 * s[0], 7 * s[1])
+                assert known[0].least == pytest.approx(expected, rel=1e-12)
+                assert settings.trajectory_length >= known[0].length >= known[0].least
+        if i in windows[:, 1] - 1:
+            start = windows[windows[:, 1] == i + 1][0, 0]
+            center = q[start : i + 1].mean(axis=0)
+
+
+def test_a_given_hierarchy_and_a_fisher_metric_with_levels_have_a_least_length():
+    """The mass of v is 1/9 + 10/2 in the funnel, and its standard deviation 3: a quarter of the period is 10.7."""
+    constants = np.r_[np.log(1 / 9 + 5), np.zeros(10)]
+    metric = Hierarchical(constants[None], np.zeros((1, 11), int), np.r_[0.0, np.ones(10)][None, None])
+    for each in (metric, Fisher()):
+        chain = chain_of(refhmc.models.Funnel(10), refhmc.HMC(metric=each, integrator="block_leapfrog"), 100, 1)
+        np.testing.assert_allclose(chain.blocks[0].length_moments[SLOWNESS], [(1 / 9 + 5) ** 0.5] + [0.0] * 10)
+
+
+@pytest.mark.sweep
+def test_a_funnel_of_100_coordinates_gets_a_long_length():
+    """A quarter of the period of v is 33. The last window has about 90 effective draws, so that its least length has a
+    standard error of 8 %. Without the mass of v, the length would be 2 to 5.
+    """
+    kernel = refhmc.HMC(metric=Fisher(), integrator="block_leapfrog")
+    chain = chain_of(refhmc.models.Funnel(100), kernel, 600, 1)
+    run(chain, 600)
+    assert 33 * (1 - 6 * 0.08) < chain.blocks[0].length[0].least < 33 * (1 + 6 * 0.08)
+    assert chain.lengths()[0][1] >= chain.blocks[0].length[0].least
 
 
 def best_number_of_steps(angle: float, a: float) -> int:

@@ -30,11 +30,13 @@ from refhmc.adaptation.length import (
     LEARNER,
     N_LENGTHS,
     RECORDING,
+    SLOWNESS,
     WATCHED_ROWS,
     adapt_length,
     begin_length,
     hmc_recording,
     length_windows,
+    slowness_of,
 )
 from refhmc.adaptation.warmup import ADAPTATION, PLAN, PROGRESS, adapt, as_adaptation, begin_step_size
 from refhmc.adaptation.windows import schedule_array
@@ -554,6 +556,8 @@ class BlockState:
         self.state[LOG_DENSITY, 0], self.state[GRADIENT] = model.core.value_and_gradient(q)
         if len(self.kept):
             begin_learning(self)
+        if len(self.length_moments) and self.dynamics.metric.learns == NOTHING:
+            self.length_moments[SLOWNESS] = slowness_of(self.dynamics.metric, model, q)
 
     @property
     def work(self) -> tuple:
@@ -608,12 +612,15 @@ class Chain:
             one(CONTROL)[0] if control is None else control,
         )
         if self.alone:
-            done, by_name = 0, records(stats, S.STATS)
+            done, by_name, block = 0, records(stats, S.STATS), self.blocks[0]
+            dynamics, in_loop = block.dynamics, block.in_loop
             while True:
                 at = slice(done, None)
-                done += run_draws(self.blocks[0].in_loop, randomness, draws[at], stats[at], by_name[at], run)
-                if not learn_if_due(self.blocks[0]):
+                done += run_draws(in_loop, randomness, draws[at], stats[at], by_name[at], run)
+                if not learn_if_due(block):
                     return done
+                if block.dynamics is not dynamics:  # the metric has become hierarchical, or no longer is
+                    dynamics, in_loop = block.dynamics, block.in_loop
         blocks, n = tuple(block.in_loop for block in self.blocks), len(self.blocks)
         conditionals = [block.plan.conditional for block in self.blocks]
         parts = tuple((c.indices, c.condition, block) for c, block in zip(conditionals, blocks, strict=True))

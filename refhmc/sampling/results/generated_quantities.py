@@ -427,7 +427,6 @@ def fitting(needed: dict[str, int], asked: GroupChoice | None) -> list[str]:
 
     Raises MemoryError if requested groups need more memory than the machine has.
     """
-    total, there = sum(needed.values()), memory_there("arrays")
     if asked is None:
         found: list[str] = []
         for name, size in needed.items():
@@ -435,6 +434,8 @@ def fitting(needed: dict[str, int], asked: GroupChoice | None) -> list[str]:
             if not wanting and sum(needed[each] for each in found) + size <= DEFAULT_BYTES:
                 found.append(name)
         return found
+    total = sum(needed.values())
+    there = memory_there("arrays") if total else None
     if there is not None and total > there:
         raise MemoryError(
             f"The generated groups need about {total:,} bytes ({', '.join(f'{k} {v:,}' for k, v in needed.items())}), but only "

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from refhmc.adaptation.from_pairs import depth_at
-from refhmc.adaptation.length import AFTER_GROWTH, LOOK_AHEAD, MOMENTS, OTHERWISE, next_length
+from refhmc.adaptation.length import AFTER_GROWTH, KEPT, LOOK_AHEAD, MOMENTS, OTHERWISE, next_length
 from refhmc.compile.compiled import plain
 from refhmc.core import types
 from refhmc.core.point import GRADIENT, LOG_DENSITY, POINT_ROWS, P, Q
@@ -195,7 +195,7 @@ def _check_adaptation(block: BlockState, done: int, given: bool) -> None:
     )
     _require(0 <= length.length < math.inf, "length.length", f"must be finite; got {length.length}")
     if len(block.length_moments):
-        rows = slice(int(MOMENTS.vectors["rate"]), int(MOMENTS.vectors["rate"]) + 1)
+        rows = slice(int(MOMENTS.vectors["rate"]), KEPT)  # rates and slowness
         _require(np.all(block.length_moments[rows] >= 0), "length_moments", "rates must not be negative")
 
 
