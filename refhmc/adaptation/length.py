@@ -94,6 +94,7 @@ from refhmc.core.records import REAL, WHOLE, Layout, one, record_type
 from refhmc.core.types import as_points, as_workspace
 from refhmc.kernels.hmc import MAX_STEPS, hmc, hmc_with
 from refhmc.kernels.mams import mams, mams_with
+from refhmc.metrics.bordered import block_of
 from refhmc.metrics.fisher import Fisher
 from refhmc.metrics.hierarchical import Hierarchical
 
@@ -285,8 +286,9 @@ def slowness_of(metric: Any, model: Any, q: np.ndarray) -> np.ndarray:
     slowness = np.zeros(len(q))
     if isinstance(metric, Fisher) and model.fisher_levels is not None:
         of = np.flatnonzero(model.fisher_levels == 0)
+        block = model.fisher(q)[np.ix_(of, of)] if model.fisher_border is None else block_of(model, q, of)
         try:
-            variances = np.diag(np.linalg.inv(model.fisher(q)[np.ix_(of, of)]))
+            variances = np.diag(np.linalg.inv(block))
         except np.linalg.LinAlgError:
             return slowness
         slowness[of] = np.where(variances > 0, variances, np.inf) ** -0.5

@@ -25,15 +25,19 @@ The loops run over all i and leave j out without a branch, because its l, l_{j+1
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from refhmc.compile.compiled import jit, jit_products
+from refhmc.compile.compiled import jit, jit_products, plain
 from refhmc.core import sample_stats as S
 from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
 from refhmc.metrics.base import HIERARCHY, log_density_at_metric
 from refhmc.numerics.linalg import EPSILON
+
+if TYPE_CHECKING:
+    from refhmc.models.base import Model
 
 # ``scales`` is 1/D. ``bands``, ``inverse`` and ``weights`` have the rows a, b and c; ``border`` begins with j.
 LAYOUT = Layout("bands[3] l f inverse[3] weights[3] border", after=HIERARCHY)
@@ -91,6 +95,16 @@ def invert_bordered(j: int, r: np.ndarray, l: np.ndarray, f: np.ndarray, out: np
         diagonal = r[i] - below * beside - f[i] * border
         below = l[i]
         out[0, i], out[1, i], out[2, i] = diagonal, beside, border
+
+
+def block_of(model: Model, q: np.ndarray, of: np.ndarray) -> np.ndarray:
+    """Return the rows and columns `of` of G at q, (m, m), without the other entries."""
+    bands, j = np.zeros((3, len(q))), model.fisher_border
+    plain(model.functions.bordered_fisher)(q, model.data, bands)
+    row, column = of[:, None], of
+    beside = np.where(abs(row - column) == 1, bands[1, np.minimum(row, column)], 0.0)
+    border = np.where(row == j, bands[2, column], 0.0) + np.where(column == j, bands[2, row], 0.0)
+    return np.diag(bands[0, of]) + beside + border
 
 
 @jit

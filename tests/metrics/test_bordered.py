@@ -7,6 +7,7 @@ that of a subclass of `Fisher`.
 from __future__ import annotations
 
 import dataclasses
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from numba import njit
 
 import refhmc
+from refhmc.adaptation.length import slowness_of
 from refhmc.core import sample_stats as S
 from refhmc.core.records import CACHE, COUNTERS, OPTIONS, STATUS, one
 from refhmc.dynamics.assemble import make_dynamics
@@ -281,3 +283,31 @@ def test_only_a_matrix_that_is_indefinite_by_more_than_rounding_is_a_divergence(
     vecs, mats, *records = work_of(np.array([np.ones(3), np.zeros(3), np.zeros(3)]), 2)
     assert not plain(bordered.factorise)((None, None, metric, None, None), (vecs, mats, *records))
     assert records[3].failure == failure
+
+
+@pytest.mark.parametrize("of", [[42, 41], [0, 1, 2], [40], [39, 40, 41, 42], [5, 40, 7, 6], []])
+def test_a_block_is_that_of_the_full_matrix(of):
+    model, rng = StochasticVolatility(T=40), np.random.default_rng(3)
+    q = rng.normal(size=model.dim)
+    at = np.array(of, dtype=int)
+    assert bordered.block_of(model, q, at) == pytest.approx(model.fisher(q)[np.ix_(at, at)], rel=1e-14)
+
+
+def test_the_slowness_of_hyperparameters_takes_no_full_matrix():
+    """G has 3.2 GB here; the two hyperparameters are constant, so that a short series has the same block but for T."""
+    model = StochasticVolatility(T=20_000)
+    q = np.zeros(model.dim)
+    tracemalloc.start()
+    found = slowness_of(Fisher(), model, q)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 50 * 8 * model.dim
+    short = StochasticVolatility(T=30)
+    block = short.fisher(np.zeros(33))[31:, 31:] + np.diag(
+        [
+            2 * 19_970.0,
+            19_970 * (short.fisher(np.zeros(33))[32, 32] - StochasticVolatility(T=29).fisher(np.zeros(32))[31, 31]),
+        ]
+    )
+    assert found[-2:] == pytest.approx(np.diag(np.linalg.inv(block)) ** -0.5, rel=1e-10)
+    assert not found[:-2].any()
