@@ -25,7 +25,7 @@ The loops run over all i and leave j out without a branch, because its l, l_{j+1
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -35,9 +35,6 @@ from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
 from refhmc.metrics.base import HIERARCHY, log_density_at_metric
 from refhmc.numerics.linalg import EPSILON
-
-if TYPE_CHECKING:
-    from refhmc.models.base import Model
 
 # ``scales`` is 1/D. ``bands``, ``inverse`` and ``weights`` have the rows a, b and c; ``border`` begins with j.
 LAYOUT = Layout("bands[3] l f inverse[3] weights[3] border", after=HIERARCHY)
@@ -97,7 +94,7 @@ def invert_bordered(j: int, r: np.ndarray, l: np.ndarray, f: np.ndarray, out: np
         out[0, i], out[1, i], out[2, i] = diagonal, beside, border
 
 
-def block_of(model: Model, q: np.ndarray, of: np.ndarray) -> np.ndarray:
+def block_of(model: Any, q: np.ndarray, of: np.ndarray) -> np.ndarray:
     """Return the rows and columns `of` of G at q, (m, m), without the other entries."""
     bands, j = np.zeros((3, len(q))), model.fisher_border
     plain(model.functions.bordered_fisher)(q, model.data, bands)
