@@ -23,6 +23,7 @@ _HOME = {
     "resume": "refhmc.sampling.resume",
     "sample": "refhmc.sampling.sample",
     "start": "refhmc.sampling.sample",
+    "Until": "refhmc.sampling.until",
     "predict": "refhmc.sampling.results.prediction",
     "generate": "refhmc.sampling.results.generated_quantities",
     "Model": "refhmc.models.base",

@@ -16,8 +16,10 @@ from refhmc.dynamics.trajectory import integrate
 from refhmc.integrators.base import Integrator
 from refhmc.numerics.convergence import autocovariances as autocovariances
 from refhmc.numerics.convergence import ess as ess
+from refhmc.numerics.convergence import ess_of_mean as ess_of_mean
 from refhmc.numerics.convergence import rhat as rhat
 from refhmc.numerics.convergence import rhat_and_ess as rhat_and_ess
+from refhmc.numerics.convergence import tail_ess as tail_ess
 from refhmc.numerics.differences import ridders
 
 __all__ = [
@@ -25,11 +27,13 @@ __all__ = [
     "autocovariances",
     "e_bfmi",
     "ess",
+    "ess_of_mean",
     "geyer_ess",
     "jacobian",
     "reversibility_violation",
     "rhat",
     "rhat_and_ess",
+    "tail_ess",
     "volume_violation",
 ]
 

@@ -6,6 +6,7 @@ its derivatives are NaN, so that the transition is a divergence. Each thread has
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +23,18 @@ class Failure:
     first: np.ndarray
     count: int = 0
     iterations: list[int] = field(default_factory=list)
+
+
+def merged(one: Iterable[Failure], other: Iterable[Failure]) -> tuple[Failure, ...]:
+    """Merge the failures of two parts of a chain."""
+    found = {each.message: each for each in one}
+    for each in other:
+        before = found.get(each.message)
+        if before is not None:
+            each.first, each.count = before.first, before.count + each.count
+            each.iterations[:0] = before.iterations
+        found[each.message] = each
+    return tuple(found.values())
 
 
 class FailureLog:

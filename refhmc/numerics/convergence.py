@@ -93,6 +93,73 @@ def ess(x: np.ndarray) -> np.ndarray:
     return of_columns(x, lambda halves: [size_of_halves(halves, normal_scores(halves))])[0]
 
 
+def tail_ess(x: np.ndarray) -> np.ndarray:
+    """Return the tail effective sample size: the smaller one of the indicators of the 5 % and the 95 % quantile.
+
+    Parameters
+    ----------
+    x : array_like, shape (chain, draw, k)
+        Draws.
+
+    Returns
+    -------
+    ndarray, shape (k,)
+        Effective sample size of each column; NaN if it is not defined.
+
+    References
+    ----------
+    Vehtari, Gelman, Simpson, Carpenter and Buerkner (2021), Bayesian Analysis 16, 667-718, sec. 4.3.
+
+    Examples
+    --------
+    >>> import numpy as np, refhmc
+    >>> x = np.random.default_rng(1).normal(size=(4, 500, 1))
+    >>> bool(1000 < refhmc.diagnostics.tail_ess(x)[0] < 4000)
+    True
+    """
+    x = np.asarray(x, dtype=float)
+    chains, draws, k = x.shape
+    found = np.full(k, np.nan)
+    if draws < FEWEST or not x.size:
+        return found
+    width = max(1, BLOCK // (chains * draws))
+    for begin in range(0, k, width):
+        part = x[:, :, begin : begin + width]
+        with np.errstate(all="ignore"):  # in columns without a result
+            limits = np.quantile(part, (0.05, 0.95), axis=(0, 1))
+        sizes = [ess_of_mean(part <= limit) for limit in limits]
+        found[begin : begin + width] = np.where(np.isfinite(part).all(axis=(0, 1)), np.minimum(*sizes), np.nan)
+    return found
+
+
+def ess_of_mean(x: np.ndarray) -> np.ndarray:
+    """Return the effective sample size for the mean, that of the values and not of their ranks.
+
+    Parameters
+    ----------
+    x : array_like, shape (chain, draw, k)
+        Draws.
+
+    Returns
+    -------
+    ndarray, shape (k,)
+        Effective sample size of each column, so that the standard error of its mean is its standard deviation divided by the
+        root of this number; NaN if it is not defined.
+
+    References
+    ----------
+    Vehtari, Gelman, Simpson, Carpenter and Buerkner (2021), Bayesian Analysis 16, 667-718, sec. 3.2.
+
+    Examples
+    --------
+    >>> import numpy as np, refhmc
+    >>> x = np.random.default_rng(1).normal(size=(4, 500, 1))
+    >>> bool(1000 < refhmc.diagnostics.ess_of_mean(x)[0] < 4000)
+    True
+    """
+    return of_columns(x, lambda halves: [effective_draws_unless_still(halves)])[0]
+
+
 def rhat_and_ess(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return R-hat and the bulk effective sample size, with the values ranked once.
 
@@ -195,9 +262,14 @@ def ratio_of_scales(z: np.ndarray) -> np.ndarray:
 
 def size_of_halves(halves: np.ndarray, scores: Scores) -> np.ndarray:
     """Return the effective sample size, (k,)."""
+    return effective_draws_unless_still(halves, scores.z)
+
+
+def effective_draws_unless_still(halves: np.ndarray, z: np.ndarray | None = None) -> np.ndarray:
+    """Return S / tau of z, by default of the values themselves, and S for columns of equal values, (k,)."""
     _, m, n = halves.shape
     still = np.ptp(halves, axis=(1, 2)) < np.finfo(float).resolution
-    return np.where(still, m * n, effective_draws(scores.z))
+    return np.where(still, m * n, effective_draws(halves if z is None else z))
 
 
 def effective_draws(z: np.ndarray) -> np.ndarray:

@@ -25,6 +25,7 @@ from refhmc.sampling.results.run_warnings import inexact_part
 from refhmc.sampling.run import Run
 from refhmc.sampling.spec import RunSpec
 from refhmc.sampling.storage.kernel_json import kernel_as_json
+from refhmc.sampling.until import check_names
 
 
 def begin(spec: RunSpec) -> Run:
@@ -48,8 +49,10 @@ def begin(spec: RunSpec) -> Run:
             if imprecise is not None:
                 warnings.warn(imprecise, PrecisionWarning, stacklevel=3)
             generated = check_groups(model, engine.first, spec.generate, spec.chains, spec.draws)
-            values = model.constrain(engine.first).values()
-            check_memory(spec, sum(np.asarray(each).nbytes for each in values), generated)
+            values = model.constrain(engine.first)
+            if spec.until is not None:
+                check_names(spec.until, values)
+            check_memory(spec, sum(np.asarray(each).nbytes for each in values.values()), generated)
             jumps = discontinuity.declared(model, spec.kernel, engine.first)
             if jumps is not None:
                 warnings.warn(jumps, DiscontinuityWarning, stacklevel=3)

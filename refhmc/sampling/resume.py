@@ -23,6 +23,7 @@ from refhmc.sampling.spec import RunSpec
 from refhmc.sampling.storage.checkpoint import NOT_RECOVERED, STARTS, STATES, read_run, refuse_links
 from refhmc.sampling.storage.files import StrPath, read_arrays
 from refhmc.sampling.storage.kernel_json import kernel_from_json
+from refhmc.sampling.until import Until
 
 
 def resume(
@@ -37,6 +38,7 @@ def resume(
     progressbar: bool | Callable[[ProgressReport], None] = True,
     executor: object = None,
     max_seconds: float | None = None,
+    until: Until | None = None,
     raw: bool = False,
     preflight: bool = True,
     warmup: object = None,
@@ -54,7 +56,7 @@ def resume(
     kernel : kernel, optional
         The run's kernel. It can be omitted if the kernel, its metric and its integrator are refhmc's own.
     draws : int, optional
-        Draws per chain, counted from the beginning. Defaults to the number that the run was started with.
+        Draws per chain, counted from the beginning. Defaults to the number, and the rule, that the run was started with.
     recover : bool, default False
         Draw chains with damaged or invalid files again, with a warning. They use their own starts and random streams, so that
         the draws are the same. ``run.json``, which identifies the run, cannot be recovered.
@@ -69,6 +71,8 @@ def resume(
         Executor that runs the chains, as in :func:`refhmc.sample`.
     max_seconds : float, optional
         Time limit in seconds for this session.
+    until : Until, optional
+        Stopping rule, as in :func:`refhmc.sample`. It is checked on the draws from the beginning.
     raw : bool, default False
         Return a :class:`refhmc.Result` instead of an ArviZ object.
     preflight : bool, default True
@@ -109,6 +113,8 @@ def resume(
     folder, stored, run = saved_run(path)
     model = model if model is not None else own_model(run, folder)
     kernel = kernel_for(model, kernel) if kernel is not None else own_kernel(run, folder)
+    if draws is None and until is None:
+        until = saved_rule(run, folder)
     spec = RunSpec(
         model,
         kernel,
@@ -125,6 +131,7 @@ def resume(
         checkpoint=None if stored else path,
         store=path if stored else None,
         max_seconds=max_seconds,
+        until=until,
         raw=raw,
         preflight=preflight,
         backend=Numba(fuse=run["fuse"]),
@@ -172,6 +179,16 @@ def saved_starts(folder: pathlib.Path, model: Model, chains: int) -> np.ndarray 
         ) from error
     own = given_starts(model, None, chains)
     return None if own is not None and np.array_equal(own, starts) else starts
+
+
+def saved_rule(run: dict[str, Any], folder: pathlib.Path) -> Until | None:
+    """Return the stopping rule in ``run.json``; raises CheckpointError if it is invalid."""
+    if run.get("until") is None:
+        return None
+    try:
+        return Until(**run["until"])
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"The stopping rule in {folder} is not valid: {error}. Give until=...") from error
 
 
 def own_model(run: dict[str, Any], folder: pathlib.Path) -> Model:

@@ -19,6 +19,7 @@ from refhmc.sampling.results.result import Result
 from refhmc.sampling.run import Run
 from refhmc.sampling.spec import RunSpec
 from refhmc.sampling.storage.files import StrPath
+from refhmc.sampling.until import Until
 
 
 def sample(
@@ -39,6 +40,7 @@ def sample(
     checkpoint: StrPath | None = None,
     store: StrPath | None = None,
     max_seconds: float | None = None,
+    until: Until | None = None,
     raw: bool = False,
     preflight: bool = True,
     warmup: object = None,
@@ -61,7 +63,8 @@ def sample(
         one with default options, such as "hmc". Defaults to the model's recommended kernel if it has one, else ``DHMC()`` for
         a model with discontinuous coordinates, else ``NUTS()``.
     draws : int, default 1000
-        Number of draws per chain after warm-up. With 0, the groups of the result are empty.
+        Number of draws per chain after warm-up. With 0, the groups of the result are empty. With `until`, the number after
+        which the rule is checked for the first time.
     tune : int, default 1000
         Number of warm-up iterations per chain.
     chains : int, default 4
@@ -99,6 +102,10 @@ def sample(
         It can be read during the run by ``xarray.open_datatree(store, engine="zarr")``, and is also a checkpoint.
     max_seconds : float, optional
         Time limit in seconds. The run then stops and returns the draws so far. By default there is no limit.
+    until : Until, optional
+        Stopping rule, such as ``refhmc.Until(ess=400)``. Chains make `draws` draws, and then more until the rule is met. The
+        attribute ``draws`` of the result is their number, and ``until_unmet`` lists what is not met at the limit. It needs
+        backend "numba" and no `store`.
     raw : bool, default False
         Return a :class:`refhmc.Result` of NumPy arrays instead of an ArviZ object.
     preflight : bool, default True
@@ -199,6 +206,7 @@ def sample(
         checkpoint=checkpoint,
         store=store,
         max_seconds=max_seconds,
+        until=until,
         raw=raw,
         preflight=preflight,
         warmup=warmup,

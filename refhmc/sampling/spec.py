@@ -14,13 +14,15 @@ from refhmc.sampling.checks.seed import Seed
 from refhmc.sampling.progress import ProgressReport
 from refhmc.sampling.results.generated_quantities import GroupChoice
 from refhmc.sampling.storage.files import StrPath
+from refhmc.sampling.until import Until
 
 
 class RunSpec(NamedTuple):
     """Arguments of :func:`refhmc.sample` and :func:`refhmc.resume`, and what follows from them.
 
     ``recover`` draws chains with damaged files again, and ``force`` continues a checkpoint of other code. The other fields
-    with defaults are set by :func:`refhmc.sampling.checks.arguments.checked`. ``workers`` chains run at a time.
+    with defaults are set by :func:`refhmc.sampling.checks.arguments.checked`. ``workers`` chains run at a time. With a
+    stopping rule ``until``, ``draws`` is the largest number of draws, and ``first_check`` that of the first check.
     ``start_origin`` is the attribute ``starts`` of the result: "initvals", "model", "uniform" or "warmup". ``learned`` holds
     what the chains of an earlier result adapted, or None. ``folder`` holds the chains' states, or is None.
     """
@@ -41,12 +43,14 @@ class RunSpec(NamedTuple):
     checkpoint: StrPath | None
     store: StrPath | None
     max_seconds: float | None
+    until: Until | None
     raw: bool
     preflight: bool
     warmup: object
     generate: GroupChoice | None
     recover: bool = False
     force: bool = False
+    first_check: int = 0
     workers: int = 1
     entropy: int = 0
     start_origin: str = ""

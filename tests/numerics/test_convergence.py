@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from refhmc.numerics.convergence import BLOCK, ess, mean_ranks, rhat, rhat_and_ess
+from refhmc.numerics.convergence import BLOCK, ess, ess_of_mean, mean_ranks, rhat, rhat_and_ess, tail_ess
 from tests.helpers.sweeps import every
 
 SHAPES = [(m, n) for m in (1, 2, 5) for n in (4, 5, 6, 7, 8, 9, 10, 11, 50, 101)]
 
 
-def by_arviz(name, x):
+def by_arviz(name, x, **options):
     """Return ArviZ's results, for either version."""
     try:
         from arviz_stats.base import array_stats
     except ModuleNotFoundError:
         function = getattr(pytest.importorskip("arviz"), name)
-        return np.array([function(x[:, :, j]) for j in range(x.shape[2])])
-    return np.asarray(getattr(array_stats, name)(x, chain_axis=0, draw_axis=1), dtype=float)
+        return np.array([function(x[:, :, j], **options) for j in range(x.shape[2])])
+    return np.asarray(getattr(array_stats, name)(x, chain_axis=0, draw_axis=1, **options), dtype=float)
 
 
 def autoregressive(rng, phi, m, n, k=4):
@@ -43,6 +43,8 @@ def hard_cases(rng, m, n):
 def test_they_are_arviz_s(m, n):
     for x in hard_cases(np.random.default_rng([m, n]), m, n):
         assert ess(x) == pytest.approx(by_arviz("ess", x), rel=1e-10, nan_ok=True)
+        assert ess_of_mean(x) == pytest.approx(by_arviz("ess", x, method="mean"), rel=1e-8, nan_ok=True)
+        assert tail_ess(x) == pytest.approx(by_arviz("ess", x, method="tail", prob=(0.05, 0.95)), rel=1e-8, nan_ok=True)
         found, expected = rhat(x), by_arviz("rhat", x)
         of_rounding = (
             expected > 1e12

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.failures import Failure, merged
 from refhmc.core.records import CONTROL, set_counts
 from refhmc.errors import CheckpointError, CheckpointWarning, _see
 from refhmc.sampling.chains import engine
@@ -60,6 +61,7 @@ class ChainPool(Stoppable):
                 set_counts(self.control[task.chain], storage.saved.control)
                 self.control[task.chain].first = storage.saved.done
         self.finished: dict[int, ChainRun] = {}
+        self.failures: list[tuple[Failure, ...]] = [() for _ in tasks]
         self.progress = Progress(len(tasks), tasks[0].tune, tasks[0].total, self.workers)
 
     def _storage(self, task: ChainTask) -> ChainStorage:
@@ -85,6 +87,12 @@ class ChainPool(Stoppable):
         if self.store is not None:  # before the state: without it, nothing would mark the chunks as damaged
             self.store.discard(chain)
         checkpoint.discard(chain)
+
+    def set_draws(self, draws: int) -> None:
+        """Let the chains end after so many draws, from where they are."""
+        self.tasks = [task._replace(draws=draws) for task in self.tasks]
+        self.progress.total = self.tasks[0].total
+        self.finished.clear()
 
     def runs(self) -> list[ChainRun]:
         """Return the run of each chain, complete or with the draws so far."""
@@ -153,6 +161,8 @@ def hanging_at(chain: int, position: np.ndarray | None, seconds: float) -> str:
 def draw_in_threads(pool: ChainPool) -> None:
     """Run the chains, ``pool.workers`` at a time, each in a thread of this process, until all have ended or were left behind.
 
+    They continue from where they are to ``pool.tasks[k].total``.
+
     The threads are daemons, so that one that does not return from its model cannot keep the process from ending.
     """
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -166,7 +176,9 @@ def draw_in_threads(pool: ChainPool) -> None:
             except queue.Empty:
                 return
             pool.threads[k] = threading.get_ident()
-            pool.take(k, run_chain(pool.tasks[k], pool.plan, pool.storages[k], pool.control[k]))
+            run = run_chain(pool.tasks[k], pool.plan, pool.storages[k], pool.control[k])
+            pool.failures[k] = merged(pool.failures[k], run.failures)
+            pool.take(k, run._replace(failures=pool.failures[k]))
 
     threads = [threading.Thread(target=work, name=f"refhmc-chain-{k}", daemon=True) for k in range(pool.workers)]
     for thread in threads:

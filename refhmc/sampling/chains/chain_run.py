@@ -40,7 +40,8 @@ def run_chain(task: ChainTask, plan: Plan, storage: ChainStorage, control: np.re
                     if storage.make_room(live.done):
                         saved = live.saved()
                         storage.save(saved)
-                    whole = live.advance(storage.rows)
+                    rows = storage.rows  # which may end after this task
+                    whole = live.advance(rows.between(rows.first, min(rows.end, task.total)))
                     control.pause = 0
                     # Full rows are no reason to save, because they may occur every few milliseconds.
                     occasion = not whole or live.done >= task.total
@@ -48,6 +49,8 @@ def run_chain(task: ChainTask, plan: Plan, storage: ChainStorage, control: np.re
                     if storage.on_disk and occasion and not control.stop:
                         saved = live.saved()
                         storage.save(saved)
+            if live.done < storage.task.total and not control.stop:  # another task may continue from here
+                storage.saved = live.saved()
     except BaseException as caught:  # the caller raises it with the draws attached
         error, position = caught, task.model.core.last_position.get(threading.get_ident())
     made = int(control.draws_done)
@@ -97,7 +100,7 @@ def run_segment(
     live = LiveChain(task, plan, control)
     error, position, before, sampled = None, None, saved, 0.0
     first = max(task.first, saved.done if saved else 0)
-    n = min(task.total - first, max(1, SEGMENT // (8 * (task.model.dim + plan.n_stats))))
+    n = min(max(task.total - first, 0), max(1, SEGMENT // (8 * (task.model.dim + plan.n_stats))))
     rows = Rows(first, np.zeros((n, task.model.dim)), np.zeros((n, plan.n_stats)))
     try:
         with after(None if shared else seconds + patience, partial(control.__setitem__, "stop", 1)):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -17,12 +19,13 @@ from refhmc.kernels.blocks import ALL
 from refhmc.sampling.chains import chain_pool, far_start
 from refhmc.sampling.chains.chain_pool import ChainPool, draw_in_threads, hanging_at
 from refhmc.sampling.chains.chain_run import after
-from refhmc.sampling.chains.executors import draw_in_executor
+from refhmc.sampling.chains.executors import in_executor
 from refhmc.sampling.chains.task import ChainRun
 from refhmc.sampling.results.rectangle import groups_of, put_rectangle
 from refhmc.sampling.results.result import Result
 from refhmc.sampling.results.review import DrawsToReview, listed, some
 from refhmc.sampling.storage.store import GROUPS, StoredGroup
+from refhmc.sampling.until import Shortfall, next_number, unmet
 
 NO_STEP_SIZE = (
     "The energy error of one step does not depend on the step size, as for an improper density or a gradient of zeros. Check "
@@ -33,22 +36,23 @@ LOOKED_AT = 2**26  # bytes of a stored run that the review reads
 
 
 class CompiledChains(ChainPool):
-    """The chains of a compiled run (:class:`refhmc.sampling.chains.engine.Chains`)."""
+    """The chains of a compiled run (:class:`refhmc.sampling.chains.engine.Chains`).
+
+    ``missing`` has what the last check of the stopping rule did not find met.
+    """
+
+    missing: Sequence[Shortfall] = ()
 
     def limits(self) -> AbstractContextManager[None]:
         return one_thread()
 
     def draw(self) -> None:
-        with one_thread():
-            if self.spec.executor is not None:
-                draw_in_executor(self)
-                return
-            with after(self.spec.max_seconds, partial(self.stop, "time")):
-                draw_in_threads(self)
+        with one_thread(), in_threads(self) if self.spec.executor is None else in_executor(self) as run:
+            draw_until(self, run)
 
     def put_draws(self, result: Result) -> None:
         runs, tune, store = self.runs(), self.spec.tune, self.store
-        done = [int(run.control.draws_done) for run in runs]
+        done = [min(int(run.control.draws_done), self.tasks[0].total) for run in runs]
         lengths = [max(n - tune, 0) for n in done]
         keeps_warmup = self.spec.save_warmup if store is None else store.warmup > 0
         if store is None:  # no copies, so that they exist even if memory is short
@@ -66,6 +70,9 @@ class CompiledChains(ChainPool):
 
         put_rectangle(result, lengths, [min(n, tune) for n in done] if keeps_warmup else None, cut)
         result.attributes.update(counted(runs, self.stopped_by, tune))
+        if self.spec.until is not None:
+            missing = [each.text for each in self.missing]
+            result.attributes.update(draws=self.tasks[0].draws, until=self.spec.until.as_json(), until_unmet=missing)
         result.attributes.update(learned_lengths(runs))
         put_learned(result, [runs[k].adapted for k in result.attributes["chains"]], self.spec.model.names)
         usual, init = self.spec.start_origin, self.spec.init
@@ -102,6 +109,12 @@ class CompiledChains(ChainPool):
         ]
         found += without_pathfinder([run.no_pathfinder for run in runs])
         found += far_start.warnings_of([run.control for run in runs], self.spec.tune)
+        if self.missing and not self.stopped_by:
+            found.append(
+                f"The stopping rule was not met with {self.spec.draws:,} draws per chain "
+                f"({'; '.join(each.text for each in self.missing)}). Increase max_draws of until, unless other warnings "
+                f"state why the draws are so strongly correlated. {_see('until')}"
+            )
         lost = [k for k in chosen if runs[k].control.search_failed]
         if lost:
             found.append(
@@ -145,6 +158,30 @@ class CompiledChains(ChainPool):
     def close(self) -> None:
         if self.checkpoint is not None:
             self.checkpoint.close()
+
+
+@contextlib.contextmanager
+def in_threads(pool: ChainPool) -> Iterator[Callable[[], None]]:
+    """Run the chains in threads of this process, with the run's time limit.
+
+    The context is a function that runs all chains to their ends, from where they are.
+    """
+    with after(pool.spec.max_seconds, partial(pool.stop, "time")):
+        yield partial(draw_in_threads, pool)
+
+
+def draw_until(pool: CompiledChains, run: Callable[[], None]) -> None:
+    """Let the chains draw by ``run()``: once, or with a stopping rule until it is met (:mod:`refhmc.sampling.until`)."""
+    spec, draws = pool.spec, pool.spec.first_check
+    while True:
+        pool.set_draws(draws)
+        run()
+        if spec.until is None or pool.stopped_by or any(chain.error is not None for chain in pool.finished.values()):
+            return
+        pool.missing = unmet(spec.until, spec.model, pool.memory.cut(list(range(spec.chains)), spec.tune, draws)[0])
+        if not pool.missing or draws == spec.draws:
+            return
+        draws = next_number(draws, pool.missing, spec.draws)
 
 
 def put_learned(result: Result, learned: list[dict[str, Adapted] | None], names: list[str]) -> None:

@@ -52,11 +52,12 @@ import queue
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from refhmc.core.failures import merged
 from refhmc.core.linear_algebra import one_thread
 from refhmc.core.records import set_counts
 from refhmc.errors import SamplingError, WorkerDied
@@ -217,8 +218,11 @@ def as_submit(executor: Any) -> Callable:
     return submit
 
 
-def draw_in_executor(pool: ChainPool) -> None:
+@contextlib.contextmanager
+def in_executor(pool: ChainPool) -> Iterator[Callable[[], None]]:
     """Run the chains by the run's executor, or by that which a function returns; it is called again if its executor breaks.
+
+    The context is a function that runs all chains to their ends, ``pool.tasks[k].total``, from where they are.
 
     A segment whose worker is lost is run again. If it is lost twice, its chain continues alone after the others, and if it is
     lost twice again, the chain ends with :class:`refhmc.errors.WorkerDied`. After a stop, segments that have not started are
@@ -227,7 +231,7 @@ def draw_in_executor(pool: ChainPool) -> None:
     run = RunByExecutor(pool)
     _here[run.name] = OfThisProcess(pool)
     try:
-        run.draw()
+        yield run.draw
     finally:
         del _here[run.name]
 
@@ -248,7 +252,6 @@ class RunByExecutor:
         self.states: list[Saved | None] = [storage.saved for storage in pool.storages]
         self.turns, self.bounces = [0 for _ in chains], [0 for _ in chains]
         self.seconds, self.patience = [LEAST for _ in chains], [LONGEST_ITERATION for _ in chains]
-        self.failures: list[tuple] = [() for _ in chains]
         self.sent = self.models_sent = self.models_under_way = 0
         self.aside: list[int] = []  # chains that wait to continue alone
         self.alone: set[int] = set()  # chains that have continued alone
@@ -398,7 +401,7 @@ class RunByExecutor:
         if done == (before.done if before else 0):  # an iteration was abandoned and is repeated
             self.patience[chain] *= 2
         else:
-            self.failures[chain] = merged(self.failures[chain], made.failures)
+            pool.failures[chain] = merged(pool.failures[chain], made.failures)
         over = made.error is not None or done >= pool.tasks[chain].total
         if over or pool.stopped_by or not self.left():
             if not over and not pool.stopped_by:
@@ -407,7 +410,7 @@ class RunByExecutor:
                 storage.close(segment.saved)
             whole = made._replace(rows=storage.made(done), control=pool.control[chain].copy())
             unsaved = storage.unsaved
-            pool.take(chain, whole._replace(failures=self.failures[chain], unsaved=unsaved))
+            pool.take(chain, whole._replace(failures=pool.failures[chain], unsaved=unsaved))
             return
         if segment.saved is not None:
             storage.save(segment.saved)
@@ -465,18 +468,6 @@ class RunByExecutor:
             self.aside.append(chain)
         else:
             pool.finished[chain] = pool.so_far(chain, error=died(pool.tasks[chain], pool, error))
-
-
-def merged(one: tuple, other: tuple) -> tuple:
-    """Merge the failed evaluations of two parts of a chain."""
-    found = {each.message: each for each in one}
-    for each in other:
-        before = found.get(each.message)
-        if before is not None:
-            each.first, each.count = before.first, before.count + each.count
-            each.iterations[:0] = before.iterations
-        found[each.message] = each
-    return tuple(found.values())
 
 
 def died(task: ChainTask, pool: ChainPool, error: BaseException) -> Exception:

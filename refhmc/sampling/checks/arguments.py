@@ -30,6 +30,7 @@ from refhmc.sampling.checks.seed import entropy_of
 from refhmc.sampling.results.generated_quantities import chosen
 from refhmc.sampling.spec import RunSpec
 from refhmc.sampling.storage.store import check_outside_of_stores, states_of
+from refhmc.sampling.until import Until
 
 INITS = ("uniform", "pathfinder")
 ALIKE = 0.75  # least ratio of difflib for a suggestion; "thin" and "chains" have 0.6
@@ -58,7 +59,7 @@ def checked(spec: RunSpec) -> RunSpec:
         if initvals is None:
             initvals, start_origin = ends_of(warmup, spec.chains), "warmup"
     if isinstance(backend, Arrays):
-        of_numba = {name: getattr(spec, name) for name in ("cores", "executor", "checkpoint", "store")}
+        of_numba = {name: getattr(spec, name) for name in ("cores", "executor", "checkpoint", "store", "until")}
         of_numba |= {"warmup": learned, "init='pathfinder'": spec.init == "pathfinder" or None}
         check_options(of_numba, backend.name)
         kernel = kernel_on_arrays(kernel)
@@ -72,7 +73,8 @@ def checked(spec: RunSpec) -> RunSpec:
     folder = spec.checkpoint if store is None else states_of(store)
     return spec._replace(
         kernel=kernel,
-        draws=int(spec.draws),
+        draws=int(spec.draws if spec.until is None else spec.until.max_draws),
+        first_check=int(spec.draws),
         tune=int(spec.tune),
         chains=int(spec.chains),
         initvals=initvals,
@@ -105,8 +107,24 @@ def check_arguments(spec: RunSpec, kernel: AnyKernel) -> None:
             raise TypeError(f"{name} must be an integer; got {value!r}.")
         if value < least:
             raise ValueError(f"{name} must be at least {least}; got {value}.")
+    check_rule(spec)
     if max_seconds is not None and not (is_number(max_seconds) and max_seconds > 0):
         raise ValueError(f"max_seconds must be a positive number; got {max_seconds!r}. Use None for no limit.")
+
+
+def check_rule(spec: RunSpec) -> None:
+    """Raise TypeError or ValueError if the stopping rule does not fit the run."""
+    rule = spec.until
+    if rule is None:
+        return
+    if not isinstance(rule, Until):
+        raise TypeError(f"until must be a refhmc.Until; got {rule!r}. Use for example refhmc.Until(ess=400).")
+    if spec.store is not None:
+        raise ValueError(
+            "until needs the draws in memory; got a store. Use checkpoint=FOLDER instead, which can be resumed."
+        )
+    if rule.max_draws < spec.draws:
+        raise ValueError(f"max_draws of until must be at least draws, {spec.draws}; got {rule.max_draws}.")
 
 
 def seconds_of(max_seconds: float | None) -> float | None:

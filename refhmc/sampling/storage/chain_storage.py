@@ -18,10 +18,12 @@ from refhmc.sampling.storage.saved_state import check_saved
 class ChainStorage(Protocol):
     """Storage of the rows of one chain.
 
-    ``rows`` are those in memory, including space for the next ones. ``saved`` is the chain's state from an earlier session, and
-    ``unsaved`` the reason why files on disk are older than the draws, or "".
+    ``task`` is that of the whole chain. ``rows`` are those in memory, including space for the next ones. ``saved`` is the
+    state from which the chain continues, of an earlier session or an earlier part of this run, and ``unsaved`` the reason why
+    files on disk are older than the draws, or "".
     """
 
+    task: ChainTask
     rows: Rows
     saved: Saved | None
 

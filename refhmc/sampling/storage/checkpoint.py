@@ -61,6 +61,7 @@ NOT_RECOVERED = (
 )
 RECOVER = "Use refhmc.resume(..., recover=True) to draw the chain again, or restore a copy of the file."
 SCALARS = {**dict.fromkeys(("done", "chain", "first", "length"), "i"), "run": "U", "no_pathfinder": "U"}
+ASKED = "draws", "until"  # in ``run.json``, and may change
 CLAUSES = 6  # differences listed in a message
 # The entries of ``run.json`` that are read, with their types.
 FIELDS: dict[str, type] = {
@@ -101,7 +102,7 @@ class Checkpoint:
         self.force = force
         self.forced: list[str] = []
         self.folder = pathlib.Path(folder)
-        self.run, self._draws = run, run.get("draws")
+        self.run, self._asked = run, {name: run.get(name) for name in ASKED}
         self._writer = FileLock(self.folder / "writer.lock")
         self._next_save: dict[int, float] = {}
         self._on_disk: dict[int, OnDisk] = {}
@@ -157,12 +158,12 @@ class Checkpoint:
                 f"The checkpoint in {self.folder} belongs to another run ({'; '.join(list(found.values())[:CLAUSES])}{more}). "
                 "Use the same arguments, or another folder."
             )
-        self._draws, self.run = self.run.get("draws"), there
+        self._asked, self.run = {name: self.run.get(name) for name in ASKED}, there
 
     def keep_draws(self) -> None:
-        """Write the requested number of draws to ``run.json``."""
-        if self.run.get("draws") != self._draws:
-            self.run = {**self.run, "draws": self._draws}
+        """Write the requested number of draws, or the stopping rule, to ``run.json``."""
+        if {name: self.run.get(name) for name in ASKED} != self._asked:
+            self.run = {**self.run, **self._asked}
             write_atomically(self.folder / "run.json", json.dumps(self.run, indent=1).encode())
 
     def close(self) -> None:

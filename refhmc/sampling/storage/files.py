@@ -18,7 +18,7 @@ import numpy as np
 from refhmc.compile.fingerprint import sha256
 from refhmc.compile.regular_files import open_regular
 
-NOT_IN_IT = ("checksum", "draws")
+NOT_IN_IT = ("checksum", "draws", "until")
 
 StrPath = str | os.PathLike[str]
 
@@ -45,7 +45,7 @@ def read_arrays(file: pathlib.Path | IO[bytes]) -> dict[str, np.ndarray]:
 
 
 def checksum_of_run(run: Mapping[str, object]) -> str:
-    """Return the SHA-256 of ``run.json`` without the checksum itself and the number of draws, which may grow."""
+    """Return the SHA-256 of ``run.json`` without the checksum itself, and without what may change in another session."""
     return sha256(json.dumps({key: run[key] for key in run if key not in NOT_IN_IT}, sort_keys=True))
 
 
