@@ -31,6 +31,33 @@ def initial_values(text: str) -> object:
         raise argparse.ArgumentTypeError(f"must be JSON; got {text!r} ({error}).") from None
 
 
+OF_RULE: dict[str, Callable] = {"ess": float, "rhat": float, "mcse": float, "max_draws": int}
+
+
+def stopping_rule(text: str) -> object:
+    """Return the rule of ``--until``, such as "ess=400,rhat=1.01,mcse.mu=0.01,max_draws=5000"."""
+    from refhmc.sampling.until import Until
+
+    numbers: dict[str, Any] = {}
+    for part in text.split(","):
+        name, _, value = part.strip().partition("=")
+        try:
+            kind = OF_RULE["mcse" if name.startswith("mcse.") else name]
+            given = None if value == "none" else kind(value)
+        except (KeyError, ValueError):
+            raise argparse.ArgumentTypeError(
+                f"must be parts such as ess=400,rhat=1.01,mcse.mu=0.01; got {part!r}."
+            ) from None
+        if name.startswith("mcse."):
+            numbers.setdefault("mcse", {})[name.removeprefix("mcse.")] = given
+        else:
+            numbers[name] = given
+    try:
+        return Until(**numbers)
+    except (TypeError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"is not a rule: {error}") from None
+
+
 def path_given(text: str) -> pathlib.Path:
     """Return a path. Rejects the empty string, which would be the current directory."""
     if not text:
@@ -56,6 +83,11 @@ FORMS: dict[str, dict[str, Any]] = {  # of parameters that the command line take
     "initvals": {"type": initial_values, "metavar": "JSON"},
     "checkpoint": {"type": path_given, "metavar": "DIR"},
     "store": {"type": path_given, "metavar": "DIR"},
+    "until": {
+        "type": stopping_rule,
+        "metavar": "ess=N,...",
+        "help": "Draw until a rule is met, such as ess=400,rhat=1.01,mcse.mu=0.01,max_draws=5000; none leaves out ess or rhat.",
+    },
     "warmup": {
         "metavar": "stan|FILE.nc",
         "help": "Warm up as Stan does, or start from the adaptation of an earlier run, read from its --out file.",

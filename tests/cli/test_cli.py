@@ -484,11 +484,13 @@ def test_every_argument_of_sample_has_an_option(monkeypatch):
     there = set(inspect.signature(refhmc.sample).parameters) - {"executor", "unknown"}  # an executor is an object
     options = ["--checkpoint", "folder", "--save-warmup", "--no-preflight", "--backend", "cupy", "--own-step-sizes"]
     options += ["--streamed", *["--init", "pathfinder", "--max-seconds", "3"], "--initvals", '{"theta": [0.1, 0.2]}']
-    taken = taken_by_sample(monkeypatch, "banana", *FEW, *options)
-    assert set(taken) == there
     wanted = {"preflight": False, "save_warmup": True, "backend": refhmc.CuPy(shared_step_size=False, streamed=True)}
     wanted |= {"init": "pathfinder", "max_seconds": 3.0, "draws": 30, "chains": 2, "random_seed": 1}
     wanted |= {"initvals": {"theta": [0.1, 0.2]}, "checkpoint": pathlib.Path("folder")}
+    options += ["--until", "ess=100, rhat=none, mcse.theta=0.5, max_draws=70"]
+    wanted |= {"until": refhmc.Until(ess=100, rhat=None, mcse={"theta": 0.5}, max_draws=70)}
+    taken = taken_by_sample(monkeypatch, "banana", *FEW, *options)
+    assert set(taken) == there
     assert {key: taken[key] for key in wanted} == wanted
 
 
@@ -555,7 +557,16 @@ def test_kernels_metrics_and_integrators_take_any_of_their_options(monkeypatch, 
     assert repr(taken_by_sample(monkeypatch, "banana", *words.split())["kernel"]) == repr(kernel)
 
 
-@pytest.mark.parametrize(("words", "error"), [("--metric dense:alpha", "option=value"), ("--initvals {", "JSON")])
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("--metric dense:alpha", "option=value"),
+        ("--initvals {", "JSON"),
+        ("--until ess=many", "got 'ess=many'"),
+        ("--until draws=5", "got 'draws=5'"),
+        ("--until ess=-5", "ess must be a number above 0"),
+    ],
+)
 def test_unreadable_option_values_are_named(capsys, words, error):
     with pytest.raises(SystemExit, match="2"):
         main(["sample", "banana", *words.split()])

@@ -7,19 +7,10 @@ import pytest
 import scipy.stats
 
 from refhmc.numerics.convergence import BLOCK, ess, ess_of_mean, mean_ranks, rhat, rhat_and_ess, tail_ess
+from tests.helpers.diagnostics_of_arviz import by_arviz
 from tests.helpers.sweeps import every
 
 SHAPES = [(m, n) for m in (1, 2, 5) for n in (4, 5, 6, 7, 8, 9, 10, 11, 50, 101)]
-
-
-def by_arviz(name, x, **options):
-    """Return ArviZ's results, for either version."""
-    try:
-        from arviz_stats.base import array_stats
-    except ModuleNotFoundError:
-        function = getattr(pytest.importorskip("arviz"), name)
-        return np.array([function(x[:, :, j], **options) for j in range(x.shape[2])])
-    return np.asarray(getattr(array_stats, name)(x, chain_axis=0, draw_axis=1, **options), dtype=float)
 
 
 def autoregressive(rng, phi, m, n, k=4):

@@ -15,11 +15,11 @@ import refhmc
 from refhmc import Until
 from refhmc.errors import CheckpointError, EvaluationError, SamplingWarning
 from refhmc.sampling import until
+from tests.helpers.diagnostics_of_arviz import by_arviz
 from tests.helpers.kinds_of_chains import KINDS
 from tests.helpers.random_cases import cases
 from tests.helpers.stopping import stop_after
 from tests.helpers.sweeps import representatives
-from tests.numerics.test_convergence import by_arviz
 
 RUN = {"tune": 100, "chains": 3, "random_seed": 5, "progressbar": False, "raw": True}
 RULE = Until(ess=300, mcse={"tau": 0.3}, max_draws=3000)

@@ -113,7 +113,7 @@ class CompiledChains(ChainPool):
             found.append(
                 f"The stopping rule was not met with {self.spec.draws:,} draws per chain "
                 f"({'; '.join(each.text for each in self.missing)}). Increase max_draws of until, unless other warnings "
-                f"state why the draws are so strongly correlated. {_see('until')}"
+                f"state why the draws are so strongly correlated. {_see('stopping-rule')}"
             )
         lost = [k for k in chosen if runs[k].control.search_failed]
         if lost:
