@@ -159,7 +159,7 @@ class Run:
             self.metric = Diagonal()
         self.names = tuple(name for name in kernel.statistics if name not in NOT_OF_A_DRAW)
         self.evaluations: dict[str, int] = {}
-        self.searches_failed, self.tries = 0, 0
+        self.searches_failed, self.tries, self.drawn = 0, 0, 0
         self.divergences, self.last_report = xp.zeros((n,), dtype=xp.int64), time.monotonic()
         self.warmup_divergences = xp.zeros((n,), dtype=xp.int64)
         L, gradient = (copied(x) for x in text.value_and_gradient(q))  # chains are moved in place
@@ -283,18 +283,21 @@ class Run:
                 chains.step_size[:] = sizes
         return found
 
-    def draw(self) -> None:
-        """Make the draws, with the present step size and metric."""
-        recorder = self.made = Recorder(self.chains, self.names, self.options.draws, self.options.budget)
-        self.warming = False
+    def draw(self, draws: int | None = None) -> None:
+        """Let each chain draw until it has ``draws``, by default all, with the present step size and metric."""
+        options, self.warming = self.options, False
+        if self.drawn == 0:
+            self.made = Recorder(self.chains, self.names, options.draws, options.budget)
+        draws = options.draws if draws is None else draws
+        recorder, n, self.drawn = self.made, draws - self.drawn, draws
 
         def ended(rows: Array, stats: dict[str, Array]) -> None:
             recorder.record(rows, self.chains.q[rows], stats)
             self.ended(rows, stats)
 
         try:
-            for n in recorder.stretches(self.options.draws):
-                self.run(n, ended)
+            for part in recorder.stretches(n):
+                self.run(part, ended)
                 recorder.move_if_full()
             recorder.move()
         finally:

@@ -231,6 +231,9 @@ class Run:
 
     def _put_together(self) -> None:
         self._chains.put_draws(self._result)
+        if (rule := self._spec.until) is not None:
+            draws, missing = self._chains.progress.total - self._spec.tune, [each.text for each in self._chains.missing]
+            self._result.attributes.update(draws=draws, until=rule.as_json(), until_unmet=missing)
         self._result.attributes["sampling_time"] = time.perf_counter() - self._begin
         put_posterior(self._result, self._spec.model)
 

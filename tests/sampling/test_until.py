@@ -74,6 +74,21 @@ def test_the_draws_do_not_depend_on_cores_and_executors(ended, cores):
         same(ended, refhmc.sample(model, "nuts", executor=executor, **options))
 
 
+@pytest.mark.parametrize("kernel", ["nuts", "hmc", "ghmc"])
+@pytest.mark.parametrize("shared", [True, False])
+def test_many_chains_on_arrays_end_together(kernel, shared):
+    options = {**RUN, "chains": 40, "backend": refhmc.Arrays(shared_step_size=shared)}
+    parts = refhmc.sample(schools(), kernel, draws=5, until=Until(ess=2000, rhat=None, max_draws=300), **options)
+    n = parts.draws.shape[1]
+    assert 5 < n <= 300
+    assert parts.attributes["draws"] == n
+    whole = refhmc.sample(schools(), kernel, draws=n, **options)
+    for name, values in parts.sample_stats.items():
+        assert np.array_equal(whole.sample_stats[name], values, equal_nan=True), name
+    assert np.array_equal(whole.draws, parts.draws)
+    assert whole.attributes["n_gradient_evaluations"] == parts.attributes["n_gradient_evaluations"]
+
+
 # -------------------------------------------------------------------------------------------------- when it stops
 
 
@@ -255,7 +270,6 @@ def test_background_runs_take_a_rule():
         ({"until": 400}, TypeError, "until must be a refhmc.Until"),
         ({"until": Until(max_draws=10)}, ValueError, "max_draws of until must be at least draws, 100; got 10"),
         ({"until": Until(mcse={"sigma": 0.1})}, ValueError, r"variables of the model \(.*tau.*\); got 'sigma'"),
-        ({"until": Until(), "backend": "arrays"}, ValueError, "until needs backend='numba'"),
         ({"until": Until(), "store": "somewhere"}, ValueError, "until needs the draws in memory"),
     ],
 )

@@ -32,6 +32,7 @@ from refhmc.sampling.results.rectangle import groups_of, put_rectangle
 from refhmc.sampling.results.result import Result
 from refhmc.sampling.results.review import DrawsToReview
 from refhmc.sampling.spec import RunSpec
+from refhmc.sampling.until import numbers_of_draws
 
 COMPARED = 4  # starts at which the array implementation is compared with the model's functions
 
@@ -95,8 +96,12 @@ class ArraysEngine(Stoppable):
                 with contextlib.suppress(Stopped):
                     self.batch.warm_up()
                     self.start_of_draws = to_host(self.batch.chains.q).copy()
-                    self.batch.draw()
-                    self._look(self.batch)
+                    for draws in numbers_of_draws(spec, self.missing, self._drawn):
+                        self.progress.total = spec.tune + draws
+                        self.batch.draw(draws)
+                        self._look(self.batch)
+                        if self.stopped_by:
+                            break
         except KeyboardInterrupt:  # raised by the model's functions
             if self.batch is None:
                 raise
@@ -111,6 +116,11 @@ class ArraysEngine(Stoppable):
             raise failure_of(spec.model, self.batch, error) from error
         finally:
             self.ended = True
+
+    def _drawn(self, n: int) -> np.ndarray:
+        assert self.batch is not None
+        self.batch.made.move()
+        return self.batch.made.draws[:, :n]
 
     def _look(self, batch: Run) -> bool:
         """Read the counters of the chains; return whether they shall stop."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ from refhmc.sampling.results.rectangle import groups_of, put_rectangle
 from refhmc.sampling.results.result import Result
 from refhmc.sampling.results.review import DrawsToReview, listed, some
 from refhmc.sampling.storage.store import GROUPS, StoredGroup
-from refhmc.sampling.until import Shortfall, next_number, unmet
+from refhmc.sampling.until import numbers_of_draws
 
 NO_STEP_SIZE = (
     "The energy error of one step does not depend on the step size, as for an improper density or a gradient of zeros. Check "
@@ -36,19 +36,21 @@ LOOKED_AT = 2**26  # bytes of a stored run that the review reads
 
 
 class CompiledChains(ChainPool):
-    """The chains of a compiled run (:class:`refhmc.sampling.chains.engine.Chains`).
-
-    ``missing`` has what the last check of the stopping rule did not find met.
-    """
-
-    missing: Sequence[Shortfall] = ()
+    """The chains of a compiled run (:class:`refhmc.sampling.chains.engine.Chains`)."""
 
     def limits(self) -> AbstractContextManager[None]:
         return one_thread()
 
     def draw(self) -> None:
         with one_thread(), in_threads(self) if self.spec.executor is None else in_executor(self) as run:
-            draw_until(self, run)
+            every_chain = list(range(self.spec.chains))
+            for draws in numbers_of_draws(
+                self.spec, self.missing, lambda n: self.memory.cut(every_chain, self.spec.tune, n)[0]
+            ):
+                self.set_draws(draws)
+                run()
+                if self.stopped_by or any(chain.error is not None for chain in self.finished.values()):
+                    return
 
     def put_draws(self, result: Result) -> None:
         runs, tune, store = self.runs(), self.spec.tune, self.store
@@ -70,9 +72,6 @@ class CompiledChains(ChainPool):
 
         put_rectangle(result, lengths, [min(n, tune) for n in done] if keeps_warmup else None, cut)
         result.attributes.update(counted(runs, self.stopped_by, tune))
-        if self.spec.until is not None:
-            missing = [each.text for each in self.missing]
-            result.attributes.update(draws=self.tasks[0].draws, until=self.spec.until.as_json(), until_unmet=missing)
         result.attributes.update(learned_lengths(runs))
         put_learned(result, [runs[k].adapted for k in result.attributes["chains"]], self.spec.model.names)
         usual, init = self.spec.start_origin, self.spec.init
@@ -109,12 +108,6 @@ class CompiledChains(ChainPool):
         ]
         found += without_pathfinder([run.no_pathfinder for run in runs])
         found += far_start.warnings_of([run.control for run in runs], self.spec.tune)
-        if self.missing and not self.stopped_by:
-            found.append(
-                f"The stopping rule was not met with {self.spec.draws:,} draws per chain "
-                f"({'; '.join(each.text for each in self.missing)}). Increase max_draws of until, unless other warnings "
-                f"state why the draws are so strongly correlated. {_see('stopping-rule')}"
-            )
         lost = [k for k in chosen if runs[k].control.search_failed]
         if lost:
             found.append(
@@ -168,20 +161,6 @@ def in_threads(pool: ChainPool) -> Iterator[Callable[[], None]]:
     """
     with after(pool.spec.max_seconds, partial(pool.stop, "time")):
         yield partial(draw_in_threads, pool)
-
-
-def draw_until(pool: CompiledChains, run: Callable[[], None]) -> None:
-    """Let the chains draw by ``run()``: once, or with a stopping rule until it is met (:mod:`refhmc.sampling.until`)."""
-    spec, draws = pool.spec, pool.spec.first_check
-    while True:
-        pool.set_draws(draws)
-        run()
-        if spec.until is None or pool.stopped_by or any(chain.error is not None for chain in pool.finished.values()):
-            return
-        pool.missing = unmet(spec.until, spec.model, pool.memory.cut(list(range(spec.chains)), spec.tune, draws)[0])
-        if not pool.missing or draws == spec.draws:
-            return
-        draws = next_number(draws, pool.missing, spec.draws)
 
 
 def put_learned(result: Result, learned: list[dict[str, Adapted] | None], names: list[str]) -> None:

@@ -13,14 +13,19 @@ from refhmc.sampling.chains.chain import Plan
 from refhmc.sampling.progress import Progress, ProgressReport
 from refhmc.sampling.results.result import Result
 from refhmc.sampling.results.review import DrawsToReview
+from refhmc.sampling.until import Shortfall
 
 SILENT = 10.0  # seconds after which a chain that was asked to stop, but does not return from its model, is reported
 
 
 class Stoppable:
-    """Something that can be asked to stop: ``stopped_by`` is "interrupt", "time", "stop", "error" or ""."""
+    """Something that can be asked to stop: ``stopped_by`` is "interrupt", "time", "stop", "error" or "".
+
+    ``missing`` is what the last check of a stopping rule did not find met.
+    """
 
     def __init__(self) -> None:
+        self.missing: list[Shortfall] = []
         self.stopped_by, self._stopped_at, self._said = "", math.inf, False
 
     def stop(self, why: str) -> None:
@@ -72,6 +77,7 @@ class Chains(Protocol):
     """Chains of a run that are drawn; a :class:`Stoppable`."""
 
     stopped_by: str
+    missing: list[Shortfall]
 
     @property
     def progress(self) -> Progress: ...

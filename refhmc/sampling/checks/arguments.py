@@ -59,7 +59,7 @@ def checked(spec: RunSpec) -> RunSpec:
         if initvals is None:
             initvals, start_origin = ends_of(warmup, spec.chains), "warmup"
     if isinstance(backend, Arrays):
-        of_numba = {name: getattr(spec, name) for name in ("cores", "executor", "checkpoint", "store", "until")}
+        of_numba = {name: getattr(spec, name) for name in ("cores", "executor", "checkpoint", "store")}
         of_numba |= {"warmup": learned, "init='pathfinder'": spec.init == "pathfinder" or None}
         check_options(of_numba, backend.name)
         kernel = kernel_on_arrays(kernel)

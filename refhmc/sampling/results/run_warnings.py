@@ -14,6 +14,7 @@ from refhmc.sampling.progress import Progress, duration
 from refhmc.sampling.results.result import Result
 from refhmc.sampling.results.review import failed_evaluations, listed, review, some
 from refhmc.sampling.spec import RunSpec
+from refhmc.sampling.until import not_met
 
 
 def put_warnings(result: Result, spec: RunSpec, chains: Chains, jumps: str | None) -> list[Warning]:
@@ -26,6 +27,7 @@ def put_warnings(result: Result, spec: RunSpec, chains: Chains, jumps: str | Non
     if attributes["interrupted"]:
         found += cut_short(result, chains.progress)
     found += chains.remarks(result)
+    found += not_met(result)
     if not attributes["exact"]:
         found.append(f"The chain is approximate: {inexact_part(spec.kernel).approximation} {_see('approximate-chain')}")
     found += review(spec.model.names, spec.kernel, to_review, attributes["tuning_steps"])
