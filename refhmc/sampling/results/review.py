@@ -33,6 +33,7 @@ MIN_NO_FLIP = 0.3
 FEW_UNSOLVED = 0.005
 # On hierarchical models it makes two to four times the effective draws per gradient (`results/explicit.md` of the benchmarks).
 MORE_EFFICIENT = ", use refhmc.HMC(), which makes more effective draws per gradient in hierarchical models,"
+APART = 5.0  # standard deviations within a chain, between means of chains; see `_apart`
 MAX_NAMED = 8  # chains listed in a message
 MAX_COLUMNS, MAX_CHAINS = 2000, 64  # beyond these, R-hat and ESS use an even selection of coordinates and chains
 # Limits on the draws per coordinate (all chains together) and on all numbers that R-hat and ESS use; beyond them, draws are
@@ -84,7 +85,9 @@ def review(names: list[str], kernel: AnyKernel, to_review: DrawsToReview, tune: 
     if "energy" in blocks.get("", {}) and not getattr(kernel, "keeps_momentum", False):
         found += _energy(blocks[""]["energy"])
     is_nuts = any(isinstance(each, NUTS) for each in kernels.values())
-    found += _mixing(names, draws if thinned is None else thinned, MORE_EFFICIENT if is_nuts else "")
+    x = draws if thinned is None else thinned
+    found += _mixing(names, x, MORE_EFFICIENT if is_nuts else "")
+    found += _apart(names, x, next(iter(blocks.values()))["lp"])
     if chains < MIN_CHAINS:
         many = f"Only {chains} chains were" if chains > 1 else "Only one chain was"
         found.append(
@@ -345,6 +348,35 @@ def _energy(energy: np.ndarray) -> list[str]:
         f"E-BFMI is below {MIN_BFMI} in {len(low)} of {len(bfmi)} chains ({some(low)}). A new momentum changes the energy too "
         "little to reach the tails, so they may be explored too little. Reparametrise the heavy-tailed part of the model. "
         f"{_see('e-bfmi')}"
+    ]
+
+
+def _apart(names: list[str], draws: np.ndarray, lp: np.ndarray) -> list[str]:
+    """Return the warning about chains in regions that are far apart.
+
+    For each coordinate, the means of the chains are sorted. Two neighbours are far apart if their distance is more than
+    ``APART`` times the largest standard deviation within a chain.
+    """
+    means, sds = draws.mean(axis=1), draws.std(axis=1)
+    if len(means) < 2 or not (np.isfinite(means).all() and np.isfinite(sds).all()):
+        return []
+    gaps = np.diff(np.sort(means, axis=0), axis=0)
+    widest = gaps.max(axis=0)
+    ratios = np.divide(widest, sds.max(axis=0), out=np.zeros(len(widest)), where=sds.max(axis=0) > 0)
+    j = int(np.argmax(ratios))
+    if not ratios[j] > APART:
+        return []
+    limit = np.sort(means[:, j])[gaps[:, j].argmax()]
+    sides = [np.flatnonzero(side).tolist() for side in (means[:, j] <= limit, means[:, j] > limit)]
+    where = [
+        f"{means[side, j].mean():.3g} in chains {listed(side)}, at a mean log density of {lp[side].mean():.4g}"
+        for side in sides
+    ]
+    return [
+        f"The chains are in regions that are far apart: the mean of {names[j]} is {where[0]}, and {where[1]}. The distance is "
+        f"{ratios[j]:.0f} times the largest standard deviation within a chain. The density may have several modes, and the "
+        "chains do not move between them, so that shares of draws are not probabilities. Or some chains have not left their "
+        f"starts. {_see('regions-apart')}"
     ]
 
 
