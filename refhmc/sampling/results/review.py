@@ -357,7 +357,8 @@ def _apart(names: list[str], draws: np.ndarray, lp: np.ndarray) -> list[str]:
     For each coordinate, the means of the chains are sorted. Two neighbours are far apart if their distance is more than
     ``APART`` times the largest standard deviation within a chain.
     """
-    means, sds = draws.mean(axis=1), draws.std(axis=1)
+    with np.errstate(all="ignore"):  # values that are not finite
+        means, sds = draws.mean(axis=1), draws.std(axis=1)
     if len(means) < 2 or not (np.isfinite(means).all() and np.isfinite(sds).all()):
         return []
     gaps = np.diff(np.sort(means, axis=0), axis=0)
