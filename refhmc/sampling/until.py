@@ -16,20 +16,15 @@ Computational and Graphical Statistics 25, 684-700, show that such rules are con
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from refhmc.core.arguments import is_number, whole_number
-from refhmc.errors import _see
 from refhmc.models.base import Model
 from refhmc.numerics.convergence import FEWEST, ess, ess_of_mean, rhat, tail_ess
-
-if TYPE_CHECKING:
-    from refhmc.sampling.results.result import Result
-    from refhmc.sampling.spec import RunSpec
 
 LEAST_GROWTH, MOST_GROWTH, MARGIN, FOR_RHAT = 1.2, 2.0, 1.1, 1.5
 COLUMNS = 2000  # beyond so many coordinates, an even selection of them
@@ -166,34 +161,6 @@ def check_names(rule: Until, variables: Iterable[str]) -> None:
     for name in rule.mcse or {}:
         if name not in variables:
             raise ValueError(f"mcse of until must name variables of the model ({', '.join(variables)}); got {name!r}.")
-
-
-def numbers_of_draws(spec: RunSpec, missing: list[Shortfall], drawn: Callable[[int], np.ndarray]) -> Iterator[int]:
-    """Yield numbers of draws that each chain shall make in all, one without a rule, and otherwise until the rule is met.
-
-    The caller lets the chains draw, and ends the iteration if they were stopped. ``drawn(n)`` returns the first n draws of all
-    chains (chain, n, d). `missing` is filled with what the last check did not find met.
-    """
-    draws = spec.first_check
-    while True:
-        yield draws
-        if spec.until is None:
-            return
-        missing[:] = unmet(spec.until, spec.model, drawn(draws))
-        if not missing or draws == spec.draws:
-            return
-        draws = next_number(draws, missing, spec.draws)
-
-
-def not_met(result: Result) -> list[str]:
-    """Return the warning of a run that ended before its stopping rule was met."""
-    missing = result.attributes.get("until_unmet")
-    if not missing or result.attributes["interrupted"]:
-        return []
-    return [
-        f"The stopping rule was not met with {result.attributes['draws']:,} draws per chain ({'; '.join(missing)}). Increase "
-        f"max_draws of until, unless other warnings state why the draws are so strongly correlated. {_see('stopping-rule')}"
-    ]
 
 
 def next_number(draws: int, missing: list[Shortfall], most: int) -> int:

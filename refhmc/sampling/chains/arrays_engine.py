@@ -23,7 +23,7 @@ from refhmc.models.base import Model
 from refhmc.numerics.batched import Array
 from refhmc.sampling.chains.chain import Plan, make_plan
 from refhmc.sampling.chains.compiled_chains import NO_STEP_SIZE
-from refhmc.sampling.chains.engine import SILENT, Chains, Stoppable
+from refhmc.sampling.chains.engine import SILENT, Chains, Stoppable, numbers_of_draws
 from refhmc.sampling.chains.initialization import check_start_of, given_starts
 from refhmc.sampling.checks.array_implementation import array_implementation, check_array_implementation
 from refhmc.sampling.checks.memory_estimate import check_memory
@@ -32,7 +32,6 @@ from refhmc.sampling.results.rectangle import groups_of, put_rectangle
 from refhmc.sampling.results.result import Result
 from refhmc.sampling.results.review import DrawsToReview
 from refhmc.sampling.spec import RunSpec
-from refhmc.sampling.until import numbers_of_draws
 
 COMPARED = 4  # starts at which the array implementation is compared with the model's functions
 

@@ -19,13 +19,13 @@ from refhmc.kernels.blocks import ALL
 from refhmc.sampling.chains import chain_pool, far_start
 from refhmc.sampling.chains.chain_pool import ChainPool, draw_in_threads, hanging_at
 from refhmc.sampling.chains.chain_run import after
+from refhmc.sampling.chains.engine import numbers_of_draws
 from refhmc.sampling.chains.executors import in_executor
 from refhmc.sampling.chains.task import ChainRun
 from refhmc.sampling.results.rectangle import groups_of, put_rectangle
 from refhmc.sampling.results.result import Result
 from refhmc.sampling.results.review import DrawsToReview, listed, some
 from refhmc.sampling.storage.store import GROUPS, StoredGroup
-from refhmc.sampling.until import numbers_of_draws
 
 NO_STEP_SIZE = (
     "The energy error of one step does not depend on the step size, as for an improper density or a gradient of zeros. Check "

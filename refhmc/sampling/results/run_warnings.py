@@ -14,7 +14,6 @@ from refhmc.sampling.progress import Progress, duration
 from refhmc.sampling.results.result import Result
 from refhmc.sampling.results.review import failed_evaluations, listed, review, some
 from refhmc.sampling.spec import RunSpec
-from refhmc.sampling.until import not_met
 
 
 def put_warnings(result: Result, spec: RunSpec, chains: Chains, jumps: str | None) -> list[Warning]:
@@ -45,6 +44,17 @@ def put_warnings(result: Result, spec: RunSpec, chains: Chains, jumps: str | Non
     if jumps is not None:
         found.insert(0, jumps)
     return raised
+
+
+def not_met(result: Result) -> list[str]:
+    """Return the warning of a run that ended before its stopping rule was met."""
+    missing = result.attributes.get("until_unmet")
+    if not missing or result.attributes["interrupted"]:
+        return []
+    return [
+        f"The stopping rule was not met with {result.attributes['draws']:,} draws per chain ({'; '.join(missing)}). Increase "
+        f"max_draws of until, unless other warnings state why the draws are so strongly correlated. {_see('stopping-rule')}"
+    ]
 
 
 def review_cut_off(result: Result, jumps: str | None) -> list[Warning]:
