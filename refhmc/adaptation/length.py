@@ -71,10 +71,12 @@ of level 0, is constant. On a normal with the covariance C_0 the squared angular
 
 The right-hand side, for x along the axes, is the largest ratio of the standard deviations s_i of a coordinate and of its
 velocity. It is exact for a diagonal M_0 and independent coordinates. L is at least pi/2 times its square root, if that exceeds
-the initial value. (In the funnel with n = 100 this is 33. A criterion that starts from short trajectories stays at 2 to 5.) The
-s_i are those of the draws from which a hierarchical metric was learned, when it is learned, and then (pi/2)^1/2 times the mean
-of |q_i - c_i| over each window but the first, whose c_i is a single state. If this least length exceeds the present one when
-the metric changes, the window begins again. MAMS has only constant metrics.
+the initial value. (In the funnel with n = 100 this is 33. A criterion that starts from short trajectories stays at 2 to 5.)
+
+When a hierarchical metric is learned, the s_i are those of the draws from which it is. If the least length then exceeds the
+present one, the window begins again. At the end of each window but the first, whose c_i is a single state, they are (pi/2)^1/2
+times the means of |q_i - c_i|. There the least length is at most 2 L, since early windows may be far from the distribution. (In
+the horseshoe a window from iteration 50 asked for the length 97, and all later ones for 5.) MAMS has only constant metrics.
 """
 
 from __future__ import annotations
@@ -101,7 +103,7 @@ from refhmc.metrics.hierarchical import Hierarchical
 N_LENGTHS, AN_OCTAVE = 20, 4
 DEFAULT_JITTER = 0.5
 FIRST, SMALLEST, SHORTEST_TUNE = 25, 25, 30
-LOOK_AHEAD = 1.5
+LOOK_AHEAD, LARGEST_GROWTH = 1.5, 2.0  # the latter of the least length, per window
 AFTER_GROWTH, OTHERWISE = 4, 16  # trajectories from one that looks ahead to the next, if there are enough
 N_CANDIDATES = 2 * AN_OCTAVE + 1
 FEWEST = 5  # trajectories that have reached a length, for it to count
@@ -241,7 +243,7 @@ def adapt_length(learner: tuple, path: np.ndarray, iteration: int, settings: Any
             if iteration == stop - 1:
                 scale = NORMAL * slowest(moments_of(moments).slowness, moments_of(moments).distance)
                 if k > 0 and scale > 0:
-                    known.least = max(scale, 1.0) * math.pi / 2
+                    known.least = min(max(scale, 1.0) * math.pi / 2, LARGEST_GROWTH * known.length)
                 before, known.length = known.length, max(best_length(known, moments, sums, settings), known.least)
                 known.apart = AFTER_GROWTH if known.length > before else OTHERWISE
                 begin_window(known, moments, sums)
