@@ -55,11 +55,7 @@ FUNNEL = (
     "v has the mass 1/9 + n/2, so that a trajectory must be about (1 + 9 n/2)^1/2 times as long as on the non-centred form, "
     "which is a normal distribution with independent coordinates"
 )
-WHY_NOT = {
-    **dict.fromkeys(("funnel 2", "funnel 10", "funnel 100"), FUNNEL),
-    "stochastic volatility": "The precision of the path given the parameters is tridiagonal, with correlations near 1 that "
-    "depend on the parameters. No learned diagonal follows it, and `Fisher` treats it as a dense matrix",
-}
+WHY_NOT = dict.fromkeys(("funnel 2", "funnel 10", "funnel 100"), FUNNEL)
 
 Cells = dict[str, dict[str, dict[str, Any]]]  # of each target and sampler: its runs, or why there are none
 
