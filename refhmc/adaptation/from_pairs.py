@@ -18,7 +18,7 @@ import numpy as np
 
 from refhmc.adaptation.fisher_divergence import LARGEST, Learned, centred, least_divergence
 from refhmc.adaptation.hierarchy import describes_better, learn_hierarchy
-from refhmc.adaptation.length import SLOWNESS, lengthen, slowness_of
+from refhmc.adaptation.length import lengthen, slowest, slowness_of
 from refhmc.core.point import GRADIENT, Q
 from refhmc.metrics.base import put_hyperparameters
 from refhmc.metrics.euclidean import FIRST_DIRECTION, LOW_RANK
@@ -69,7 +69,8 @@ def learn_if_due(block: Any) -> bool:
             before = block.dynamics.metric.from_rows(block.vecs, block.mats)
             put_hierarchy(block, found)
             if len(block.length_moments):
-                lengthen(block.learner, stop, block.settings[0], draws.std(axis=0))
+                slowness = slowness_of(found, block.plan.conditional.model, block.state[Q])
+                lengthen(block.learner, stop, block.settings[0], slowest(slowness, draws.std(axis=0)))
             progress["restart"] = not isinstance(before, Hierarchical) or other_masses(before, found, draws) > ANOTHER
             block.history[due - 1] = stop, settings["step_size"], steps, 0, 1.0, 1.0
             settings["max_depth"] = depth_at(block.plan, stop, bool(progress["given"]))
@@ -78,8 +79,7 @@ def learn_if_due(block: Any) -> bool:
     if was_hierarchical:
         block.change_metric(False)
         if len(block.length_moments):
-            block.length_moments[SLOWNESS] = 0.0
-            lengthen(block.learner, stop, block.settings[0], draws.std(axis=0))
+            lengthen(block.learner, stop, block.settings[0], 1.0)
     before, dense = rank_of(block), block.dynamics.metric.is_dense
     looks = dense or before > 0 or steps > short(draws.shape[1]) or not block.plan.chooses_length
     looks = looks or (stop > LATE and draws.shape[1] <= FEW) or (stop > EARLY and are_correlated(draws))
@@ -119,8 +119,6 @@ def put_levels(block: Any) -> None:
     part = getattr(block.dynamics.integrator, "base", block.dynamics.integrator)
     metric = block.dynamics.metric.from_rows(block.vecs, block.mats)
     put_hyperparameters(block.vecs, metric.hyperparameters())
-    if len(block.length_moments):
-        block.length_moments[SLOWNESS] = slowness_of(metric, block.plan.conditional.model, block.state[Q])
     if hasattr(part, "rows_for"):
         block.own[:] = part.rows_for(block.plan.conditional.model, metric)
 

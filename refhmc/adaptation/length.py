@@ -74,9 +74,10 @@ velocity. It is exact for a diagonal M_0 and independent coordinates. L is at le
 the initial value. (In the funnel with n = 100 this is 33. A criterion that starts from short trajectories stays at 2 to 5.)
 
 When a hierarchical metric is learned, the s_i are those of the draws from which it is. If the least length then exceeds the
-present one, the window begins again. At the end of each window but the first, whose c_i is a single state, they are (pi/2)^1/2
-times the means of |q_i - c_i|. There the least length is at most 2 L, since early windows may be far from the distribution. (In
-the horseshoe a window from iteration 50 asked for the length 97, and all later ones for 5.) MAMS has only constant metrics.
+present one, the window begins again. For a metric that is not learned, they are (pi/2)^1/2 times the means of |q_i - c_i| of
+each window but the first, whose c_i is a single state. There the least length is at most 2 L, since early windows may be far
+from the distribution. (In the horseshoe a window from iteration 50 asked for the length 97, and all later ones for 5.) MAMS
+has only constant metrics.
 """
 
 from __future__ import annotations
@@ -306,13 +307,13 @@ def slowest(slowness: np.ndarray, s: np.ndarray) -> float:
     return most
 
 
-def lengthen(learner: tuple, iteration: int, settings: Any, s: np.ndarray) -> None:
-    """Set the least length for the standard deviations s (d,), and begin the present window again if the length changes.
+def lengthen(learner: tuple, iteration: int, settings: Any, scale: float) -> None:
+    """Set the least length to ``scale`` pi/2, but at least pi/2, and begin the present window again if the length changes.
 
     ``iteration`` is that of the next transition.
     """
     known, moments, sums, windows = learner
-    known.least = max(plain(slowest)(moments[SLOWNESS], s), 1.0) * math.pi / 2
+    known.least = max(scale, 1.0) * math.pi / 2
     if known.length >= known.least:
         return
     known.length, known.count = known.least, 0
