@@ -42,6 +42,16 @@ def test_chains_in_two_modes_are_named_with_the_modes():
     assert [float(each) for each in found.groups()] == pytest.approx([-10, -1, 10], abs=0.8)
 
 
+def test_kernels_without_a_log_density_and_blocks_are_reported_too():
+    starts = [[-10.0, 0.0], [10.0, 0.0], [10.0, 1.0], [-10.0, 1.0]]
+    blocks = refhmc.Gibbs({"place": refhmc.HMC(n_steps=3), "other": refhmc.HMC(n_steps=3)})
+    (text,) = text_of(refhmc.sample(two_modes(20.0), blocks, initvals=starts, **OPTIONS))
+    assert "in chains [0, 3]" in text
+    x = np.random.default_rng(1).normal(size=(4, 100, 2)) + 20 * np.array([0, 1, 1, 0])[:, None, None]
+    (text,) = review._apart(["a", "b"], x, None)
+    assert "log density" not in text
+
+
 def test_chains_that_move_between_modes_are_not_reported():
     starts = [[-1.0, 0.0], [1.0, 0.0], [1.0, 1.0], [-1.0, 1.0]]
     assert text_of(refhmc.sample(two_modes(3.0), initvals=starts, **OPTIONS)) == []

@@ -30,7 +30,6 @@ def statistics(n=N, **changes):
         "outcome": np.full(shape, OUTCOMES.index("accepted")),
         "max_energy_error": np.full(shape, 0.1),
         "energy": np.random.default_rng(1).normal(size=shape),
-        "lp": np.zeros(shape),
     }
     return healthy | changes
 

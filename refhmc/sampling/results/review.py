@@ -87,7 +87,7 @@ def review(names: list[str], kernel: AnyKernel, to_review: DrawsToReview, tune: 
     is_nuts = any(isinstance(each, NUTS) for each in kernels.values())
     x = draws if thinned is None else thinned
     found += _mixing(names, x, MORE_EFFICIENT if is_nuts else "")
-    found += _apart(names, x, next(iter(blocks.values()))["lp"])
+    found += _apart(names, x, to_review.stats.get("lp"))
     if chains < MIN_CHAINS:
         many = f"Only {chains} chains were" if chains > 1 else "Only one chain was"
         found.append(
@@ -351,8 +351,8 @@ def _energy(energy: np.ndarray) -> list[str]:
     ]
 
 
-def _apart(names: list[str], draws: np.ndarray, lp: np.ndarray) -> list[str]:
-    """Return the warning about chains in regions that are far apart.
+def _apart(names: list[str], draws: np.ndarray, lp: np.ndarray | None) -> list[str]:
+    """Return the warning about chains in regions that are far apart, with mean log densities if these are known.
 
     For each coordinate, the means of the chains are sorted. Two neighbours are far apart if their distance is more than
     ``APART`` times the largest standard deviation within a chain.
@@ -369,9 +369,10 @@ def _apart(names: list[str], draws: np.ndarray, lp: np.ndarray) -> list[str]:
         return []
     limit = np.sort(means[:, j])[gaps[:, j].argmax()]
     sides = [np.flatnonzero(side).tolist() for side in (means[:, j] <= limit, means[:, j] > limit)]
+    levels = ["" if lp is None else f", at a mean log density of {lp[side].mean():.4g}" for side in sides]
     where = [
-        f"{means[side, j].mean():.3g} in chains {listed(side)}, at a mean log density of {lp[side].mean():.4g}"
-        for side in sides
+        f"{means[side, j].mean():.3g} in chains {listed(side)}{level}"
+        for side, level in zip(sides, levels, strict=True)
     ]
     return [
         f"The chains are in regions that are far apart: the mean of {names[j]} is {where[0]}, and {where[1]}. The distance is "
