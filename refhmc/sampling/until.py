@@ -5,12 +5,12 @@ a limit. The effective sample size grows like n and the standard error of a mean
 
     n_{k+1} = n_k min(2, max(1.2, 1.1 F)),    F = max(wanted ESS / ESS, (standard error / wanted one)^2)
 
-F is 1.5 if only R-hat is too high. A rule that looks at the draws stops more often where they happen to look good. Few checks
-keep this effect small; ``validation/results/stopping.md`` has measured it.
+F is 1.5 if only R-hat is too high. A rule that looks at the draws stops more often where they happen to look good. The size of
+this effect is measured in ``validation/results/stopping.md``.
 
 The draws are those of a run of as many draws without a rule. When to stop depends on the draws only, so that a run with a seed
-can be repeated and resumed. Vats, Flegal and Jones (2019), Biometrika 106, 321-337, and Gong and Flegal (2016), Journal of
-Computational and Graphical Statistics 25, 684-700, show that such rules are consistent as the wanted precision grows.
+can be repeated and resumed. Vats, Flegal and Jones (2019), Biometrika 106, 321-337, consider related rules, which end when the
+standard errors are small relative to the posterior's own spread.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class Until:
     Notes
     -----
     The draws are those of a run of as many draws without a rule. With more than 2,000 coordinates, an even selection of 2,000
-    is checked. A rule stops more often where the draws happen to look good. This bias is small unless the first check is very
-    early; ``docs/guide/long_runs.md`` has measurements. No rule sees a part of the distribution that all chains have missed.
+    is checked. A rule stops more often where the draws happen to look good; ``docs/guide/long_runs.md`` has measurements of
+    this bias. No rule sees a part of the distribution that all chains have missed.
 
     References
     ----------

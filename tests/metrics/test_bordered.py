@@ -294,7 +294,7 @@ def test_a_block_is_that_of_the_full_matrix(of):
 
 
 def test_the_slowness_of_hyperparameters_takes_no_full_matrix():
-    """G has 3.2 GB here; the two hyperparameters are constant, so that a short series has the same block but for T."""
+    """G has 3.2 GB here; the two hyperparameters are constant, so that the block of a short series differs only in T."""
     model = StochasticVolatility(T=20_000)
     q = np.zeros(model.dim)
     tracemalloc.start()

@@ -543,3 +543,9 @@ def test_a_missing_derivative_is_named_when_it_is_needed(normal):
             getattr(normal, name)([0.0, 0.0])
     with pytest.raises(MissingDerivativeError, match="hessian_contraction"):
         normal.hessian_contraction([0.0, 0.0], np.eye(2))
+
+
+@pytest.mark.parametrize("backend", ["numba", "arrays"])
+def test_what_is_not_a_model_is_named_with_every_backend(backend):
+    with pytest.raises(TypeError, match="model must be a refhmc.Model .*; got int"):
+        refhmc.sample(3, backend=backend)

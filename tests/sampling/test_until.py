@@ -1,4 +1,4 @@
-"""Runs with a stopping rule: bit for bit runs without one, that end where an independent calculation by ArviZ says so."""
+"""Runs with a stopping rule equal runs without one bit for bit, and end at the first check that ArviZ's diagnostics meet."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def checked(spec: RunSpec) -> RunSpec:
     model, initvals, backend, store, warmup = spec.model, spec.initvals, spec.backend, spec.store, spec.warmup
     check_kinds(spec)
     kernel = kernel_for(model, spec.kernel)
-    if spec.kernel is None and isinstance(backend, Arrays) and model.fisher_border is not None:
+    if spec.kernel is None and isinstance(backend, Arrays) and getattr(model, "fisher_border", None) is not None:
         kernel = NUTS()  # the recommended metric is a full matrix on arrays
     check_arguments(spec, kernel)
     check_init(spec.init, model)
