@@ -12,12 +12,13 @@ its mean.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from refhmc.adaptation.fisher_divergence import LARGEST, Learned, centred, least_divergence
-from refhmc.adaptation.hierarchy import describes_better, learn_hierarchy
+from refhmc.adaptation.hierarchy import learn_hierarchy
 from refhmc.adaptation.length import lengthen, slowest, slowness_of
 from refhmc.core.point import GRADIENT, Q
 from refhmc.metrics.base import put_hyperparameters
@@ -63,8 +64,13 @@ def learn_if_due(block: Any) -> bool:
     if progress["given"] and stop <= EARLY:
         return True
     draws, scores = block.kept[kept], block.kept_gradients[kept]
-    if block.plan.hierarchical is not None:
-        found = hierarchy_of(block, draws, scores)
+    was_hierarchical, search = bool(progress["hierarchical"]), block.plan.hierarchical
+    dense = block.dynamics.metric.is_dense
+    first = (block.plan.dynamics.vecs if was_hierarchical else block.vecs)[0].copy()
+    most = None if dense else block.plan.dynamics.vecs.shape[0] - FIRST_DIRECTION
+    constant = cache(lambda looks=True: least_divergence(draws, scores, first, most, looks, cost_of_gradient(block)))
+    if search is not None:
+        found = learn_hierarchy(draws, scores, search.earlier, search.variables, constant)
         if found is not None:
             before = block.dynamics.metric.from_rows(block.vecs, block.mats)
             put_hierarchy(block, found)
@@ -75,16 +81,13 @@ def learn_if_due(block: Any) -> bool:
             block.history[due - 1] = stop, settings["step_size"], steps, 0, 1.0, 1.0
             settings["max_depth"] = depth_at(block.plan, stop, bool(progress["given"]))
             return True
-    was_hierarchical = bool(progress["hierarchical"])
     if was_hierarchical:
         block.change_metric(False)
         if len(block.length_moments):
             lengthen(block.learner, stop, block.settings[0], 1.0)
-    before, dense = rank_of(block), block.dynamics.metric.is_dense
-    looks = dense or before > 0 or steps > short(draws.shape[1]) or not block.plan.chooses_length
+    looks = dense or rank_of(block) > 0 or steps > short(draws.shape[1]) or not block.plan.chooses_length
     looks = looks or (stop > LATE and draws.shape[1] <= FEW) or (stop > EARLY and are_correlated(draws))
-    most = None if dense else block.vecs.shape[0] - FIRST_DIRECTION
-    learned = least_divergence(draws, scores, block.vecs[0].copy(), most, looks, cost_of_gradient(block))
+    learned = constant() if looks else constant(False)
     old = inverse_mass_of(block)
     put(block, learned)
     rank = len(learned.eigenvalues)
@@ -92,17 +95,6 @@ def learn_if_due(block: Any) -> bool:
     settings["max_depth"] = depth_at(block.plan, stop, bool(progress["given"]))
     progress["restart"] = was_hierarchical or change(old, inverse_mass_of(block)) > ANOTHER
     return True
-
-
-def hierarchy_of(block: Any, draws: np.ndarray, scores: np.ndarray) -> Hierarchical | None:
-    """Return the hierarchical metric, if one describes the scores better than the metric of low rank."""
-    search = block.plan.hierarchical
-    found = learn_hierarchy(draws, scores, search.earlier, search.variables)
-    if found is None:
-        return None
-    most = block.plan.dynamics.vecs.shape[0] - FIRST_DIRECTION
-    constant = least_divergence(draws, scores, np.ones(draws.shape[1]), most, True, cost_of_gradient(block))
-    return found if describes_better(found, constant, draws, scores) else None
 
 
 def put_hierarchy(block: Any, learned: Hierarchical) -> None:

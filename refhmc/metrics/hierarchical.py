@@ -235,17 +235,8 @@ class Hierarchical(Riemannian):
         refhmc.errors.MetricError
             If the parents form a cycle.
         """
-        a, parents, c = self.exponents
-        matters, level = np.any(c != 0, axis=0), np.zeros(a.shape[1], int)
-        for _ in range(len(level) + 1):
-            above = np.max(np.where(matters, level[parents] + 1, 0), axis=0, initial=0)
-            if np.array_equal(above, level):
-                return level
-            level = above
-        raise MetricError(
-            f"parents must not form a cycle; got one through coordinate {int(level.argmax())}. A mass may depend on "
-            "earlier coordinates only."
-        )
+        _, parents, c = self.exponents
+        return levels_of(parents, np.any(c != 0, axis=0))
 
     def hyperparameters(self, model: Model | None = None) -> np.ndarray:
         """Return which coordinates are parents of others.
@@ -372,6 +363,23 @@ class Hierarchical(Riemannian):
             The Hamiltonian, its derivatives and the momentum draw.
         """
         return HierarchicalOnArrays(model, self)
+
+
+def levels_of(parents: np.ndarray, matters: np.ndarray) -> np.ndarray:
+    """Return the level of each coordinate, (d,), from its parents (P, d) and which of them there are.
+
+    Raises MetricError if they form a cycle.
+    """
+    level = np.zeros(parents.shape[1], int)
+    for _ in range(len(level) + 1):
+        above = np.max(np.where(matters, level[parents] + 1, 0), axis=0, initial=0)
+        if np.array_equal(above, level):
+            return level
+        level = above
+    raise MetricError(
+        f"parents must not form a cycle; got one through coordinate {int(level.argmax())}. A mass may depend on "
+        "earlier coordinates only."
+    )
 
 
 def identity(d: int) -> Hierarchical:

@@ -262,11 +262,12 @@ def constrain(q: np.ndarray) -> dict:
 def standard_deviations(values: dict, y: np.ndarray, sigma1: float) -> np.ndarray:
     """Return sqrt(h_t), of shape (..., T)."""
     mu, alpha0, alpha1, beta1 = (values[name] for name in ("mu", "alpha0", "alpha1", "beta1"))
-    h = np.empty((*mu.shape, len(y)))
-    h[..., 0] = sigma1**2
+    h = np.empty((len(y), *mu.shape))
+    h[0] = sigma1**2
+    h[1:] = alpha0 + alpha1 * np.subtract.outer(y[:-1], mu) ** 2
     for t in range(1, len(y)):
-        h[..., t] = alpha0 + alpha1 * (y[t - 1] - mu) ** 2 + beta1 * h[..., t - 1]
-    return np.sqrt(h)
+        h[t] += beta1 * h[t - 1]
+    return np.sqrt(np.moveaxis(h, 0, -1))
 
 
 def log_likelihood(values: dict, y: np.ndarray, sigma1: float) -> dict:

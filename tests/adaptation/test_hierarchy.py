@@ -149,10 +149,31 @@ def test_a_hierarchy_must_describe_the_scores_better_than_a_constant_metric():
         of_rest = -np.linalg.solve(C, rest.T).T
         s1_all = s1 + 0.3 * np.sum(1 + rest * of_rest, axis=1, keepdims=True)
         s = np.concatenate([s1_all, s2, of_rest / scales_of], axis=1)
-        found = learn_hierarchy(x, s)
-        assert found is not None
+        assert learn_hierarchy(x, s) is not None
         constant = least_divergence(x, s, np.ones(6), None, True)
-        assert hierarchy.describes_better(found, constant, x, s) == expected
+        assert (learn_hierarchy(x, s, constant=lambda constant=constant: constant) is not None) == expected
+
+
+@pytest.mark.parametrize("w", [0.5, 1.0])
+def test_the_predicted_divergence_is_the_exact_one_of_a_normal_log_mass(w):
+    """x1 is normal, log M_2 = w x1, and s3, s4 have a correlation: the mean is 4 + log det C - w^2 / 2, here by simulation.
+
+    The standard error of the simulated mean is below 0.004, so that 0.04 is more than ten standard errors.
+    """
+    rng, n = np.random.default_rng(5), 400_000
+    x1, z = rng.normal(size=n), rng.normal(size=(n, 4))
+    C = np.eye(4)
+    C[2, 3] = C[3, 2] = 0.8
+    s = z @ np.linalg.cholesky(C).T
+    s[:, 1] *= np.exp(0.5 * (w * x1 - 0.5 * w**2))  # E[s2^2] = 1
+    D = np.ones((n, 4))
+    D[:, 1] = np.exp(w * x1 - 0.5 * w**2)
+    r = np.zeros((4, 4))
+    r[0, 1] = w / np.sqrt(w**2 + np.pi**2 / 2)
+    found = hierarchy.predicted_divergence(s, r, np.array([0, 1, 0, 0]))
+    e, U = np.linalg.eigh(C)
+    assert found == pytest.approx(hierarchy.mean_divergence(D, U.T, 1 / e, s), abs=0.04)
+    assert found == pytest.approx(4 + np.log(1 - 0.8**2) - 0.5 * w**2, abs=0.04)
 
 
 def test_nothing_is_learned_from_few_draws_or_constant_columns():
