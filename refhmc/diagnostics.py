@@ -1,6 +1,6 @@
 """Diagnostics of draws and of integrators.
 
-Draws: R-hat, effective sample size (:mod:`refhmc.numerics.convergence`), Geyer's effective sample size, and E-BFMI.
+Draws: R-hat, nested R-hat, effective sample size (:mod:`refhmc.numerics.convergence`), Geyer's effective sample size, and E-BFMI.
 Integrators: the violations of reversibility and of volume preservation.
 """
 
@@ -17,6 +17,7 @@ from refhmc.integrators.base import Integrator
 from refhmc.numerics.convergence import autocovariances as autocovariances
 from refhmc.numerics.convergence import ess as ess
 from refhmc.numerics.convergence import ess_of_mean as ess_of_mean
+from refhmc.numerics.convergence import nested_rhat as nested_rhat
 from refhmc.numerics.convergence import rhat as rhat
 from refhmc.numerics.convergence import rhat_and_ess as rhat_and_ess
 from refhmc.numerics.convergence import tail_ess as tail_ess
@@ -30,6 +31,7 @@ __all__ = [
     "ess_of_mean",
     "geyer_ess",
     "jacobian",
+    "nested_rhat",
     "reversibility_violation",
     "rhat",
     "rhat_and_ess",

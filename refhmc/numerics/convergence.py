@@ -1,6 +1,7 @@
 """Convergence diagnostics: whether chains agree, and their effective sample sizes.
 
-Vehtari, Gelman, Simpson, Carpenter and Buerkner (2021), Bayesian Analysis 16, 667-718.
+Vehtari, Gelman, Simpson, Carpenter and Buerkner (2021), Bayesian Analysis 16, 667-718. Margossian, Hoffman, Sountsov,
+Riou-Durand, Vehtari and Gelman (2024), Nested R-hat, Bayesian Analysis, arXiv:2110.13017.
 
 Chains are cut into halves, m of n draws each, S = m n in total. Every value x is replaced by the normal quantile of its rank r
 among the S, with mean ranks for ties,
@@ -22,7 +23,17 @@ Here P_k = rho_2k + rho_{2k+1}, and K is the first k with P_k <= 0, at most (n -
 sequence, with one term of the next pair, as in Stan and ArviZ (rho_2K itself if the bound ends the sum and P_K >= 0). tau is at
 least 1 / log10 S.
 
-Both are NaN for a column with a value that is not finite. For a constant column ESS is S and R-hat is NaN.
+**Nested R-hat** is for many short chains, in K groups of M, the superchains, whose members began at the same point (Margossian
+and others 2024). With B the variance of the K means of the superchains, B' the mean over superchains of the variance of their
+chains' means, and W' the mean variance within a chain (0 for one draw),
+
+    R = sqrt(1 + B / W),     W = B' + W'.
+
+A chain that has forgotten its start differs from one of another superchain as much as from one of its own. Then E[B] = E[B'] / M
+and M B / B' has the F distribution with K - 1 and K (M - 1) degrees of freedom, for normal means. As R^2 - 1 is then near B' /
+(M W) <= 1/M, also without autocorrelation, the excess (B - B'/M) / W is what remains of the starts.
+
+R-hat and ESS are NaN for a column with a value that is not finite. For a constant column ESS is S and R-hat is NaN.
 
 Columns are processed in blocks that fit in the processor's cache. (The result of a column does not depend on the others.)
 """
@@ -34,6 +45,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 FEWEST = 4  # draws per chain
 BLOCK = 2**17  # numbers that are processed together
@@ -180,6 +192,77 @@ def rhat_and_ess(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     found = of_columns(x, both, results=2)
     return found[0], found[1]
+
+
+def nested_rhat(x: np.ndarray, superchains: ArrayLike) -> np.ndarray:
+    """Return the nested R-hat of many short chains.
+
+    Parameters
+    ----------
+    x : array_like, shape (chain, draw, k)
+        Draws, at least one per chain.
+    superchains : array_like of int, shape (chain,)
+        The superchain of each chain. The chains of a superchain began at the same point, and all superchains have the same
+        number of chains, M.
+
+    Returns
+    -------
+    ndarray, shape (k,)
+        Nested R-hat of each column; NaN if a value is not finite, or if all are equal. Chains that have forgotten their starts
+        have values up to about sqrt(1 + 1/M), and not 1.
+
+    Raises
+    ------
+    ValueError
+        If there is one superchain only, or if their sizes differ.
+
+    References
+    ----------
+    Margossian, Hoffman, Sountsov, Riou-Durand, Vehtari and Gelman (2024), Nested R-hat: assessing the convergence of Markov
+    chain Monte Carlo when running many short chains, Bayesian Analysis.
+
+    Examples
+    --------
+    >>> import numpy as np, refhmc
+    >>> x = np.random.default_rng(1).normal(size=(512, 1, 1))  # 16 superchains of 32 chains, one draw each
+    >>> bool(refhmc.diagnostics.nested_rhat(x, np.repeat(np.arange(16), 32))[0] < 1.05)
+    True
+    """
+    of = superchain_variances(x, superchains)
+    with np.errstate(all="ignore"):
+        return np.sqrt(1 + of.between / (of.of_chains + of.within))
+
+
+class SuperchainVariances(NamedTuple):
+    """B, B' and W', each (k,), of K superchains of M chains."""
+
+    between: np.ndarray
+    of_chains: np.ndarray
+    within: np.ndarray
+    K: int
+    M: int
+
+
+def superchain_variances(x: np.ndarray, superchains: ArrayLike) -> SuperchainVariances:
+    """Return the variances of the means of superchains, of the means of their chains, and within chains.
+
+    Raises ValueError if there is one superchain only, or if their sizes differ.
+    """
+    x, labels = np.asarray(x, dtype=float), np.asarray(superchains)
+    sizes = np.unique(labels, return_counts=True)[1]
+    if labels.shape != x.shape[:1] or len(sizes) < 2 or np.any(sizes != sizes[0]):
+        raise ValueError(
+            "superchains must have one integer per chain, with at least two different ones that occur equally often; got shape "
+            f"{labels.shape} and the sizes {sizes.tolist()} for {x.shape[0]} chains."
+        )
+    K, M = len(sizes), int(sizes[0])
+    none = np.zeros(x.shape[2])
+    with np.errstate(all="ignore"):  # values that are not finite
+        means = x.mean(axis=1)[np.argsort(labels, kind="stable")].reshape(K, M, -1)
+        between = means.mean(axis=1).var(axis=0, ddof=1)
+        of_chains = means.var(axis=1, ddof=1).mean(axis=0) if M > 1 else none
+        within = x.var(axis=1, ddof=1).mean(axis=0) if x.shape[1] > 1 else none
+    return SuperchainVariances(between, of_chains, within, K, M)
 
 
 def of_columns(x: np.ndarray, function: Callable, results: int = 1) -> np.ndarray:

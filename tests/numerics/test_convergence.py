@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from refhmc.numerics.convergence import BLOCK, ess, ess_of_mean, mean_ranks, rhat, rhat_and_ess, tail_ess
+from refhmc.numerics.convergence import (
+    BLOCK,
+    ess,
+    ess_of_mean,
+    mean_ranks,
+    nested_rhat,
+    rhat,
+    rhat_and_ess,
+    superchain_variances,
+    tail_ess,
+)
 from tests.helpers.diagnostics_of_arviz import by_arviz
 from tests.helpers.sweeps import every
 
@@ -99,3 +109,38 @@ def test_the_caller_s_draws_are_left_alone():
     before = x.copy()
     rhat(x), ess(x)
     assert np.array_equal(x, before)
+
+
+@pytest.mark.parametrize(("K", "M", "n"), [(2, 1, 3), (3, 4, 1), (5, 2, 7)])
+def test_nested_rhat_is_that_of_its_definition(K, M, n):
+    """Written out for one quantity, with NumPy's sample variances; the chains of a superchain need not be neighbours."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(K, M, n)) + rng.normal(size=(K, 1, 1))
+    of_chains = [x[k].mean(axis=1).var(ddof=1) if M > 1 else 0.0 for k in range(K)]
+    within = [np.mean([x[k, m].var(ddof=1) for m in range(M)]) if n > 1 else 0.0 for k in range(K)]
+    between = np.var([x[k].mean() for k in range(K)], ddof=1)
+    expected = np.sqrt(1 + between / np.mean(np.add(of_chains, within)))
+    labels = np.repeat(np.arange(K), M)
+    order = rng.permutation(K * M)
+    for chains, which in ((x.reshape(K * M, n), labels), (x.reshape(K * M, n)[order], labels[order] + 7)):
+        both = np.stack([chains, -3 * chains], axis=2)
+        assert nested_rhat(both, which) == pytest.approx([expected] * 2, rel=1e-12)
+
+
+def test_nested_rhat_of_bad_columns_is_nan_and_bad_superchains_are_refused():
+    x = np.random.default_rng(1).normal(size=(4, 5, 3))
+    x[0, 0, 0], x[:, :, 1] = np.inf, 2.0
+    assert np.isnan(nested_rhat(x, [0, 0, 1, 1])).tolist() == [True, True, False]
+    for labels in ([0, 0, 0, 0], [0, 1], [0, 0, 0, 1], [[0, 0], [1, 1]]):
+        with pytest.raises(ValueError, match="superchains must have one integer per chain"):
+            nested_rhat(x, labels)
+
+
+def test_the_ratio_of_superchains_has_the_f_distribution():
+    """Kolmogorov's test of 3,000 runs of independent normal draws; its false-alarm rate is 1e-7."""
+    K, M = 5, 4
+    rng, labels = np.random.default_rng(2), np.repeat(np.arange(K), M)
+    x = rng.normal(size=(K * M, 1, 3000))
+    found = superchain_variances(x, labels)
+    F = M * found.between / found.of_chains
+    assert scipy.stats.kstest(F, scipy.stats.f(K - 1, K * (M - 1)).cdf).pvalue > 1e-7

@@ -49,6 +49,17 @@ def given_starts(model: Model, initvals: Initvals | None, chains: int) -> np.nda
     return starts
 
 
+def superchains_of(starts: np.ndarray | None) -> np.ndarray | None:
+    """Return the superchain of each chain, (chains,), if several chains begin at each of several ``starts`` (chains, d).
+
+    None if all chains begin at the same point or at different ones, or if the numbers of chains differ.
+    """
+    if starts is None:
+        return None
+    _, labels, sizes = np.unique(starts, axis=0, return_inverse=True, return_counts=True)
+    return labels.reshape(-1) if 1 < len(sizes) < len(starts) and np.all(sizes == sizes[0]) else None
+
+
 def is_default(model: Model, starts: np.ndarray | None) -> bool:
     """Return whether the starts are those without `initvals`, even if those were given.
 

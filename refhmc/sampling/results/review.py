@@ -19,6 +19,7 @@ from refhmc.kernels.nuts import NUTS
 from refhmc.kernels.options import AnyKernel, Kernel
 from refhmc.metrics import DiagonalSoftAbs, Fisher, SoftAbs
 from refhmc.metrics.base import FROM_PAIRS
+from refhmc.numerics.convergence import of_columns, ratio_of_scales, superchain_variances
 from refhmc.sampling.results.position_changes import moved, starts_of
 
 MIN_DRAWS, MIN_CHAINS = 100, 4
@@ -34,8 +35,11 @@ FEW_UNSOLVED = 0.005
 # On hierarchical models it makes two to four times the effective draws per gradient (`results/explicit.md` of the benchmarks).
 MORE_EFFICIENT = ", use refhmc.HMC(), which makes more effective draws per gradient in hierarchical models,"
 APART = 5.0  # standard deviations within a chain, between means of chains; see `_apart`
+FALSE_ALARM = 1e-6  # of the comparison of superchains, for all coordinates together
 MAX_NAMED = 8  # chains listed in a message
-MAX_COLUMNS, MAX_CHAINS = 2000, 64  # beyond these, R-hat and ESS use an even selection of coordinates and chains
+# Beyond these, R-hat and ESS use an even selection of coordinates and chains. R-hat of the values, not their ranks, uses all
+# chains.
+MAX_COLUMNS, MAX_CHAINS = 2000, 64
 # Limits on the draws per coordinate (all chains together) and on all numbers that R-hat and ESS use; beyond them, draws are
 # thinned. (Thinning does not change an ESS that is smaller than the number of draws left, and a stopped run ends sooner.)
 FEWEST_VALUES, MAX_VALUES, MAX_NUMBERS = 2**13, 2**17, 2**22
@@ -55,8 +59,13 @@ class DrawsToReview(NamedTuple):
     thinned: np.ndarray | None = None
 
 
-def review(names: list[str], kernel: AnyKernel, to_review: DrawsToReview, tune: int) -> list[str]:
-    """Return the warnings for the draws of a kernel after `tune` iterations of warm-up."""
+def review(
+    names: list[str], kernel: AnyKernel, to_review: DrawsToReview, tune: int, superchains: np.ndarray | None = None
+) -> list[str]:
+    """Return the warnings for the draws of a kernel after `tune` iterations of warm-up.
+
+    ``superchains`` (chains,) are groups of chains that began at the same point, if any.
+    """
     draws, _, starts, unevaluated, thinned = to_review
     chains, n, _ = draws.shape
     if n == 0:
@@ -75,6 +84,11 @@ def review(names: list[str], kernel: AnyKernel, to_review: DrawsToReview, tune: 
         of_block += _flips(stats, fixed) if "no_flip_rate" in stats else []
         of_block += _exploring(stats["exploring"]) if "exploring" in stats else []
         found += [f"Block {block}: {text}" for text in of_block] if block else of_block
+    x = draws if thinned is None else thinned
+    if superchains is not None:
+        found += _starts_remain(names, x, superchains)
+    if n < MIN_DRAWS and superchains is not None and chains > MAX_CHAINS:
+        return found  # chains that have forgotten their starts are so many independent draws
     if n < MIN_DRAWS:
         return [
             *found,
@@ -85,7 +99,6 @@ def review(names: list[str], kernel: AnyKernel, to_review: DrawsToReview, tune: 
     if "energy" in blocks.get("", {}) and not getattr(kernel, "keeps_momentum", False):
         found += _energy(blocks[""]["energy"])
     is_nuts = any(isinstance(each, NUTS) for each in kernels.values())
-    x = draws if thinned is None else thinned
     found += _mixing(names, x, MORE_EFFICIENT if is_nuts else "")
     found += _apart(names, x, to_review.stats.get("lp"))
     if chains < MIN_CHAINS:
@@ -387,17 +400,49 @@ def values_looked_at(columns: int) -> int:
     return max(FEWEST_VALUES, min(MAX_VALUES, MAX_NUMBERS // max(1, columns)))
 
 
+def columns_looked_at(d: int) -> np.ndarray:
+    """Return the coordinates that R-hat and effective sample size use: all, or an even selection."""
+    return np.unique(np.linspace(0, d - 1, min(d, MAX_COLUMNS)).astype(int))
+
+
+def _starts_remain(names: list[str], draws: np.ndarray, superchains: np.ndarray) -> list[str]:
+    """Return the warning about superchains that still differ.
+
+    Their excess (:mod:`refhmc.numerics.convergence`) must be above that of ``MAX_RHAT``, and by chance be as large in one of
+    10^6 runs at most, for normal means.
+    """
+    from scipy.special import fdtrc  # importing it takes 0.1 s
+
+    columns = columns_looked_at(draws.shape[2])
+    B, of_chains, within, K, M = superchain_variances(draws[:, :, columns], superchains)
+    if M < 2:
+        return []
+    with np.errstate(all="ignore"):  # chains that stand still
+        W, F = of_chains + within, M * B / of_chains
+        excess = (B - of_chains / M) / W
+        by_chance = fdtrc(K - 1, K * (M - 1), F)
+    bad = np.flatnonzero((excess > MAX_RHAT**2 - 1) & (by_chance < FALSE_ALARM / len(columns)))
+    if not bad.size:
+        return []
+    worst = bad[np.argmax(excess[bad])]
+    rhat, expected = np.sqrt(1 + B[worst] / W[worst]), np.sqrt(1 + of_chains[worst] / (M * W[worst]))
+    return [
+        f"Chains still depend on their starts: the nested R-hat of {names[columns[worst]]} is {rhat:.3f}, and chains that have "
+        f"forgotten their starts would have {expected:.3f}. Of {len(columns)} coordinates, {bad.size} differ between the {K} "
+        f"superchains of {M} chains. Use a longer warm-up (tune=), or look for several modes. {_see('nested-r-hat')}"
+    ]
+
+
 def _mixing(names: list[str], draws: np.ndarray, cure: str) -> list[str]:
     """Return the warnings of R-hat and effective sample size; ``cure`` is an advice beside more draws."""
-    chains, d = min(len(draws), MAX_CHAINS), draws.shape[2]
-    columns = np.unique(np.linspace(0, d - 1, min(d, MAX_COLUMNS)).astype(int))
+    chains, columns = min(len(draws), MAX_CHAINS), columns_looked_at(draws.shape[2])
     x = draws[:, :: -(-draws.shape[1] * chains // values_looked_at(len(columns)))]
     if chains < len(x):
         x = x[np.linspace(0, len(x) - 1, chains).astype(int)]
-    if len(columns) < d:
-        x = x[:, :, columns]
-    found = []
+    found, x = [], x[:, :, columns]
     rhat, ess = diagnostics.rhat_and_ess(x)
+    if chains < len(draws):
+        rhat = np.fmax(rhat, of_columns(draws[:, :, columns], lambda halves: [ratio_of_scales(halves)])[0])
     if chains > 1:
         bad = np.flatnonzero(~(rhat <= MAX_RHAT))
         if bad.size:

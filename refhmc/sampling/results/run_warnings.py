@@ -9,6 +9,7 @@ from refhmc.integrators.defaults import resolve
 from refhmc.kernels.blocks import blocks_of
 from refhmc.kernels.options import AnyKernel
 from refhmc.sampling.chains.engine import Chains
+from refhmc.sampling.chains.initialization import given_starts, superchains_of
 from refhmc.sampling.checks import discontinuity
 from refhmc.sampling.progress import Progress, duration
 from refhmc.sampling.results.result import Result
@@ -29,7 +30,9 @@ def put_warnings(result: Result, spec: RunSpec, chains: Chains, jumps: str | Non
     found += not_met(result)
     if not attributes["exact"]:
         found.append(f"The chain is approximate: {inexact_part(spec.kernel).approximation} {_see('approximate-chain')}")
-    found += review(spec.model.names, spec.kernel, to_review, attributes["tuning_steps"])
+    starts = given_starts(spec.model, spec.initvals, spec.chains) if spec.init == "uniform" else None
+    superchains = superchains_of(None if starts is None else starts[attributes["chains"]])
+    found += review(spec.model.names, spec.kernel, to_review, attributes["tuning_steps"], superchains)
     found += failed_evaluations(attributes["evaluation_failures"])
     raised: list[Warning] = [SamplingWarning(text) for text in found]
     if jumps is None:
