@@ -1,6 +1,6 @@
 """Diagnostics of draws and of integrators.
 
-Draws: R-hat, nested R-hat, effective sample size (:mod:`refhmc.numerics.convergence`), Geyer's effective sample size, and E-BFMI.
+Draws: R-hat, nested R-hat, effective sample size (:mod:`refhmc.numerics.convergence`), that of Geyer, and E-BFMI.
 Integrators: the violations of reversibility and of volume preservation.
 """
 

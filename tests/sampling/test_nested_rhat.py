@@ -29,7 +29,7 @@ def test_chains_that_remember_their_starts_are_reported():
     for backend in ("numba", "arrays"):
         result = refhmc.sample(NORMAL, kernel, tune=0, initvals=starts(), backend=backend, **OPTIONS)
         (text,) = about_starts(result)
-        assert "Of 3 coordinates, 3 differ between the 16 superchains of 16 chains" in text
+        assert "The 16 superchains of 16 chains differ in 3 of 3 coordinates" in text
 
 
 def test_chains_that_have_forgotten_their_starts_are_not():

@@ -428,8 +428,8 @@ def _starts_remain(names: list[str], draws: np.ndarray, superchains: np.ndarray)
     rhat, expected = np.sqrt(1 + B[worst] / W[worst]), np.sqrt(1 + of_chains[worst] / (M * W[worst]))
     return [
         f"Chains still depend on their starts: the nested R-hat of {names[columns[worst]]} is {rhat:.3f}, and chains that have "
-        f"forgotten their starts would have {expected:.3f}. Of {len(columns)} coordinates, {bad.size} differ between the {K} "
-        f"superchains of {M} chains. Use a longer warm-up (tune=), or look for several modes. {_see('nested-r-hat')}"
+        f"forgotten their starts would have {expected:.3f}. The {K} superchains of {M} chains differ in {bad.size} of "
+        f"{len(columns)} coordinates. Use a longer warm-up (tune=), or look for several modes. {_see('nested-r-hat')}"
     ]
 
 
