@@ -30,8 +30,8 @@ chains' means, and W' the mean variance within a chain (0 for one draw),
     R = sqrt(1 + B / W),     W = B' + W'.
 
 A chain that has forgotten its start differs from one of another superchain as much as from one of its own. Then E[B] = E[B'] /
-M, and for normal means M B / B' has the F distribution with K - 1 and K (M - 1) degrees of freedom. R^2 - 1 is then near B' / (M
-W) <= 1/M, and the excess (B - B'/M) / W is what remains of the starts.
+M, and for normal means M B / B' has the F distribution with K - 1 and K (M - 1) degrees of freedom. R^2 - 1 is then near
+B' / (M W) <= 1/M, and the excess (B - B'/M) / W is what remains of the starts.
 
 R-hat and ESS are NaN for a column with a value that is not finite. For a constant column ESS is S and R-hat is NaN.
 
