@@ -76,7 +76,7 @@ MODELS = {
         "VaryingIntercepts",
         lambda: {"centered": True, **grouped()},
     ),
-    "horseshoe": ("hierarchical_regression", "Horseshoe", lambda: few_rows(2)),
+    "horseshoe": ("hierarchical_regression", "Horseshoe", lambda: {"centered": False, **few_rows(2)}),
     "horseshoe-centred": ("hierarchical_regression", "Horseshoe", lambda: {"centered": True, **few_rows(5)}),
     "ar": ("ar", "AR", dict),
     "ar-2": ("ar", "AR", lambda: {"y": SERIES, "K": 2}),

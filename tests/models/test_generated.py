@@ -178,7 +178,7 @@ MODELS = {
         lambda v: np.log(v["sigma_alpha"] * v["sigma_y"]),
     ),
     "horseshoe": (
-        functools.partial(refhmc.models.Horseshoe, X=[[0.3, 1.0], [1.0, -2.0], [0.5, 0.1]], y=[1.0, 2.0, 0.3]),
+        functools.partial(refhmc.models.Horseshoe, False, X=[[0.3, 1.0], [1.0, -2.0], [0.5, 0.1]], y=[1.0, 2.0, 0.3]),
         lambda v, data, drawn: {"y": st.norm(data["X"] @ v["beta"], v["sigma"])},
         horseshoe_priors,
         lambda v: 2 * np.log(v["lambda"]).sum() + 3 * np.log(v["tau"]) + np.log(v["sigma"]),

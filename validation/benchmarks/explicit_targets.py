@@ -234,7 +234,7 @@ TARGETS: dict[str, Target] = {
         lambda: models.Horseshoe(centered=True),
         horseshoe_density,
         (-2,),
-        lambda: models.Horseshoe(),
+        lambda: models.Horseshoe(centered=False),
         simulate=horseshoe_by_gibbs,
     ),
     "hierarchical logistic": Target(
