@@ -715,7 +715,7 @@ def Horseshoe(
 
     with standard deviations as second arguments and half-Cauchy priors of all scales. The variables are ``beta`` and
     ``lambda`` of shape (d,), ``tau`` and ``sigma``. The dimension is 2d + 2. The model has all derivatives and a Fisher metric.
-    In the centred form, the metric is hierarchical: `BlockLeapfrog` works with `Fisher`, and the model's default kernel is ``HMC``
+    In the centred form, the metric is hierarchical: `BlockLeapfrog` works with `Fisher`. The model's default kernel is ``HMC``
     with both.
 
     Parameters
