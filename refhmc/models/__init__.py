@@ -89,7 +89,7 @@ def by_name() -> dict:
         "radon": maker("VaryingIntercepts"),
         "radon-centered": maker("VaryingIntercepts", centered=True),
         "horseshoe": maker("Horseshoe"),
-        "horseshoe-centered": maker("Horseshoe", centered=True),
+        "horseshoe-noncentered": maker("Horseshoe", centered=False),
         "ar": maker("AR"),
         "garch": maker("GARCH"),
         "gaussian-mixture": maker("GaussianMixture"),
