@@ -60,7 +60,7 @@ def check_saved(saved: Saved, rows: Rows | None, task: ChainTask, plan: Plan, *,
         for k, block in enumerate(chain.blocks):
             with _named(block.plan.name):
                 _check_block(block, saved.done - restarted, task if k == 0 else task._replace(adapted=None))
-                if not chain.alone and saved.done:
+                if not chain.alone and chain.ladder is None and saved.done:
                     there = chain.position[block.plan.conditional.indices]
                     _require(np.array_equal(block.state[Q], there), "state", "its position differs from the chain's")
         _require_finite(position=chain.position)
