@@ -20,11 +20,11 @@ largest if all s_k are equal. Warm-up therefore chooses the b_k so that the piec
 b_k -> s_0 + ... + s_{k-1} has equal increments. It does so after rounds of growing lengths. Syed, Bouchard-Cote, Deligiannidis
 and Doucet (2022) derive these results; about K = 2 Lambda is best.
 
-The reference is normal with independent coordinates. At the ends of the same rounds, except the last two, warm-up fits its means
-and standard deviations. Surjanovic, Syed, Bouchard-Cote and Campbell (2022) fit them to the draws at b = 1, which often hold one
-mode only in the first rounds, and then lose the others for good. (They add replicas with the first reference against that.) Here
-they are fitted to the draws at all b > 0 together. For a normal target and a reference with rho times its variance, the next
-ratio is about (rho - 1) / log rho, so that 25 becomes 7.5, 3.2, 1.9, 1.4.
+The reference is normal with independent coordinates. At the ends of the same rounds, except the last two, warm-up fits its
+means and standard deviations. Surjanovic, Syed, Bouchard-Cote and Campbell (2022) fit them to the draws at b = 1. In the first
+rounds these often hold one mode only, and a reference that is fitted to them loses the others. (They therefore add replicas
+with the first reference.) Here they are fitted to the draws at all b > 0 together. For a normal target and a reference with rho
+times its variance, the next ratio is about (rho - 1) / log rho, so that 25 becomes 7.5, 3.2, 1.9, 1.4.
 """
 
 from __future__ import annotations
@@ -185,7 +185,9 @@ class Ladder:
     def __init__(self, kernel: Tempered, dim: int, tune: int) -> None:
         for name in ("reference_mean", "reference_scale"):
             if np.ndim(getattr(kernel, name)) and np.shape(getattr(kernel, name)) != (dim,):
-                raise ValueError(f"{name} must be a number or have shape ({dim},); got {np.shape(getattr(kernel, name))}.")
+                raise ValueError(
+                    f"{name} must be a number or have shape ({dim},); got {np.shape(getattr(kernel, name))}."
+                )
         K = kernel.rungs
         self.replicas = np.zeros((K + 1, 3 * dim + 1))
         self.replicas[:, dim : 2 * dim], self.replicas[:, 2 * dim : -1] = kernel.reference_mean, kernel.reference_scale

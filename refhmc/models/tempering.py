@@ -1,7 +1,7 @@
-"""The log density of a replica of parallel tempering, (1 - b) log r(q) + b log pi(q), with r a normal of independent coordinates.
+"""The log density of a replica of parallel tempering, (1 - b) log r(q) + b log pi(q), with a normal r.
 
-It is a model of its own, which serves all temperatures. Its data hold the means and standard deviations of r, b, and the data of
-pi. ``condition(row, data)`` copies the first three from the row of a replica (:mod:`refhmc.kernels.tempered`).
+It is a model of its own, which serves all temperatures. Its data hold the means and standard deviations of r, then b, then the
+data of pi. ``condition(row, data)`` copies the first three from the row of a replica (:mod:`refhmc.kernels.tempered`).
 """
 
 from __future__ import annotations

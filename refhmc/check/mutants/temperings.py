@@ -107,8 +107,20 @@ def pair(id, what, wrong, right, expected, severity="wrong distribution", of="sw
 
 
 PAIRS = [
-    pair("sign", "the sign of the exponent", deterministic(lambda db, V, W: -log_ratio(db, V, W)), deterministic(), "stationary"),
-    pair("one side", "the exponent has one replica only", deterministic(lambda db, V, W: db * V), deterministic(), "stationary"),
+    pair(
+        "sign",
+        "the sign of the exponent",
+        deterministic(lambda db, V, W: -log_ratio(db, V, W)),
+        deterministic(),
+        "stationary",
+    ),
+    pair(
+        "one side",
+        "the exponent has one replica only",
+        deterministic(lambda db, V, W: db * V),
+        deterministic(),
+        "stationary",
+    ),
     pair(
         "no difference of b",
         "the exponent lacks the difference of the inverse temperatures",
@@ -116,7 +128,13 @@ PAIRS = [
         deterministic(),
         "stationary",
     ),
-    pair("stale", "V stays at its temperature when replicas move", deterministic(keeps_level=True), deterministic(), "stationary"),
+    pair(
+        "stale",
+        "V stays at its temperature when replicas move",
+        deterministic(keeps_level=True),
+        deterministic(),
+        "stationary",
+    ),
     pair(
         "sweep",
         "even and odd pairs in one iteration, with V from before the sweep",
@@ -132,7 +150,14 @@ PAIRS = [
         "alternates",
         "inefficient",
     ),
-    pair("one parity", "even pairs only", deterministic(parity=lambda rng, i: 0), deterministic(), "alternates", "inefficient"),
+    pair(
+        "one parity",
+        "even pairs only",
+        deterministic(parity=lambda rng, i: 0),
+        deterministic(),
+        "alternates",
+        "inefficient",
+    ),
     pair(
         "blackjax#914",
         "the weights of tempered SMC with the reversed sign in one place",

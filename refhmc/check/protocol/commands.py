@@ -19,7 +19,9 @@ from typing import Any
 
 from refhmc.check import CHECKS
 
-KINDS = tuple(name for name in CHECKS if name not in ("sbc", "minibatch", "coupling", "tempering"))  # these need several functions
+KINDS = tuple(
+    name for name in CHECKS if name not in ("sbc", "minibatch", "coupling", "tempering")
+)  # these need several functions
 
 
 def add_commands(commands: Any) -> None:

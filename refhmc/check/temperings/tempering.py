@@ -1,7 +1,7 @@
 """``check.tempering``: the swaps of parallel tempering, and an estimate of log Z from its replicas.
 
-Replicas at 0 = b_0 < ... < b_K = 1 have densities proportional to r^(1 - b) pi^b, and swaps depend on V = log pi - log r only. If
-replicas do not move between swaps, the state is the permutation s of K + 1 given numbers V_i, and the product of the densities
+Replicas at 0 = b_0 < ... < b_K = 1 have densities proportional to r^(1 - b) pi^b, and swaps depend on V = log pi - log r only.
+If replicas do not move between swaps, the state is the permutation s of K + 1 given numbers V_i. The product of the densities
 gives it the exact probability
 
     P(s)  proportional to  exp(sum_k b_k V_{s(k)})
@@ -9,11 +9,11 @@ gives it the exact probability
 Permutations drawn from P must have the distribution P after any number of iterations of swaps. Each of the (K + 1)! frequencies
 is compared with its probability by an exact binomial test.
 
-If all V are equal, every swap is accepted. Alternating even and odd pairs then moves each replica one temperature per iteration in
-one direction, up to the end of the ladder. This is compared with the exact permutations.
+If all V are equal, every swap is accepted. Alternating even and odd pairs then moves each replica one temperature per iteration
+in one direction, up to the end of the ladder. This is compared with the exact permutations.
 
-For log Z, reference and target are normals of one dimension, so that all draws are independent and exact, and log Z is known. V is
-not symmetric there, since an estimate with reversed weights is right for a V that is symmetric around log Z.
+For log Z, reference and target are normals of one dimension, so that all draws are independent and exact, and log Z is known.
+V is not symmetric there, because an estimate with reversed weights can be right for a symmetric V.
 """
 
 from __future__ import annotations

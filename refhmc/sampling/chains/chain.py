@@ -398,7 +398,8 @@ class HierarchicalPlan:
 
 class Plan(NamedTuple):
     """Fixed part of a run of a kernel on a model; ``joint`` is the model, ``types.MODEL``, and ``tempered`` the kernel if its
-    blocks are replicas."""
+    blocks are replicas.
+    """
 
     blocks: tuple[BlockPlan, ...]
     joint: tuple
@@ -428,9 +429,7 @@ def make_plan(model: Model, kernel: AnyKernel, tune: int, fuse: bool = False) ->
     """
     if is_tempered(kernel):
         ladder: Any = kernel
-        blocks = tuple(
-            make_block(model, *each, tempered(model), tune, fuse) for each in kernels_of(kernel).items()
-        )
+        blocks = tuple(make_block(model, *each, tempered(model), tune, fuse) for each in kernels_of(kernel).items())
         Ladder(ladder, model.dim, tune)  # raises the errors of the reference
         return Plan(blocks, model.core.tuple, ladder)
     kernels, parts = kernels_of(kernel).items(), [conditional_of(model, i) for i in indices_of(model, kernel)]

@@ -1,4 +1,4 @@
-"""What the swaps of parallel tempering tell about a run: log Z with its error, the communication barrier, and round trips.
+"""Results of parallel tempering from its swaps: log Z with its error, the communication barrier, and round trips.
 
 For neighbours b < b' with normalising constants Z, Z' and c = log(Z' / Z), the ratio of the normalised densities is
 exp(u - c), u = (b' - b) V. Bennett's (1976) estimate solves, with means over the draws at b and at b'::
@@ -9,8 +9,9 @@ Both sides have the same expectation at the true c, whatever the densities are, 
 estimates if draws are independent. The reference is normalised, so that log Z = sum of c over the pairs.
 
 Write f_t and g_t for the terms of both sides in iteration t. To first order, the error of c is the mean of
-(f_t - g_t) / S, S = mean f (1 - f) + mean g (1 - g). The sum of this over the pairs is a series whose mean is the error of log Z.
-Its standard error, with the effective sample size of the series, allows for dependence in time, between pairs and between chains.
+(f_t - g_t) / S, S = mean f (1 - f) + mean g (1 - g). Summed over the pairs, this is a series whose mean is the error of log Z.
+The standard error comes from the effective sample size of this series, which allows for dependence in time, between pairs and
+between chains.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ def warnings_of_tempering(attributes: dict[str, Any]) -> list[str]:
     if few:
         found.append(
             f"Fewer than {FEWEST_ROUND_TRIPS} round trips between the reference and the target were made in {len(few)} of "
-            f"{len(trips)} chains ({', '.join(few[:8])}). Shares of modes and log_z come from few independent visits. Take more "
-            f"draws, a longer warm-up, or more rungs. {_see('tempering')}"
+            f"{len(trips)} chains ({', '.join(few[:8])}). Shares of modes and log_z come from few independent visits. Take "
+            f"more draws, a longer warm-up, or more rungs. {_see('tempering')}"
         )
     return found
