@@ -187,7 +187,9 @@ def test_temperatures_equalise_the_rejection_rates():
     rejection = np.array(result.attributes["swap_rejection"])
     assert rejection.max() < 1.6 * rejection.min()
     ladder = np.array(result.attributes["ladder"])
-    assert ladder.shape == (4, 9) and (ladder[:, 0] == 0).all() and (ladder[:, -1] == 1).all()
+    assert ladder.shape == (4, 9)
+    assert (ladder[:, 0] == 0).all()
+    assert (ladder[:, -1] == 1).all()
     assert (np.diff(ladder) > 0).all()
     assert np.array_equal(result.sample_stats["inverse_temperature"][:, 0], ladder)
 
@@ -203,7 +205,8 @@ def test_reference_is_learned_in_warm_up_and_kept_afterwards():
     reference = chain.ladder.replicas[:, 2:-1].copy()
     assert (reference == reference[0]).all()
     np.testing.assert_allclose(reference[0, :2], [40.0, -3.0], atol=0.6)
-    assert (reference[0, 2:] > [0.05, 1.5]).all() and (reference[0, 2:] < [0.5, 4.0]).all()
+    assert (reference[0, 2:] > [0.05, 1.5]).all()
+    assert (reference[0, 2:] < [0.5, 4.0]).all()
     chain.run(draws, stats)
     assert np.array_equal(chain.ladder.replicas[:, 2:-1], reference)
 
@@ -323,4 +326,5 @@ def test_a_kernel_is_described_as_json_and_back():
     kernel = Tempered("hmc", rungs=3, reference_scale=[1.0, 2.0])
     text = kernel_as_json(kernel)
     assert kernel_as_json(kernel_from_json(text)) == text
-    assert type(kernel.kernel) is HMC and type(Tempered().kernel) is NUTS
+    assert type(kernel.kernel) is HMC
+    assert type(Tempered().kernel) is NUTS

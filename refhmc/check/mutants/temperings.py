@@ -106,47 +106,49 @@ def pair(id, what, wrong, right, expected, severity="wrong distribution", of="sw
     return Pair(id, what, lambda seed: report(wrong, seed), lambda seed: report(right, seed), (expected,), severity)
 
 
+RIGHT = deterministic()
+
 PAIRS = [
     pair(
         "sign",
         "the sign of the exponent",
-        deterministic(lambda db, V, W: -log_ratio(db, V, W)),
-        deterministic(),
+        deterministic(lambda db, V, W: db * (W - V)),
+        RIGHT,
         "stationary",
     ),
     pair(
         "one side",
         "the exponent has one replica only",
         deterministic(lambda db, V, W: db * V),
-        deterministic(),
+        RIGHT,
         "stationary",
     ),
     pair(
         "no difference of b",
         "the exponent lacks the difference of the inverse temperatures",
         deterministic(lambda db, V, W: V - W),
-        deterministic(),
+        RIGHT,
         "stationary",
     ),
     pair(
         "stale",
         "V stays at its temperature when replicas move",
         deterministic(keeps_level=True),
-        deterministic(),
+        RIGHT,
         "stationary",
     ),
     pair(
         "sweep",
         "even and odd pairs in one iteration, with V from before the sweep",
         whole_sweep(fresh=False),
-        deterministic(),
+        RIGHT,
         "stationary",
     ),
     pair(
         "random parity",
         "even or odd pairs at random, which is reversible",
         deterministic(parity=lambda rng, i: int(rng.integers(2))),
-        deterministic(),
+        RIGHT,
         "alternates",
         "inefficient",
     ),
@@ -154,7 +156,7 @@ PAIRS = [
         "one parity",
         "even pairs only",
         deterministic(parity=lambda rng, i: 0),
-        deterministic(),
+        RIGHT,
         "alternates",
         "inefficient",
     ),

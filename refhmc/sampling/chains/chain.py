@@ -397,9 +397,7 @@ class HierarchicalPlan:
 
 
 class Plan(NamedTuple):
-    """Fixed part of a run of a kernel on a model; ``joint`` is the model, ``types.MODEL``, and ``tempered`` the kernel if its
-    blocks are replicas.
-    """
+    """Fixed part of a run of a kernel on a model, ``joint``; ``tempered`` is the kernel if its blocks are replicas."""
 
     blocks: tuple[BlockPlan, ...]
     joint: tuple
