@@ -138,8 +138,8 @@ def stationary(test: TemperingExamination) -> Row:
         rng = np.random.default_rng([test.seed, 2, n])
         counts = dict.fromkeys(orders, 0)
         for start in rng.choice(len(orders), size=test.n, p=probabilities):
-            order = np.array(orders[start])
-            counts[tuple(order[test.order(rng, B, V[order], n)].tolist())] += 1
+            there = np.array(orders[start])
+            counts[tuple(there[test.order(rng, B, V[there], n)].tolist())] += 1
         for order, probability in zip(orders, probabilities, strict=True):
             p = float(scipy.stats.binomtest(counts[order], test.n, probability).pvalue)
             if p < worst:
