@@ -23,8 +23,9 @@ and Doucet (2022) derive these results; about K = 2 Lambda is best.
 The reference is normal with independent coordinates. At the ends of the same rounds, except the last two, warm-up fits its
 means and standard deviations. Surjanovic, Syed, Bouchard-Cote and Campbell (2022) fit them to the draws at b = 1. In the first
 rounds these often hold one mode only, and a reference that is fitted to them loses the others. (They therefore add replicas
-with the first reference.) Here they are fitted to the draws at all b > 0 together. For a normal target and a reference with rho
-times its variance, the next ratio is about (rho - 1) / log rho, so that 25 becomes 7.5, 3.2, 1.9, 1.4.
+with the first reference.) Here they are fitted to the draws at all b together, and replicas start at draws from the reference.
+For a normal target, many temperatures and a reference with rho times its variance, the next ratio is about (rho - 1) / log rho,
+so that 25 becomes 7.5, 3.2, 1.9, 1.4.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ from refhmc.kernels.walnuts import WALNUTS
 OF_RUNGS = registry({each.__name__: each for each in (AutoStep, DRHMC, GHMC, GIST, HMC, MALT, MAMS, NUTS, WALNUTS)})
 FIRST_POWER = 3.0  # b_k = (k / K)^3 at first: near b = 0 the density changes fastest
 # Ends of the rounds of warm-up, as shares of it. The reference is fitted at all of them except the last two.
-ROUNDS = (0.03, 0.06, 0.12, 0.25, 0.5, 0.65, 0.8)
+ROUNDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8)
 LEAST_REJECTION = 1e-3  # so that no two temperatures become equal
 LOG_2PI = math.log(2 * math.pi)
 
@@ -67,7 +68,7 @@ LOG_2PI = math.log(2 * math.pi)
 LADDER_RECORD = record_type({"iteration": WHOLE, "learns": WHOLE, "count": WHOLE})
 # Replicas (K + 1, 3d + 1), rows q, mean and standard deviation of the reference, b; log densities, V, and two rows of workspace
 # (4, K + 1); the numbers of the replicas at each temperature (K + 1,); sums of rejection probabilities (K,); mean and scatter
-# (2, d) of the positions at b > 0; ends of the rounds; the record.
+# (2, d) of the positions; ends of the rounds; the record.
 LADDER = nb.Tuple(
     (
         *(types.MATRIX, types.MATRIX, types.INTEGERS, types.VECTOR, types.MATRIX, types.INTEGERS),
@@ -102,7 +103,7 @@ class Tempered:
     reference_scale : float or array_like of shape (d,), default 5.0
         Standard deviations of the first reference. They should cover all modes.
     learn_reference : bool, default True
-        Whether warm-up fits the reference to the positions at all temperatures.
+        Whether warm-up fits the reference to the draws at all temperatures.
 
     Raises
     ------
@@ -117,6 +118,10 @@ class Tempered:
 
     Notes
     -----
+    With few rungs or a short warm-up, the learned reference of a chain may miss a mode. Its shares and its log Z then differ from
+    those of other chains, which R-hat and ``log_z_error`` show. Use more rungs, a longer warm-up, or ``learn_reference=False``
+    with a reference that covers all modes.
+
     The statistics are those of `kernel` at b = 1, and three arrays over the temperatures: ``log_ratio`` (V before the swaps),
     ``inverse_temperature`` (b) and ``replica`` (the number of the replica after the swaps, the index process).
 
@@ -292,17 +297,17 @@ def learn_ladder(ladder: tuple) -> None:
     n, d, K = rounds.shape[0], moments.shape[1], rejections.shape[0]
     if n == 0 or record.iteration > rounds[n - 1]:
         return
-    for k in range(1, K + 1):
+    for k in range(K + 1):
         for i in range(d):
             change = replicas[k, i] - moments[0, i]
-            moments[0, i] += change / (K * record.count + k)
+            moments[0, i] += change / ((K + 1) * record.count + k + 1)
             moments[1, i] += change * (replicas[k, i] - moments[0, i])
     record.count += 1
     for k in range(n):
         if record.iteration == rounds[k]:
             equalise(replicas, rejections, record.count, levels[2], levels[3])
             if record.learns and k + 2 < n:
-                fit_reference(replicas, moments, K * record.count)
+                fit_reference(replicas, moments, (K + 1) * record.count)
             rejections[:] = 0.0
             moments[:] = 0.0
             record.count = 0
@@ -331,7 +336,7 @@ def equalise(replicas: np.ndarray, rejections: np.ndarray, count: int, old: np.n
 
 @jit
 def fit_reference(replicas: np.ndarray, moments: np.ndarray, count: int) -> None:
-    """Fit the reference to `count` positions at all temperatures above b = 0."""
+    """Fit the reference to `count` positions at all temperatures."""
     d = moments.shape[1]
     for i in range(d):
         scale = math.sqrt(moments[1, i] / count)

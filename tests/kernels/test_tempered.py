@@ -204,9 +204,9 @@ def test_reference_is_learned_in_warm_up_and_kept_afterwards():
     assert chain.run(draws, stats) == 400
     reference = chain.ladder.replicas[:, 2:-1].copy()
     assert (reference == reference[0]).all()
-    np.testing.assert_allclose(reference[0, :2], [40.0, -3.0], atol=0.6)
-    assert (reference[0, 2:] > [0.05, 1.5]).all()
-    assert (reference[0, 2:] < [0.5, 4.0]).all()
+    assert (np.abs(reference[0, :2] - [40.0, -3.0]) < [1.0, 2.0]).all()
+    assert (reference[0, 2:] > [0.1, 1.5]).all()
+    assert (reference[0, 2:] < [1.5, 4.0]).all()
     chain.run(draws, stats)
     assert np.array_equal(chain.ladder.replicas[:, 2:-1], reference)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import io
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -255,6 +256,26 @@ def take_turn_from(part: tuple, q: np.ndarray, randomness: tuple, stats: np.reco
     return True
 
 
+@jit
+def start_between(
+    joint: tuple, ladder: tuple, q: np.ndarray, gradient: np.ndarray, randomness: tuple, control: np.record
+) -> None:
+    """Move the replicas at 0 < b < 1 to draws from the reference before warm-up, unless their density is not finite.
+
+    Replicas that start at one point are in one mode at first, and so would be a reference that is fitted to them.
+    """
+    f, replicas = as_model(joint), ladder[0]
+    for b in range(1, replicas.shape[0] - 1):
+        draw_from_reference(randomness[0], replicas[b], q)
+        finite = math.isfinite(f.value_and_gradient(q, f.data, gradient))
+        control.gradients += 1
+        for i in range(q.shape[0]):
+            finite = finite and math.isfinite(gradient[i])
+        if not finite:
+            for i in range(q.shape[0]):
+                replicas[b, i] = replicas[replicas.shape[0] - 1, i]
+
+
 def run_replicas(
     rungs: tuple[tuple, ...],
     joint: tuple,
@@ -273,6 +294,8 @@ def run_replicas(
         if control.stop or control.pause:
             return k
         rows[k] = 0.0
+        if ladder[6].iteration == 0 and ladder[5].shape[0] > 0:
+            start_between(joint, ladder, q, gradient, randomness, control)
         draw_from_reference(randomness[0], replicas[0], q)
         set_level(ladder, 0, f.value_and_gradient(q, f.data, gradient))
         control.gradients += 1
