@@ -69,7 +69,9 @@ def two_modes(d: int) -> refhmc.Model:
     def log_density(q: np.ndarray, data: None) -> float:
         return value_and_gradient(q, data, np.empty_like(q))
 
-    return refhmc.Model(d, log_density, value_and_gradient=value_and_gradient, gradient=None, name=f"two modes, d = {d}")
+    return refhmc.Model(
+        d, log_density, value_and_gradient=value_and_gradient, gradient=None, name=f"two modes, d = {d}"
+    )
 
 
 def run_of(model: refhmc.Model, kernel: object, seed: int) -> Run:
@@ -119,7 +121,7 @@ def smc_of_blackjax(d: int, runs: int) -> list[Run]:
             key, of_step = jax.random.split(key)
             state, info = step(of_step, state)
             log_z, n = log_z + float(info.log_likelihood_increment), n + 1
-        share = float(jnp.mean(state.particles[:, 0] < 0))
+        share = float(jnp.sum(state.weights * (state.particles[:, 0] < 0)))
         made.append(Run(share, log_z, math.nan, particles * n * transitions * steps))
     return made
 
@@ -178,7 +180,9 @@ def mixture(seeds: int) -> list[dict]:
                 "seeds with R-hat above 1.05": int((rhat > 1.05).sum()),
                 "mean of the least ESS": f"{ess:.0f}",
                 "gradients": f"{gradients:,.0f}",
-                "log Z": f"{np.mean(log_z):.3f} +- {np.std(log_z, ddof=1) / math.sqrt(seeds):.3f}" if tempered else "none",
+                "log Z": f"{np.mean(log_z):.3f} +- {np.std(log_z, ddof=1) / math.sqrt(seeds):.3f}"
+                if tempered
+                else "none",
                 "spread / stated": f"{np.std(log_z, ddof=1) / np.mean(errors):.2f}" if tempered else "none",
             }
         )

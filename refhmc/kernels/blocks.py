@@ -43,7 +43,7 @@ def kernels_of(kernel: AnyKernel) -> dict[str, Kernel]:
 def indices_of(model: Model, kernel: AnyKernel) -> list[np.ndarray]:
     """Return the coordinates of each block. Raises ValueError unless they are a partition of the model's coordinates.
 
-    Those of a replica of tempering are all coordinates.
+    A replica of tempering has all coordinates.
     """
     if is_tempered(kernel):
         return [np.arange(model.dim)] * len(blocks_of(kernel))

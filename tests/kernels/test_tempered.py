@@ -318,6 +318,12 @@ def test_invalid_combinations_are_rejected():
         refhmc.sample(NORMAL, Tempered(reference_mean=[0.0, 1.0, 2.0]), **QUIET)
     with pytest.raises(MissingDerivativeError):
         refhmc.sample(NORMAL, Tempered(HMC(metric=SoftAbs())), **QUIET)
+    with pytest.raises(ValueError, match="warmup must be None"):
+        refhmc.sample(NORMAL, Tempered(), warmup=refhmc.sample(NORMAL, draws=10, tune=10, **QUIET), **QUIET)
+    with pytest.raises(ValueError, match="got one of Tempered"):
+        refhmc.sample(NORMAL, warmup=refhmc.sample(NORMAL, KERNEL, draws=10, tune=10, **QUIET), **QUIET)
+    with pytest.raises(TypeError, match="backend='arrays'"):
+        refhmc.sample(NORMAL, Tempered(), backend="arrays", **QUIET)
     with pytest.raises(TypeError, match="several blocks"):
         refhmc.transition(NORMAL, Tempered(), [0.0, 0.0], rng=np.random.default_rng(1))
 
