@@ -118,9 +118,9 @@ class Tempered:
 
     Notes
     -----
-    With few rungs or a short warm-up, the learned reference of a chain may miss a mode. Its shares and its log Z then differ from
-    those of other chains, which R-hat and ``log_z_error`` show. Use more rungs, a longer warm-up, or ``learn_reference=False``
-    with a reference that covers all modes.
+    With few rungs or a short warm-up, the learned reference of a chain may miss a mode. Its shares and its log Z then differ
+    from those of other chains, which R-hat and ``log_z_error`` show. Use more rungs, a longer warm-up, or
+    ``learn_reference=False`` with a reference that covers all modes.
 
     The statistics are those of `kernel` at b = 1, and three arrays over the temperatures: ``log_ratio`` (V before the swaps),
     ``inverse_temperature`` (b) and ``replica`` (the number of the replica after the swaps, the index process).
