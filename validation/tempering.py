@@ -11,8 +11,8 @@ normalised, so that log Z = 0. Each run has four chains with 1,000 iterations of
 Chains of NUTS do not cross. The share that they report is that of the chains that started in the minor mode.
 
 The adaptive tempered SMC of BlackJAX has 4,000 particles from N(0, 5^2), a target ESS of 90 %, and 5 transitions of HMC with 5
-steps of size 0.5 at each temperature, chosen for the known scales of this target. Its share is that of the weighted particles. It
-is left out if BlackJAX is not installed.
+steps of size 0.5 at each temperature, chosen for the known scales of this target. Its share is that of the weighted particles.
+The rows are left out if BlackJAX is not installed.
 
 The second target is the mixture ``low_dim_gauss_mix`` of posteriordb. z is the error of a mean or a variance divided by its
 standard error. The table has the largest absolute z over all seeds, and the number of seeds with an R-hat above 1.05.
