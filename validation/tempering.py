@@ -36,7 +36,11 @@ from validation import common
 NAME = "tempering"
 WEIGHT, HALF = 0.2, 5.0
 OPTIONS: dict[str, Any] = {"raw": True, "progressbar": False, "preflight": False, "generate": False}
-KERNELS = {"NUTS": NUTS(), "Tempered, 4 rungs": Tempered(rungs=4), "Tempered, 10 rungs": Tempered(rungs=10)}
+KERNELS = {
+    "NUTS": NUTS(),
+    "Tempered, 4 rungs": Tempered(NUTS(), rungs=4),
+    "Tempered, 10 rungs": Tempered(NUTS(), rungs=10),
+}
 
 
 class Run(NamedTuple):
@@ -163,7 +167,7 @@ def z_scores(model: refhmc.Model, result: refhmc.Result) -> np.ndarray:
 def mixture(seeds: int) -> list[dict]:
     """Return the rows of the second table."""
     model, rows = refhmc.models.GaussianMixture(), []
-    for name, kernel in {"NUTS": NUTS(), "Tempered, 6 rungs": Tempered(rungs=6)}.items():
+    for name, kernel in {"NUTS": NUTS(), "Tempered, 6 rungs": Tempered(NUTS(), rungs=6)}.items():
         found = [refhmc.sample(model, kernel, random_seed=seed, **OPTIONS) for seed in range(seeds)]
         z = np.array([np.abs(z_scores(model, each)).max() for each in found])
         rhat = np.array([diagnostics.rhat(each.draws).max() for each in found])

@@ -92,8 +92,8 @@ class Tempered:
 
     Parameters
     ----------
-    kernel : kernel or str, optional
-        Kernel of each replica, or its name. Step size and metric are adapted at each temperature. Defaults to ``NUTS()``. The
+    kernel : kernel or str
+        Kernel of each replica, such as ``NUTS()``, or its name. Step size and metric are adapted at each temperature. The
         metric must not depend on the position, and ``"auto"`` is an adapted ``Diagonal()``.
     rungs : int, default 10
         Number K of temperatures above b = 0. An iteration costs K transitions. About twice the attribute ``barrier`` of the
@@ -108,7 +108,7 @@ class Tempered:
     Raises
     ------
     ValueError
-        If `rungs` or the reference is invalid, or if the name of a kernel is unknown.
+        If `rungs` or the reference is invalid, or if `kernel` is an unknown name.
     TypeError
         If `kernel` is not a kernel of one transition that follows gradients of the whole density.
 
@@ -149,16 +149,18 @@ class Tempered:
     """
 
     name = "tempered"
-    kernel: Any = None
+    kernel: Any
     rungs: int = 10
     reference_mean: ArrayLike = 0.0
     reference_scale: ArrayLike = 5.0
     learn_reference: bool = True
 
     def __post_init__(self) -> None:
-        kernel: Any = NUTS() if self.kernel is None else self.kernel
+        kernel = self.kernel
         if isinstance(kernel, str):
-            kernel = named(kernel, "kernel", OF_RUNGS) or NUTS()
+            word, kernel = kernel, named(kernel, "kernel", OF_RUNGS)
+            if kernel is None:
+                raise ValueError(f'kernel must be a kernel or its name, such as "nuts"; got {word!r}.')
         check_kernel(kernel, "kernel")
         if getattr(kernel, "jumping", False) or getattr(kernel, "minibatches", False):
             raise TypeError(

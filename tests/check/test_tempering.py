@@ -17,7 +17,7 @@ from refhmc.sampling.results.tempering import log_normalizer
 def own_swaps(rng, b, V, n):
     """Swaps of refhmc, with the numbers V for the replicas."""
     K = len(b) - 1
-    ladder = Ladder(refhmc.Tempered(rungs=K), 1, 0)
+    ladder = Ladder(refhmc.Tempered("nuts", rungs=K), 1, 0)
     ladder.replicas[:, -1], ladder.levels[1] = b, V
     stats = records(np.zeros((K, N_STATS)), STATS)
     for _ in range(n):

@@ -87,7 +87,7 @@ def test_two_iterations_keep_the_density_of_each_temperature(kernel):
 
 
 def test_pairs_alternate_and_only_neighbours_move():
-    result = refhmc.sample(NORMAL, Tempered(rungs=5), draws=200, tune=50, chains=2, random_seed=4, **QUIET)
+    result = refhmc.sample(NORMAL, Tempered("nuts", rungs=5), draws=200, tune=50, chains=2, random_seed=4, **QUIET)
     replica = result.sample_stats["replica"]
     assert np.array_equal(np.sort(replica, axis=-1), np.broadcast_to(np.arange(6), replica.shape))
     for chain in replica:
@@ -119,7 +119,7 @@ def test_mixture_of_posteriordb_agrees_with_the_reference():
     from tests.helpers.posteriors import z_scores
 
     model = refhmc.models.GaussianMixture()
-    result = refhmc.sample(model, Tempered(), draws=500, tune=500, random_seed=6, **QUIET)
+    result = refhmc.sample(model, Tempered("nuts"), draws=500, tune=500, random_seed=6, **QUIET)
     assert np.abs(z_scores(model, result)).max() < scipy.stats.norm.isf(ALPHA / 20)
 
 
@@ -182,7 +182,7 @@ def test_rejections_and_round_trips_by_hand():
 
 def test_temperatures_equalise_the_rejection_rates():
     """Without a learned reference, the first ladder is far from even."""
-    kernel = Tempered(rungs=8, learn_reference=False, reference_scale=20.0)
+    kernel = Tempered("nuts", rungs=8, learn_reference=False, reference_scale=20.0)
     result = refhmc.sample(NORMAL, kernel, draws=1000, tune=1000, random_seed=10, **QUIET)
     rejection = np.array(result.attributes["swap_rejection"])
     assert rejection.max() < 1.6 * rejection.min()
@@ -196,7 +196,7 @@ def test_temperatures_equalise_the_rejection_rates():
 
 def test_reference_is_learned_in_warm_up_and_kept_afterwards():
     far = refhmc.models.Gaussian([40.0, -3.0], [[0.01, 0.0], [0.0, 4.0]])
-    plan = make_plan(far, Tempered(rungs=6), 400)
+    plan = make_plan(far, Tempered("nuts", rungs=6), 400)
     plan.compile("test")
     chain = Chain(far, plan, chain_generator(3, 0))
     chain.start(np.array([38.0, 0.0]))
@@ -288,7 +288,7 @@ def test_a_python_model_is_sampled_as_the_compiled_one():
 
 
 def test_too_few_rungs_are_warned_of():
-    kernel = Tempered(rungs=2, learn_reference=False)
+    kernel = Tempered("nuts", rungs=2, learn_reference=False)
     result = refhmc.sample(two_modes(20), kernel, draws=200, tune=200, random_seed=2, **QUIET)
     assert any("Swaps of neighbouring temperatures are rejected" in text for text in result.warnings)
     assert any("Fewer than 10 round trips" in text for text in result.warnings)
@@ -310,22 +310,22 @@ def test_too_few_rungs_are_warned_of():
 )
 def test_invalid_options_are_rejected(options, error, text):
     with pytest.raises(error, match=text):
-        Tempered(**options)
+        Tempered(**{"kernel": "nuts", **options})
 
 
 def test_invalid_combinations_are_rejected():
     with pytest.raises(ValueError, match="reference_mean must be a number or have shape"):
-        refhmc.sample(NORMAL, Tempered(reference_mean=[0.0, 1.0, 2.0]), **QUIET)
+        refhmc.sample(NORMAL, Tempered("nuts", reference_mean=[0.0, 1.0, 2.0]), **QUIET)
     with pytest.raises(MissingDerivativeError):
         refhmc.sample(NORMAL, Tempered(HMC(metric=SoftAbs())), **QUIET)
     with pytest.raises(ValueError, match="warmup must be None"):
-        refhmc.sample(NORMAL, Tempered(), warmup=refhmc.sample(NORMAL, draws=10, tune=10, **QUIET), **QUIET)
+        refhmc.sample(NORMAL, Tempered("nuts"), warmup=refhmc.sample(NORMAL, draws=10, tune=10, **QUIET), **QUIET)
     with pytest.raises(ValueError, match="got one of Tempered"):
         refhmc.sample(NORMAL, warmup=refhmc.sample(NORMAL, KERNEL, draws=10, tune=10, **QUIET), **QUIET)
     with pytest.raises(TypeError, match="backend='arrays'"):
-        refhmc.sample(NORMAL, Tempered(), backend="arrays", **QUIET)
+        refhmc.sample(NORMAL, Tempered("nuts"), backend="arrays", **QUIET)
     with pytest.raises(TypeError, match="several blocks"):
-        refhmc.transition(NORMAL, Tempered(), [0.0, 0.0], rng=np.random.default_rng(1))
+        refhmc.transition(NORMAL, Tempered("nuts"), [0.0, 0.0], rng=np.random.default_rng(1))
 
 
 def test_a_kernel_is_described_as_json_and_back():
@@ -333,4 +333,4 @@ def test_a_kernel_is_described_as_json_and_back():
     text = kernel_as_json(kernel)
     assert kernel_as_json(kernel_from_json(text)) == text
     assert type(kernel.kernel) is HMC
-    assert type(Tempered().kernel) is NUTS
+    assert type(Tempered("nuts").kernel) is NUTS
