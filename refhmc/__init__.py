@@ -49,6 +49,7 @@ _HOME = {
     "NUTS": "refhmc.kernels",
     "WALNUTS": "refhmc.kernels",
     "Gibbs": "refhmc.kernels",
+    "Tempered": "refhmc.kernels",
     "SGD": "refhmc.kernels",
     "SGLD": "refhmc.kernels",
     "SGHMC": "refhmc.kernels",

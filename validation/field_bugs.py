@@ -65,6 +65,7 @@ DISTRIBUTION = [
     Bug("leaps", "walnutpie#46", ("walnutpie#46",)),
     Bug("leaps", "walnutpie#57", ("walnutpie#57",)),
     Bug("leaps", "blackjax#625", ("blackjax#625",)),
+    Bug("temperings", "blackjax#914", ("blackjax#914",)),
     Bug("transitions", "AdvancedHMC#280", ("AdvancedHMC#280",)),
     Bug("orbits", "AdvancedHMC 2ab8aff", ("AdvancedHMC 2ab8aff",)),
     Bug("leaps", "mcmc-demo#18", ("mcmc-demo#18",)),
@@ -137,7 +138,6 @@ NOT_FOUND = [
 ]
 # Reports of which no bug is planted, and why.
 NOT_PLANTED = {
-    ("blackjax#914",): "No check takes weighted draws, such as those of tempering.",
     ("blackjax#949",): "`check.adaptation` knows the estimates of Stan only, and none of low rank.",
     ("pymc#1421", "pymc#1763", "tfp#542"): "The report shows a bias and does not name the mistake.",
 }

@@ -338,6 +338,8 @@ def as_stan(kernel: Any) -> Any:
     ``Diagonal()`` and ``Dense()`` use Stan's rule, and "auto" becomes Stan's diagonal. A metric that learns from gradients,
     such as ``LowRank()``, keeps its windows, since Stan has no counterpart. A metric that learns nothing does not change.
     """
+    if hasattr(kernel, "rungs"):
+        return replace(kernel, kernel=as_stan(kernel.kernel))
     if hasattr(kernel, "blocks"):
         return replace(kernel, blocks={block: as_stan(each) for block, each in kernel.blocks.items()})
     if getattr(kernel, "learns_length", False):
@@ -390,8 +392,8 @@ def why_not(about: dict[str, Any]) -> str:
             f"warmup must be a result of backend='numba'; got one of backend={about['backend']!r}, whose chains learn "
             "together. Omit warmup."
         )
-    if json.loads(about["kernel"])["name"] == "Gibbs":
-        return "warmup must be a result of HMC, NUTS or DHMC; got one of Gibbs, whose blocks adapt separately. Omit warmup."
+    if (name := json.loads(about["kernel"])["name"]) in ("Gibbs", "Tempered"):
+        return f"warmup must be a result of HMC, NUTS or DHMC; got one of {name}, whose parts adapt separately. Omit warmup."
     return (
         "warmup must be a result whose warm-up has ended; got one that stopped before. Resume that run, or omit warmup."
     )

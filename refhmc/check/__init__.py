@@ -23,6 +23,7 @@ _HOME = {  # each in a directory in the plural, so that no submodule overwrites 
     "leap": "leaps.leap",
     "grid": "grids.grid",
     "coupling": "couplings.coupling",
+    "tempering": "temperings.tempering",
     "sampler": "samplers.sampler",
     "adaptation": "adaptations.adaptation",
     "batch": "reproducibility.batch",

@@ -54,6 +54,7 @@ DECISIVE: dict[str, frozenset[str]] = {
         "leap": "reverse defined; same choice; reversible; declared Jacobian",
         "grid": "irreducible; aperiodic; invariance",
         "coupling": "first margin; second margin",
+        "tempering": "stationary; log Z",
         "sampler": "stationarity (e-value); distribution (KS/AD)",
         "batch": "alone equals batch; order of chains; divergent neighbour; streams independent; decisions independent",
         "randomness": "one use of each number; key reuse",

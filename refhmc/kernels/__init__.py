@@ -15,6 +15,7 @@ from refhmc.kernels.nuts import NUTS as NUTS
 from refhmc.kernels.stochastic_gradient import SGD as SGD
 from refhmc.kernels.stochastic_gradient import SGHMC as SGHMC
 from refhmc.kernels.stochastic_gradient import SGLD as SGLD
+from refhmc.kernels.tempered import Tempered as Tempered
 from refhmc.kernels.walnuts import WALNUTS as WALNUTS
 
 KERNELS = registry(globals())

@@ -7,7 +7,7 @@ A kernel of one transition has a single block, ``ALL``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,13 +30,23 @@ def blocks_of(kernel: AnyKernel) -> Mapping[Block, Kernel]:
     return getattr(kernel, "blocks", {ALL: kernel})
 
 
+def is_tempered(kernel: AnyKernel) -> bool:
+    """Return whether the blocks are replicas of all coordinates (:mod:`refhmc.kernels.tempered`)."""
+    return hasattr(kernel, "rungs")
+
+
 def kernels_of(kernel: AnyKernel) -> dict[str, Kernel]:
     """Return the kernels by the names of their blocks."""
     return {block_name(block, place): each for place, (block, each) in enumerate(blocks_of(kernel).items())}
 
 
 def indices_of(model: Model, kernel: AnyKernel) -> list[np.ndarray]:
-    """Return the coordinates of each block. Raises ValueError unless they are a partition of the model's coordinates."""
+    """Return the coordinates of each block. Raises ValueError unless they are a partition of the model's coordinates.
+
+    A replica of tempering has all coordinates.
+    """
+    if is_tempered(kernel):
+        return [np.arange(model.dim)] * len(blocks_of(kernel))
     found = [block_indices(model, block) for block in blocks_of(kernel)]
     times = np.bincount(np.concatenate(found), minlength=model.dim)
     for wrong, what in ((times > 1, "more than one block"), (times == 0, "no block")):
@@ -59,6 +69,8 @@ def statistics_of_blocks(kernel: AnyKernel, rows: np.ndarray) -> dict[str, dict[
 
 def statistics(kernel: AnyKernel, rows: np.ndarray) -> dict[str, np.ndarray]:
     """Return all statistics of the draws by name; for several blocks, those of all together and those of each with its name."""
+    if is_tempered(kernel):
+        return _of_rungs(kernel, rows)
     by_name = statistics_of_blocks(kernel, rows)
     if ALL in by_name:
         return by_name[ALL]
@@ -77,6 +89,8 @@ def statistics(kernel: AnyKernel, rows: np.ndarray) -> dict[str, np.ndarray]:
 
 def rows_of(kernel: AnyKernel, named: Mapping[str, np.ndarray]) -> np.ndarray:
     """Return rows (n, blocks * N_STATS) from which :func:`statistics` makes these, (n,) each; other entries are 0."""
+    if is_tempered(kernel):
+        return _rows_of_rungs(kernel, named)
     by_block, of = named_by_block(kernel, named), S.STATS.names or ()
     rows = np.zeros((len(next(iter(named.values()))), len(by_block), S.N_STATS))
     for place, values in enumerate(by_block.values()):
@@ -84,6 +98,35 @@ def rows_of(kernel: AnyKernel, named: Mapping[str, np.ndarray]) -> np.ndarray:
             rows[:, place, of.index(name)] = value
     if "lp" in named:
         rows[:, -1, of.index("lp")] = named["lp"]
+    return rows.reshape(len(rows), -1)
+
+
+def _of_rungs(kernel: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the statistics of tempering: those of the kernel at b = 1, and arrays (..., rungs + 1) from b = 0 to 1."""
+    of_rungs = _by_block(rows, kernel.rungs)
+    by_name = records(of_rungs, S.STATS)
+    whole = S.named(of_rungs[..., -1, :], kernel.kernel.statistics)
+    replicas = by_name.replica.astype(np.int64)
+    lowest = {
+        "inverse_temperature": 0 * by_name.inverse_temperature[..., :1],
+        "log_ratio": by_name.log_ratio_below[..., :1],
+        "replica": kernel.rungs * (kernel.rungs + 1) // 2 - replicas.sum(axis=-1, keepdims=True),
+    }
+    for name, first in lowest.items():
+        rest = replicas if name == "replica" else by_name[name]
+        whole[name] = np.concatenate([first, rest], axis=-1)
+    return whole
+
+
+def _rows_of_rungs(kernel: Any, named: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the rows from which :func:`_of_rungs` makes these statistics."""
+    rows = np.zeros((len(named["replica"]), kernel.rungs, S.N_STATS))
+    for name, values in named.items():
+        if values.ndim == 1:
+            rows[:, -1, S.PLACE[name]] = values
+        else:
+            rows[:, :, S.PLACE[name]] = values[:, 1:]
+    rows[:, :, S.PLACE["log_ratio_below"]] = named["log_ratio"][:, :-1]
     return rows.reshape(len(rows), -1)
 
 

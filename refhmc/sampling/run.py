@@ -20,6 +20,7 @@ from refhmc.sampling.results.generated_quantities import put_generated_or_say
 from refhmc.sampling.results.rectangle import put_posterior
 from refhmc.sampling.results.result import Result
 from refhmc.sampling.results.run_warnings import put_warnings, review_cut_off
+from refhmc.sampling.results.tempering import put_tempering
 from refhmc.sampling.spec import RunSpec
 
 WATCH_EVERY = 0.05  # seconds between two readings of the chains' counters
@@ -234,6 +235,7 @@ class Run:
         if (rule := self._spec.until) is not None:
             draws, missing = self._chains.progress.total - self._spec.tune, [each.text for each in self._chains.missing]
             self._result.attributes.update(draws=draws, until=rule.as_json(), until_unmet=missing)
+        put_tempering(self._result)
         self._result.attributes["sampling_time"] = time.perf_counter() - self._begin
         put_posterior(self._result, self._spec.model)
 

@@ -367,3 +367,15 @@ def test_coupled_chains_agree_with_the_known_answers():
     assert np.all(np.abs(squares.mean["x^2"] - [2.0, 3.0]) < 6 * squares.standard_error["x^2"])
     assert pairs.total_variation[0] > 0.5
     assert pairs.total_variation[80:].max(initial=0) < 0.1
+
+
+def test_tempered_draws_of_the_page_agree_with_the_known_answers():
+    """The share of a mode and log Z within 6 standard errors (false alarm below 1e-7 for both)."""
+    names: dict = {}
+    for block in code_of(GUIDE + "several_modes.md"):
+        exec(compile(block, "guide", "exec"), names)
+    left = (names["tempered"].draws[:, :, :1] < 0).astype(float)
+    error = left.std() / np.sqrt(refhmc.diagnostics.ess_of_mean(left)[0])
+    assert abs(left.mean() - 0.2) < 6 * error
+    assert abs(names["about"]["log_z"] - math.log(3)) < 6 * names["about"]["log_z_error"]
+    assert {0.0, 1.0} >= set((names["by_nuts"].draws[:, :, 0] < 0).mean(axis=1))

@@ -19,7 +19,8 @@ from typing import Any
 
 from refhmc.check import CHECKS
 
-KINDS = tuple(name for name in CHECKS if name not in ("sbc", "minibatch", "coupling"))  # these need several functions
+SEVERAL = ("sbc", "minibatch", "coupling", "tempering")  # these need several functions, or functions of other things
+KINDS = tuple(name for name in CHECKS if name not in SEVERAL)
 
 
 def add_commands(commands: Any) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import io
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -59,15 +60,25 @@ from refhmc.dynamics.fuse import functions_to_fuse, fused_transition, transition
 from refhmc.errors import CheckpointError, MetricError
 from refhmc.integrators.defaults import default_metric
 from refhmc.integrators.leapfrog import leapfrog_diagonal
-from refhmc.kernels.blocks import indices_of, kernels_of
+from refhmc.kernels.blocks import indices_of, is_tempered, kernels_of
 from refhmc.kernels.hmc import HMC
 from refhmc.kernels.nuts import INTERVAL_ROWS, NUTS
 from refhmc.kernels.options import AnyKernel, Kernel
+from refhmc.kernels.tempered import (
+    LADDER,
+    Ladder,
+    Tempered,
+    draw_from_reference,
+    learn_ladder,
+    set_level,
+    swap_neighbours,
+)
 from refhmc.metrics import Diagonal, Hierarchical
 from refhmc.metrics.base import AS_STAN, FROM_DRAWS, FROM_PAIRS, NOTHING, Metric
 from refhmc.metrics.hierarchical import identity
 from refhmc.metrics.low_rank import LARGEST
 from refhmc.models.conditionals import Conditional, conditional_of
+from refhmc.models.tempering import tempered
 from refhmc.sampling.storage.checkpoint import read_arrays
 
 if TYPE_CHECKING:
@@ -245,14 +256,71 @@ def take_turn_from(part: tuple, q: np.ndarray, randomness: tuple, stats: np.reco
     return True
 
 
+@jit
+def start_between(
+    joint: tuple, ladder: tuple, q: np.ndarray, gradient: np.ndarray, randomness: tuple, control: np.record
+) -> None:
+    """Move the replicas at 0 < b < 1 to draws from the reference before warm-up, unless their density is not finite.
+
+    Replicas that start at one point are in one mode at first, and so would be a reference that is fitted to them.
+    """
+    f, replicas = as_model(joint), ladder[0]
+    for b in range(1, replicas.shape[0] - 1):
+        draw_from_reference(randomness[0], replicas[b], q)
+        finite = math.isfinite(f.value_and_gradient(q, f.data, gradient))
+        control.gradients += 1
+        for i in range(q.shape[0]):
+            finite = finite and math.isfinite(gradient[i])
+        if not finite:
+            for i in range(q.shape[0]):
+                replicas[b, i] = replicas[replicas.shape[0] - 1, i]
+
+
+def run_replicas(
+    rungs: tuple[tuple, ...],
+    joint: tuple,
+    ladder: tuple,
+    q: np.ndarray,
+    gradient: np.ndarray,
+    randomness: tuple,
+    draws: np.ndarray,
+    rows: np.ndarray,
+    stats: np.ndarray,
+    control: np.record,
+) -> int:
+    """Do the same for replicas at several temperatures, which swap their positions; `q` and `gradient` are workspace."""
+    f, replicas, last = as_model(joint), ladder[0], len(rungs) - 1
+    for k in range(draws.shape[0]):
+        if control.stop or control.pause:
+            return k
+        rows[k] = 0.0
+        if ladder[6].iteration == 0 and ladder[5].shape[0] > 0:
+            start_between(joint, ladder, q, gradient, randomness, control)
+        draw_from_reference(randomness[0], replicas[0], q)
+        set_level(ladder, 0, f.value_and_gradient(q, f.data, gradient))
+        control.gradients += 1
+        for b in range(len(rungs)):
+            if not take_turn_from(rungs[b], replicas[b + 1], randomness, stats[k, b], control):
+                return k
+            points = as_workspace(rungs[b][2][4]).points
+            set_level(ladder, b + 1, as_point(as_points(points).state).log_density[0])
+        swap_neighbours(ladder, randomness, stats[k])
+        learn_ladder(ladder)
+        for i in range(q.shape[0]):
+            draws[k, i] = replicas[last + 1, i]
+        count_draw(control, rungs[last][2][5], stats[k, last].diverging > 0)
+    return draws.shape[0]
+
+
 @functools.cache
-def loop_for(n_blocks: int) -> Entry:
-    """Return :func:`run_blocks` compiled for a number of blocks."""
+def loop_for(n_blocks: int, replicas: bool = False) -> Entry:
+    """Return :func:`run_blocks`, or :func:`run_replicas`, compiled for a number of blocks."""
     return Entry(
-        run_blocks,
+        run_replicas if replicas else run_blocks,
         lambda: nb.int64(
             nb.UniTuple(nb.Tuple((types.INTEGERS, types.CONDITION, BLOCK)), n_blocks),
             types.MODEL,
+            *([LADDER] if replicas else []),
             types.VECTOR,
             types.VECTOR,
             types.RANDOMNESS,
@@ -261,7 +329,7 @@ def loop_for(n_blocks: int) -> Entry:
             nb.Array(types.STATS_ROW, 2, "C"),
             types.CONTROL,
         ),
-        f"the sampling loop for {n_blocks} blocks",
+        f"the sampling loop for {n_blocks} {'temperatures' if replicas else 'blocks'}",
     )
 
 
@@ -352,10 +420,11 @@ class HierarchicalPlan:
 
 
 class Plan(NamedTuple):
-    """Fixed part of a run of a kernel on a model; ``joint`` is the model, ``types.MODEL``."""
+    """Fixed part of a run of a kernel on a model, ``joint``; ``tempered`` is the kernel if its blocks are replicas."""
 
     blocks: tuple[BlockPlan, ...]
     joint: tuple
+    tempered: Tempered | None = None
 
     @property
     def n_stats(self) -> int:
@@ -363,7 +432,7 @@ class Plan(NamedTuple):
 
     def compile(self, model_name: str) -> None:
         """Compile, or load from the cache, everything that the run calls."""
-        loop = run_draws if self.blocks[0].alone else loop_for(len(self.blocks))
+        loop = run_draws if self.blocks[0].alone else loop_for(len(self.blocks), self.tempered is not None)
         steps = [(block.dynamics.pointers[2], types.STEP.signature) for block in self.blocks]
         transitions = [(block.transition, types.TRANSITION.signature) for block in self.blocks]
         with helpers_for([*steps, *transitions, (loop, None)]):
@@ -379,13 +448,17 @@ def make_plan(model: Model, kernel: AnyKernel, tune: int, fuse: bool = False) ->
     Raises the errors of :func:`refhmc.dynamics.assemble.make_dynamics`, ValueError if the blocks are not a partition, and
     ModelError or ShapeError if the kernel cannot be fused.
     """
-    kernels, indices = kernels_of(kernel).items(), indices_of(model, kernel)
-    blocks = tuple(make_block(model, *each, i, tune, fuse) for each, i in zip(kernels, indices, strict=True))
+    if is_tempered(kernel):
+        ladder: Any = kernel
+        blocks = tuple(make_block(model, *each, tempered(model), tune, fuse) for each in kernels_of(kernel).items())
+        Ladder(ladder, model.dim, tune)  # raises the errors of the reference
+        return Plan(blocks, model.core.tuple, ladder)
+    kernels, parts = kernels_of(kernel).items(), [conditional_of(model, i) for i in indices_of(model, kernel)]
+    blocks = tuple(make_block(model, *each, part, tune, fuse) for each, part in zip(kernels, parts, strict=True))
     return Plan(blocks, blocks[0].dynamics.model if blocks[0].alone else model.core.tuple)
 
 
-def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: int, fuse: bool) -> BlockPlan:
-    conditional = conditional_of(joint, indices)
+def make_block(joint: Model, name: str, kernel: Any, conditional: Conditional, tune: int, fuse: bool) -> BlockPlan:
     model = conditional.model
     adapt_to_flips, jump_target = False, 0.0
     jumping, minibatches = getattr(kernel, "jumping", False), getattr(kernel, "minibatches", False)
@@ -594,6 +667,10 @@ class Chain:
         self.blocks = [BlockState(block) for block in plan.blocks]
         self.alone = plan.blocks[0].alone
         self.position = self.blocks[0].state[Q] if self.alone else np.zeros(model.dim)
+        self.ladder: Ladder | None = None
+        if plan.tempered is not None:
+            self.ladder = Ladder(plan.tempered, model.dim, int(plan.blocks[0].warmup[0].tune))
+            self.position = self.ladder.position
         self.gradient = np.zeros(model.dim)
 
     def start(self, q: np.ndarray) -> None:
@@ -601,6 +678,8 @@ class Chain:
         self.position[:] = q
         if self.alone:
             self.blocks[0].start(q)
+        if self.ladder is not None:
+            self.ladder.start(q)
 
     def run(self, draws: np.ndarray, stats: np.ndarray, control: np.record | None = None) -> int:
         """Make ``len(draws)`` more draws; return their number, which is smaller if ``control`` requests a stop or a pause.
@@ -625,7 +704,11 @@ class Chain:
         conditionals = [block.plan.conditional for block in self.blocks]
         parts = tuple((c.indices, c.condition, block) for c, block in zip(conditionals, blocks, strict=True))
         by_name = records(stats.reshape(len(stats), n, S.N_STATS), S.STATS)
-        return loop_for(n)(parts, self.plan.joint, self.position, self.gradient, randomness, draws, stats, by_name, run)
+        rows = randomness, draws, stats, by_name, run
+        if self.ladder is not None:
+            q = np.zeros_like(self.gradient)
+            return loop_for(n, True)(parts, self.plan.joint, self.ladder.in_loop, q, self.gradient, *rows)
+        return loop_for(n)(parts, self.plan.joint, self.position, self.gradient, *rows)
 
     def lengths(self) -> tuple[tuple[str, float], ...]:
         """Return name and present trajectory length of each block whose length is adapted or comes from a result."""
@@ -636,7 +719,8 @@ class Chain:
         """Return the arrays of the state by name."""
         blocks = enumerate(self.blocks)
         of_blocks = {f"{name}{k or ''}": getattr(block, name) for k, block in blocks for name in block.ARRAYS}
-        return {**of_blocks, "position": self.position}
+        of_ladder = {} if self.ladder is None else {name: getattr(self.ladder, name) for name in Ladder.ARRAYS}
+        return {**of_blocks, **of_ladder, "position": self.position}
 
     def to_bytes(self) -> bytes:
         """Return the state as an ``.npz`` archive without pickles: arrays, and the generator's state as JSON."""

@@ -20,7 +20,7 @@ from refhmc.core.other_names import IN_OTHER_WAYS, OF_SAMPLE, our_name
 from refhmc.core.registry import options
 from refhmc.integrators.defaults import resolve
 from refhmc.kernels import DHMC, HMC, KERNELS, NUTS
-from refhmc.kernels.blocks import blocks_of
+from refhmc.kernels.blocks import blocks_of, is_tempered
 from refhmc.kernels.options import AnyKernel, Kernel, check_kernel, named
 from refhmc.metrics import METRICS, Diagonal
 from refhmc.metrics.base import FROM_PAIRS, NOTHING
@@ -54,6 +54,10 @@ def checked(spec: RunSpec) -> RunSpec:
     if isinstance(warmup, str) and warmup == "stan":
         kernel = as_stan(kernel)
     elif warmup is not None:
+        if is_tempered(kernel):
+            raise ValueError(
+                'warmup must be None or "stan" for Tempered, which adapts at each temperature; got a result. Give initvals.'
+            )
         learned = chains_of(warmup, getattr(spec.kernel, "metric", None))
         check_dimension(warmup, model.dim)
         if initvals is None:

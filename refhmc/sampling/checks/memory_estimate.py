@@ -94,10 +94,10 @@ def room_for(spec: RunSpec, values: int | None = None, generated: int = 0) -> Ro
     named = statistics(spec.kernel, np.zeros((1, n_stats)))
     of_draw = 8 * d + (8 * d if values is None else values)
     if not isinstance(spec.backend, Numba):
-        of_draw += sum(each.itemsize for name, each in named.items() if name not in NOT_OF_A_DRAW)
+        of_draw += sum(each.nbytes for name, each in named.items() if name not in NOT_OF_A_DRAW)
         at_once = room_of_transitions(spec) if spec.backend.name == "arrays" else 0
         return Room(c * kept * of_draw, 0, max(of_review(c, spec.draws, d), at_once), generated)
-    of_draw += sum(each.itemsize for each in named.values())
+    of_draw += sum(each.nbytes for each in named.values())
     if spec.store is not None:
         row = 8 * (d + n_stats)
         of_draws = c * min(CHUNK, kept * row) + spec.workers * min(CHUNK, kept * of_draw)

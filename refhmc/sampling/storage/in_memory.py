@@ -22,7 +22,7 @@ BLOCK = 2**22  # bytes of positions that are constrained in one call
 
 
 class Memory:
-    """Arrays of a run: ``q`` (chains, n, d) and ``stats`` by name (chains, n), for iterations `first` to `total`.
+    """Arrays of a run: ``q`` (chains, n, d) and ``stats`` by name (chains, n, ...), for iterations `first` to `total`.
 
     The operating system allocates memory when it is written, so that missing draws take none.
     """
@@ -31,7 +31,7 @@ class Memory:
         self.first, self.n_stats = first, n_stats
         self.q = np.zeros((chains, total - first, dim))
         example = statistics(kernel, np.zeros((1, n_stats)))
-        self.stats = {name: np.zeros((chains, total - first), of.dtype) for name, of in example.items()}
+        self.stats = {name: np.zeros((chains, total - first, *of.shape[1:]), of.dtype) for name, of in example.items()}
 
     def cut(self, chains: list[int], first: int, n: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Return positions and statistics of `n` iterations of some chains, as views if these are all chains."""

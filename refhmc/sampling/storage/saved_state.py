@@ -23,6 +23,7 @@ from refhmc.core.point import GRADIENT, LOG_DENSITY, POINT_ROWS, P, Q
 from refhmc.core.records import CONTROL, SETTINGS, records
 from refhmc.core.sample_stats import COUNTS, FLAGS, N_STATS, OUTCOMES, STATS
 from refhmc.errors import CheckpointError
+from refhmc.kernels.tempered import Ladder
 from refhmc.metrics.base import FROM_PAIRS, NOTHING
 from refhmc.metrics.euclidean import FIRST_DIRECTION, is_plain
 from refhmc.metrics.hierarchical import FIRST, PARENTS, TERMS, Hierarchical
@@ -60,10 +61,12 @@ def check_saved(saved: Saved, rows: Rows | None, task: ChainTask, plan: Plan, *,
         for k, block in enumerate(chain.blocks):
             with _named(block.plan.name):
                 _check_block(block, saved.done - restarted, task if k == 0 else task._replace(adapted=None))
-                if not chain.alone and saved.done:
+                if not chain.alone and chain.ladder is None and saved.done:
                     there = chain.position[block.plan.conditional.indices]
                     _require(np.array_equal(block.state[Q], there), "state", "its position differs from the chain's")
         _require_finite(position=chain.position)
+        if chain.ladder is not None:
+            _check_ladder(chain.ladder, saved.done - restarted)
         if rows is not None and len(rows.draws):
             _require(np.array_equal(rows.draws[-1], chain.position), "position", "it differs from the last row")
         if same_code and chain.alone and not chain.blocks[0].plan.minibatches:
@@ -137,6 +140,17 @@ def _check_rows(rows: Rows) -> None:
         least = -limit if name == "index_in_trajectory" else 0.0
         whole = (values >= least) & (values <= limit) & (values == np.floor(values))
         _require(np.all(whole), f"stats.{name}", f"must be integers from {least:g} to {limit:g}")
+
+
+def _check_ladder(ladder: Ladder, done: int) -> None:
+    """Check the replicas, their temperatures and the reference."""
+    _require_finite(replicas=ladder.replicas, rejections=ladder.rejections, moments=ladder.moments)
+    b, d, count = ladder.replicas[:, -1], ladder.moments.shape[1], len(ladder.replicas)
+    _require(b[0] == 0 and b[-1] == 1 and np.all(np.diff(b) > 0), "replicas", "temperatures must increase from 0 to 1")
+    _require(np.all(ladder.replicas[:, 2 * d : -1] > 0), "replicas", "standard deviations must be positive")
+    _require(np.array_equal(np.sort(ladder.places), np.arange(count)), "places", "must be a permutation")
+    _require(ladder.record[0].iteration == done, "record.iteration", f"must be {done}")
+    _require(0 <= ladder.record[0].count <= done, "record.count", f"must be from 0 to {done}")
 
 
 def _check_block(block: BlockState, done: int, task: ChainTask) -> None:

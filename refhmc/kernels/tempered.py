@@ -1,0 +1,348 @@
+"""Non-reversible parallel tempering: replicas at several temperatures, which swap their positions with their neighbours.
+
+Replica k = 0, ..., K has the density, with 0 = b_0 < b_1 < ... < b_K = 1, a normalised reference r and the target pi::
+
+    pi_b(q) proportional to r(q)^(1 - b) pi(q)^b,      V(q) = log pi(q) - log r(q)
+
+One iteration moves the product of these densities in two steps, each of which keeps it::
+
+    explore   q_0 ~ r, independent of the past;  q_k <- one transition of the kernel on pi_{b_k},  k = 1, ..., K
+    swap      for each k = i mod 2, i mod 2 + 2, ... below K, in iteration i:  exchange q_k and q_{k+1} with probability
+              min(1, exp((b_{k+1} - b_k) (V(q_k) - V(q_{k+1}))))
+
+Even and odd pairs alternate. Each swap keeps the product, but their alternation is not reversible: a replica that is accepted
+keeps its direction, so that it passes K temperatures in about K iterations, where random pairs need K^2. A mode that was found
+at a small b comes to b = 1 in this way, and every visit of b = 0 forgets the mode. The draw is q_K after the swaps.
+
+With the rejection probabilities s_k of the pairs, Lambda = sum_k s_k estimates the communication barrier, which does not depend
+on K if K is large. Replicas make about 1 / (2 + 2 sum_k s_k / (1 - s_k)) round trips per iteration between them. This is
+largest if all s_k are equal. Warm-up therefore chooses the b_k so that the piecewise linear interpolation of
+b_k -> s_0 + ... + s_{k-1} has equal increments. It does so after rounds of growing lengths. Syed, Bouchard-Cote, Deligiannidis
+and Doucet (2022) derive these results; about K = 2 Lambda is best.
+
+The reference is normal with independent coordinates. At the ends of the same rounds, except the last two, warm-up fits its
+means and standard deviations. Surjanovic, Syed, Bouchard-Cote and Campbell (2022) fit them to the draws at b = 1. In the first
+rounds these often hold one mode only, and a reference that is fitted to them loses the others. (They therefore add replicas
+with the first reference.) Here they are fitted to the draws at all b together, and replicas start at draws from the reference.
+For a normal target, many temperatures and a reference with rho times its variance, the next ratio is about (rho - 1) / log rho,
+so that 25 becomes 7.5, 3.2, 1.9, 1.4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types as nb
+from numpy.typing import ArrayLike
+
+from refhmc.compile.compiled import jit
+from refhmc.core import types
+from refhmc.core.arguments import array_of_numbers, flag, whole_number
+from refhmc.core.randomness import bernoulli
+from refhmc.core.records import WHOLE, one, record_type
+from refhmc.core.registry import registry
+from refhmc.kernels.autostep import AutoStep
+from refhmc.kernels.drhmc import DRHMC
+from refhmc.kernels.ghmc import GHMC
+from refhmc.kernels.gist import GIST
+from refhmc.kernels.hmc import HMC
+from refhmc.kernels.malt import MALT
+from refhmc.kernels.mams import MAMS
+from refhmc.kernels.nuts import NUTS
+from refhmc.kernels.options import Kernel, check_kernel, named
+from refhmc.kernels.walnuts import WALNUTS
+
+OF_RUNGS = registry({each.__name__: each for each in (AutoStep, DRHMC, GHMC, GIST, HMC, MALT, MAMS, NUTS, WALNUTS)})
+FIRST_POWER = 3.0  # b_k = (k / K)^3 at first: near b = 0 the density changes fastest
+# Ends of the rounds of warm-up, as shares of it. The reference is fitted at all of them except the last two.
+ROUNDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8)
+LEAST_REJECTION = 1e-3  # so that no two temperatures become equal
+LOG_2PI = math.log(2 * math.pi)
+
+# ``iteration``: swaps so far; ``learns``: whether the reference is learned; ``count``: iterations of this round.
+LADDER_RECORD = record_type({"iteration": WHOLE, "learns": WHOLE, "count": WHOLE})
+# Replicas (K + 1, 3d + 1), rows q, mean and standard deviation of the reference, b; log densities, V, and two rows of workspace
+# (4, K + 1); the numbers of the replicas at each temperature (K + 1,); sums of rejection probabilities (K,); mean and scatter
+# (2, d) of the positions; ends of the rounds; the record.
+LADDER = nb.Tuple(
+    (
+        *(types.MATRIX, types.MATRIX, types.INTEGERS, types.VECTOR, types.MATRIX, types.INTEGERS),
+        numba.from_dtype(LADDER_RECORD),
+    )
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Tempered:
+    """Non-reversible parallel tempering, for targets with several modes, with an estimate of log Z.
+
+    Each chain has replicas at inverse temperatures 0 = b_0 < ... < b_K = 1, on the densities ::
+
+        pi_b(q) proportional to r(q)^(1 - b) pi(q)^b
+
+    between a normal reference r and the target pi. One iteration draws the first replica from r, makes one transition of
+    `kernel` for each of the others, and then swaps neighbours with probability
+    ``min(1, exp((b_{k+1} - b_k) (V(q_k) - V(q_{k+1}))))``, V = log pi - log r. Even and odd pairs alternate. The draw is the
+    position at b = 1.
+
+    Parameters
+    ----------
+    kernel : kernel or str
+        Kernel of each replica, such as ``NUTS()``, or its name. Step size and metric are adapted at each temperature. The
+        metric must not depend on the position, and ``"auto"`` is an adapted ``Diagonal()``.
+    rungs : int, default 10
+        Number K of temperatures above b = 0. An iteration costs K transitions. About twice the attribute ``barrier`` of the
+        result is best.
+    reference_mean : float or array_like of shape (d,), default 0.0
+        Mean of the first reference, in unconstrained coordinates.
+    reference_scale : float or array_like of shape (d,), default 5.0
+        Standard deviations of the first reference. They should cover all modes.
+    learn_reference : bool, default True
+        Whether warm-up fits the reference to the draws at all temperatures.
+
+    Raises
+    ------
+    ValueError
+        If `rungs` or the reference is invalid, or if `kernel` is an unknown name.
+    TypeError
+        If `kernel` is not a kernel of one transition that follows gradients of the whole density.
+
+    See Also
+    --------
+    NUTS : For targets with one mode, at a fraction of the cost.
+
+    Notes
+    -----
+    With few rungs or a short warm-up, the learned reference of a chain may miss a mode. Its shares and its log Z then differ
+    from those of other chains, which R-hat and ``log_z_error`` show. Use more rungs, a longer warm-up, or
+    ``learn_reference=False`` with a reference that covers all modes.
+
+    The statistics are those of `kernel` at b = 1, and three arrays over the temperatures: ``log_ratio`` (V before the swaps),
+    ``inverse_temperature`` (b) and ``replica`` (the number of the replica after the swaps, the index process).
+
+    The attributes of the result are ``log_z`` and ``log_z_error``, ``barrier``, ``swap_rejection`` of each pair,
+    ``round_trips`` per chain, and ``ladder``, the temperatures of each chain. ``log_z`` is the logarithm of the integral of
+    exp(log density) over the unconstrained coordinates. For a posterior this is the log marginal likelihood, up to the
+    constants that the model's log density omits.
+
+    References
+    ----------
+    - Syed, Bouchard-Cote, Deligiannidis and Doucet (2022), Non-reversible parallel tempering: a scalable highly parallel MCMC
+      scheme, JRSS B 84.
+    - Surjanovic, Syed, Bouchard-Cote and Campbell (2022), Parallel tempering with a variational reference, NeurIPS 35.
+    - Bennett (1976), Efficient estimation of free energy differences from Monte Carlo data, J. Comput. Phys. 22.
+
+    Examples
+    --------
+    >>> import math, refhmc
+    >>> model = refhmc.models.Gaussian([3.0], [[1.0]])  # without the constant of the density
+    >>> kernel = refhmc.Tempered(refhmc.NUTS(), rungs=4)
+    >>> result = refhmc.sample(model, kernel, random_seed=1, progressbar=False, raw=True)
+    >>> error = result.attributes["log_z"] - 0.5 * math.log(2 * math.pi)
+    >>> abs(error) < 5 * result.attributes["log_z_error"]
+    True
+    """
+
+    name = "tempered"
+    kernel: Any
+    rungs: int = 10
+    reference_mean: ArrayLike = 0.0
+    reference_scale: ArrayLike = 5.0
+    learn_reference: bool = True
+
+    def __post_init__(self) -> None:
+        kernel = self.kernel
+        if isinstance(kernel, str):
+            word, kernel = kernel, named(kernel, "kernel", OF_RUNGS)
+            if kernel is None:
+                raise ValueError(f'kernel must be a kernel or its name, such as "nuts"; got {word!r}.')
+        check_kernel(kernel, "kernel")
+        if getattr(kernel, "jumping", False) or getattr(kernel, "minibatches", False):
+            raise TypeError(
+                f"kernel of Tempered must follow the gradient of the whole log density; got {type(kernel).__name__}. Use "
+                "refhmc.NUTS() or refhmc.HMC()."
+            )
+        set_to = {"kernel": kernel, "rungs": whole_number("rungs", self.rungs)}
+        for name in ("reference_mean", "reference_scale"):
+            values = array_of_numbers(name, getattr(self, name))
+            if values.ndim > 1 or not np.isfinite(values).all():
+                raise ValueError(f"{name} must be a finite number or one per coordinate; got {values!r}.")
+            set_to[name] = float(values) if values.ndim == 0 else values
+        if not np.all(np.asarray(set_to["reference_scale"]) > 0):
+            raise ValueError(f"reference_scale must be positive; got {self.reference_scale!r}.")
+        set_to["learn_reference"] = flag("learn_reference", self.learn_reference)
+        for name, value in set_to.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def blocks(self) -> Mapping[str, Kernel]:
+        """The kernel of each temperature above b = 0; all coordinates are moved together."""
+        return {f"rung{k + 1}": self.kernel for k in range(self.rungs)}
+
+
+class Ladder:
+    """State of the replicas of a chain, as plain arrays."""
+
+    ARRAYS = ("replicas", "levels", "places", "rejections", "moments", "record")
+
+    def __init__(self, kernel: Tempered, dim: int, tune: int) -> None:
+        for name in ("reference_mean", "reference_scale"):
+            if np.ndim(getattr(kernel, name)) and np.shape(getattr(kernel, name)) != (dim,):
+                raise ValueError(
+                    f"{name} must be a number or have shape ({dim},); got {np.shape(getattr(kernel, name))}."
+                )
+        K = kernel.rungs
+        self.replicas = np.zeros((K + 1, 3 * dim + 1))
+        self.replicas[:, dim : 2 * dim], self.replicas[:, 2 * dim : -1] = kernel.reference_mean, kernel.reference_scale
+        self.replicas[:, -1] = (np.arange(K + 1) / K) ** FIRST_POWER
+        self.levels, self.rejections, self.moments = np.zeros((4, K + 1)), np.zeros(K), np.zeros((2, dim))
+        self.places = np.arange(K + 1, dtype=np.int64)
+        self.rounds = np.unique([int(share * tune) for share in ROUNDS if share * tune >= 2]).astype(np.int64)
+        self.record = one(LADDER_RECORD)
+        self.record.learns = kernel.learn_reference
+
+    def start(self, q: np.ndarray) -> None:
+        """Set the positions of all replicas."""
+        self.replicas[:, : len(q)] = q
+
+    @property
+    def position(self) -> np.ndarray:
+        """The position at b = 1, a view."""
+        return self.replicas[-1, : self.moments.shape[1]]
+
+    @property
+    def in_loop(self) -> tuple:
+        """The state as ``LADDER``."""
+        arrays = self.replicas, self.levels, self.places, self.rejections, self.moments
+        return (*arrays, self.rounds, self.record[0])
+
+
+@jit
+def log_reference(row: np.ndarray) -> float:
+    """Return log r at the position of a replica."""
+    d, total = row.shape[0] // 3, 0.0
+    for i in range(d):
+        z = (row[i] - row[d + i]) / row[2 * d + i]
+        total -= 0.5 * z * z + math.log(row[2 * d + i]) + 0.5 * LOG_2PI
+    return total
+
+
+@jit
+def draw_from_reference(rng: np.random.Generator, row: np.ndarray, q: np.ndarray) -> None:
+    """Draw the position of a replica from r, and copy it to `q`."""
+    d = q.shape[0]
+    for i in range(d):
+        row[i] = row[d + i] + row[2 * d + i] * rng.standard_normal()
+        q[i] = row[i]
+
+
+@jit
+def set_level(ladder: tuple, k: int, tempered: float) -> None:
+    """Set log pi and V of a replica, from (1 - b) log r + b log pi for b > 0, and from log pi for b = 0."""
+    replicas, levels = ladder[0], ladder[1]
+    row = replicas[k]
+    b, of_reference = row[row.shape[0] - 1], log_reference(row)
+    of_target = tempered if k == 0 else (tempered - (1 - b) * of_reference) / b
+    if math.isnan(of_target):
+        of_target = -math.inf
+    levels[0, k], levels[1, k] = of_target, of_target - of_reference
+
+
+@jit
+def swap_probability(b: float, V: float, next_b: float, next_V: float) -> float:
+    """Return min(1, exp((b' - b) (V - V'))), and 0 if both V are -inf."""
+    change = (next_b - b) * (V - next_V)
+    if change >= 0:
+        return 1.0
+    return math.exp(change) if change < 0 else 0.0
+
+
+@jit
+def swap_neighbours(ladder: tuple, randomness: tuple, stats: np.ndarray) -> None:
+    """Swap the even or the odd pairs, and write V before, and the numbers of the replicas after the swaps."""
+    replicas, levels, places, rejections, _, _, record = ladder
+    K, last = rejections.shape[0], replicas.shape[1] - 1
+    for k in range(K):
+        b, next_b = replicas[k, last], replicas[k + 1, last]
+        accept = swap_probability(b, levels[1, k], next_b, levels[1, k + 1])
+        rejections[k] += 1 - accept
+        stats[k].inverse_temperature = next_b
+        stats[k].log_ratio_below, stats[k].log_ratio = levels[1, k], levels[1, k + 1]
+        # Pairs have no replica in common, so that a swap does not change the next probability.
+        if k % 2 == record.iteration % 2 and bernoulli(randomness, accept):
+            exchange(ladder, k)
+    for k in range(K):
+        stats[k].replica = places[k + 1]
+    stats[K - 1].lp = levels[0, K]
+
+
+@jit
+def exchange(ladder: tuple, k: int) -> None:
+    """Exchange the positions of replicas k and k + 1, with what belongs to them."""
+    replicas, levels, places, _, moments, _, _ = ladder
+    for i in range(moments.shape[1]):
+        replicas[k, i], replicas[k + 1, i] = replicas[k + 1, i], replicas[k, i]
+    for i in range(2):
+        levels[i, k], levels[i, k + 1] = levels[i, k + 1], levels[i, k]
+    places[k], places[k + 1] = places[k + 1], places[k]
+
+
+@jit
+def learn_ladder(ladder: tuple) -> None:
+    """Learn from an iteration of warm-up, and at the end of a round adapt the temperatures and the reference."""
+    replicas, levels, _, rejections, moments, rounds, record = ladder
+    record.iteration += 1
+    n, d, K = rounds.shape[0], moments.shape[1], rejections.shape[0]
+    if n == 0 or record.iteration > rounds[n - 1]:
+        return
+    for k in range(K + 1):
+        for i in range(d):
+            change = replicas[k, i] - moments[0, i]
+            moments[0, i] += change / ((K + 1) * record.count + k + 1)
+            moments[1, i] += change * (replicas[k, i] - moments[0, i])
+    record.count += 1
+    for k in range(n):
+        if record.iteration == rounds[k]:
+            equalise(replicas, rejections, record.count, levels[2], levels[3])
+            if record.learns and k + 2 < n:
+                fit_reference(replicas, moments, (K + 1) * record.count)
+            rejections[:] = 0.0
+            moments[:] = 0.0
+            record.count = 0
+
+
+@jit
+def equalise(replicas: np.ndarray, rejections: np.ndarray, count: int, old: np.ndarray, barrier: np.ndarray) -> None:
+    """Change the temperatures so that, by linear interpolation, all pairs have the same rejection probability.
+
+    `old` and `barrier` (K + 1,) are workspace.
+    """
+    K, last = rejections.shape[0], replicas.shape[1] - 1
+    barrier[0] = 0.0
+    for k in range(K + 1):
+        old[k] = replicas[k, last]
+    for k in range(K):
+        barrier[k + 1] = barrier[k] + max(rejections[k] / count, LEAST_REJECTION)
+    k = 0
+    for j in range(1, K):
+        sought = barrier[K] * j / K
+        while barrier[k + 1] < sought:
+            k += 1
+        share = (sought - barrier[k]) / (barrier[k + 1] - barrier[k])
+        replicas[j, last] = old[k] + share * (old[k + 1] - old[k])
+
+
+@jit
+def fit_reference(replicas: np.ndarray, moments: np.ndarray, count: int) -> None:
+    """Fit the reference to `count` positions at all temperatures."""
+    d = moments.shape[1]
+    for i in range(d):
+        scale = math.sqrt(moments[1, i] / count)
+        if scale > 0:
+            for k in range(replicas.shape[0]):
+                replicas[k, d + i], replicas[k, 2 * d + i] = moments[0, i], scale
