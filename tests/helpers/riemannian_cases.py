@@ -73,8 +73,8 @@ MODELS = {
     # The usual data give 90 and 202 dimensions.
     "radon": lambda: small_intercepts(False),
     "radon-centered": lambda: small_intercepts(True),
-    "horseshoe": lambda: small_horseshoe(False),
-    "horseshoe-centered": lambda: small_horseshoe(True),
+    "horseshoe-noncentered": lambda: small_horseshoe(False),
+    "horseshoe": lambda: small_horseshoe(True),
 }
 
 

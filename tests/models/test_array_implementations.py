@@ -73,8 +73,8 @@ MODELS = {
     "intercepts-centered": lambda: refhmc.models.VaryingIntercepts(
         True, y=GROUPED[0], group=[0, 1, 1, 2, 0], X=GROUPED[1]
     ),
-    "horseshoe": lambda: refhmc.models.Horseshoe(centered=False, X=GROUPED[1], y=GROUPED[0], global_scale=0.3),
-    "horseshoe-centered": lambda: refhmc.models.Horseshoe(True, X=GROUPED[1][:2], y=GROUPED[0][:2]),
+    "horseshoe-noncentered": lambda: refhmc.models.Horseshoe(centered=False, X=GROUPED[1], y=GROUPED[0], global_scale=0.3),
+    "horseshoe": lambda: refhmc.models.Horseshoe(True, X=GROUPED[1][:2], y=GROUPED[0][:2]),
     "softmax": lambda: network([4, 3], "softmax"),
     "mlp-tanh": lambda: network([2, 3, 2], "gaussian", output_precision=7.0, prior_precision=[2.0, 0.5]),
     "mlp-relu": lambda: network([1, 4, 3, 1], "gaussian", "relu"),
@@ -93,7 +93,7 @@ HARD = {
     "intercepts-centered": [
         [0.1, 0.2, 0.3, 0.2, 1.0, -1.0, 2.0, s, u] for s in (-300.0, -30.0, 30.0) for u in (-5.0, 5.0)
     ],
-    "horseshoe-centered": [[0.1, 0.2, 0.3, k, 0.0, -k, t, 0.0] for k in (-30.0, 30.0) for t in (-100.0, 3.0)],
+    "horseshoe": [[0.1, 0.2, 0.3, k, 0.0, -k, t, 0.0] for k in (-30.0, 30.0) for t in (-100.0, 3.0)],
     "volatility-50": [
         [*np.full(50, -60.0), 30.0, -2.0, 2.3],
         [*np.linspace(-1.0, 1.0, 50), 0.0, -12.0, 18.0],
@@ -110,7 +110,7 @@ HARD = {
 }
 # Models whose sums over the data, or over the coordinates, are matrix products over the positions.
 PRODUCTS = {"gaussian-1", "gaussian-7", "logistic-3", "logistic-30", "breast-cancer"} | {
-    *("radon", "intercepts-centered", "horseshoe", "horseshoe-centered"),
+    *("radon", "intercepts-centered", "horseshoe-noncentered", "horseshoe"),
     *("softmax", "mlp-tanh", "mlp-relu", "mlp-selu", "cnn-one", "cnn-two", "cnn-no-pooling"),
 }
 # e^(-2u - x) in one is finite if e^-2u overflows by itself.
@@ -118,7 +118,7 @@ REACHES_FURTHER = {"volatility-2", "volatility-50"}
 # Command-line names of the models with an array implementation.
 NAMES = {"funnel", "banana", "gaussian", "normal-100", "breast-cancer", "diabetes", "heart"} | {
     *("eight-schools", "eight-schools-centered", "stochastic-volatility"),
-    *("radon", "radon-centered", "horseshoe", "horseshoe-centered"),
+    *("radon", "radon-centered", "horseshoe-noncentered", "horseshoe"),
 }
 CASES = [(name, key) for name in MODELS for key in ("value_and_gradient", *MATRICES, *CONTRACTIONS)]
 
