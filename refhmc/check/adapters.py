@@ -7,6 +7,7 @@ A check calls a step as ``step(q, p, eps, n) -> (q, p)`` and a kernel as ``kerne
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -249,12 +250,22 @@ def _refreshing(model: Any, kernel: Any) -> Callable:
     """Return one transition of MALT, whose refreshments between steps read normals among the uniforms."""
     n = kernel.n_steps or min(max(round(kernel.settings()["trajectory_length"] / kernel.step_size), 1), 1024)
 
-    def refreshing(draws: Any, q: Any) -> np.ndarray:
+    shorter = [dataclasses.replace(kernel, n_steps=k, trajectory_length=None) for k in range(1, n)]
+
+    def refreshing(draws: Any, q: Any) -> Any:
+        q = to_host(q)
         if isinstance(draws, np.random.Generator):
-            return own.transition(model, kernel, to_host(q), rng=draws).q
+            return own.transition(model, kernel, q, rng=draws).q
         normals, jitter = draws.normal(model.dim), [draws.uniform()] if kernel.step_jitter > 0 else []
         tape = np.concatenate([jitter, *(draws.normal(model.dim) for _ in range(n - 1)), [draws.uniform()]])
-        return own.transition(model, kernel, to_host(q), normals=normals, uniforms=tape).q
+        made = own.transition(model, kernel, q, normals=normals, uniforms=tape).q
+        # A shorter trajectory on the same numbers ends after its last step if it is accepted.
+        numbers = [np.append(tape[: len(jitter) + k * model.dim], 0.0) for k in range(n - 1)]
+        ends = [
+            own.transition(model, short, q, normals=normals, uniforms=u).q
+            for short, u in zip(shorter, numbers, strict=True)
+        ]
+        return {"q": made, "path": np.reshape(ends, (n - 1, model.dim))}
 
     return refreshing
 

@@ -75,6 +75,7 @@ class Setting(NamedTuple):
     delta: float
     run: Callable | None = None  # replaces runner.run: with a history
     held: bool = False  # uniforms that decide together are fixed
+    between: int = 0  # number of positions between the steps that the kernel returns
 
     def rounding(self, q: np.ndarray) -> float:
         """Return the distance by which a trajectory that returns to ``q`` may miss it."""
@@ -94,11 +95,17 @@ class Setting(NamedTuple):
         return (self.run or self.runner.run)(q, script, self.seed)
 
     def gone(self, q: np.ndarray, z: np.ndarray, path: Path) -> np.ndarray:
-        """Return the end of :meth:`transition`; NaN if the kernel raises for noise far from any it would draw."""
+        """Return the :meth:`trail` of :meth:`transition`; NaN if the kernel raises for noise far from any it would draw."""
         try:
-            return self.transition(q, z, path).q
+            return self.trail(self.transition(q, z, path))
         except SubjectError:
-            return np.full(len(q), np.nan)
+            return np.full(len(q) * (1 + self.between), np.nan)
+
+    def trail(self, transition: Transition) -> np.ndarray:
+        """Return the end, followed by the positions between the steps; NaN for these if their number is another one."""
+        rows, size = transition.path, self.between * len(transition.q)
+        known = rows is not None and rows.size == size
+        return np.concatenate([transition.q, rows.ravel() if known and rows is not None else np.full(size, np.nan)])
 
     def outcomes(self, q: np.ndarray, z: np.ndarray, frees: tuple[float, ...] = ()) -> list[Outcome]:
         """Return every outcome from ``q`` on ``z``; ``frees`` are the values of the free numbers, as uniforms."""
@@ -143,7 +150,7 @@ def map_of(setting: Setting, q: np.ndarray, z: np.ndarray, path: Path, active: A
 
     def moved(x: np.ndarray) -> np.ndarray:
         to = setting.gone(q, x, path)
-        return np.full(len(q), np.nan) if np.array_equal(to, q) else to
+        return np.full(len(to), np.nan) if np.array_equal(to[: len(q)], q) else to
 
     columns, error = [], 0.0
     for unit in np.eye(len(z)):
@@ -153,7 +160,7 @@ def map_of(setting: Setting, q: np.ndarray, z: np.ndarray, path: Path, active: A
             columns.append((8 * near - far) / (12 * h))
         else:
             slope = _slope(setting, on_line(moved, z, unit), q)
-            columns.append(np.broadcast_to(slope.value, q.shape))
+            columns.append(np.broadcast_to(slope.value, len(q) * (1 + setting.between)))
             error = max(error, slope.error)
     return volume_of(np.stack(columns, axis=-1), error, active)
 
@@ -209,6 +216,12 @@ class Pairing(NamedTuple):
     returns: float = np.nan  # P'
 
 
+def reversed_trail(q: np.ndarray, trail: np.ndarray) -> np.ndarray:
+    """Return the trail of the move along the same positions in reverse order, which ends at ``q``."""
+    rows = trail[len(q) :].reshape(-1, len(q))[::-1]
+    return np.concatenate([q, rows.ravel()])
+
+
 def probability_at(found: list[Outcome], to: np.ndarray, near: float) -> float:
     """Return the probability of all outcomes at ``to``."""
     return float(sum(x.probability for x in found if np.abs(x.transition.q - to).max() <= near))
@@ -228,13 +241,14 @@ def pair(
     Before a mismatch is reported, ``effort`` times 24 searches look for other reverse moves.
     """
     to, path = outcome.transition.q, outcome.path
+    size = len(q) * (1 + setting.between)
     if not np.isfinite(to).all():
         return Pairing(q, z, outcome, "open", why="the move ended at a point that is not finite")
     here = map_of(setting, q, z, path)
     sizes = np.abs(here.jacobian).max(axis=0) if here.jacobian.size else np.zeros(0)
     active = np.flatnonzero(sizes > 1e-9 * sizes.max(initial=0.0))
-    full = len(active) == len(z) == len(q)
-    subsets = [active] if len(active) <= len(q) else [active[: len(q)], active[-len(q) :]]
+    full = len(active) == len(z) == size
+    subsets = [active] if len(active) <= size else [active[:size], active[-size:]]
     near = (1e-7 + 1e3 * setting.runner.kernel.epsilon + 100 * setting.delta) * (1 + np.abs(q).max())
     P = probability_at([x for x in found if x.moved], to, near)
     best = Pairing(q, z, outcome, "open", to=to, probability=P, full=full, why="no reverse move was found")
@@ -284,11 +298,12 @@ def _reverse_moves(
     """
     q, z, to = best.q, best.z, best.to
     assert to is not None
+    goal = reversed_trail(q, setting.trail(best.outcome.transition))
     if several:
-        moves = [_Move(x, ways[0]) for x in roots_of(setting, to, q, z, subset, ways[0], near, rng, 1)[0]]
+        moves = [_Move(x, ways[0]) for x in roots_of(setting, to, goal, z, subset, ways[0], near, rng, 1)[0]]
         yield moves, len(moves)
         for starts in (1, STARTS):
-            new = searches(setting, to, q, [z], ways, subset, near, rng, starts)[0]
+            new = searches(setting, to, goal, [z], ways, subset, near, rng, starts)[0]
             new = [x for x in new if not _known(x, moves)]
             moves += new
             yield new, len(new)
@@ -296,7 +311,7 @@ def _reverse_moves(
     for k, way in enumerate(ways):
         tried: list[np.ndarray] = []
         for starts in (1, STARTS):
-            roots, converged = roots_of(setting, to, q, z, subset, way, near, rng, starts)
+            roots, converged = roots_of(setting, to, goal, z, subset, way, near, rng, starts)
             yield [_Move(x, way) for x in roots[len(tried) :]], converged if k == 0 else 0
             tried = roots
 
@@ -343,7 +358,8 @@ def _thoroughly(
                 kept += [x for x in new if not (x.z @ x.z > most or _known(x, kept))]
         return kept, settled
 
-    backs, settled = moves(to, q, [z])
+    trail = setting.trail(best.outcome.transition)
+    backs, settled = moves(to, reversed_trail(q, trail), [z])
     compared = [_compare(setting, best, forward, at, x.z, subset, x.way, near) for x in backs]
     matching = [x for x in compared if x.state == "match"]
     if matching:
@@ -354,7 +370,7 @@ def _thoroughly(
         return best
     theres = [_Move(z, best.outcome.path, 0)]
     guesses = [z, *(-x.back for x in compared if x.back is not None)]
-    theres += [x for x in moves(q, to, guesses)[0] if not _known(x, theres)]
+    theres += [x for x in moves(q, trail, guesses)[0] if not _known(x, theres)]
     if len(theres) > len(compared):
         return best
     closest = min(clear, key=lambda x: x.mismatch)
@@ -565,7 +581,7 @@ def searches(
         gaps = residuals(x)
         ends: list[np.ndarray] = []
         for k, gap in enumerate(gaps):
-            stays = np.abs(gap + goal - start).max() <= setting.rounding(start)
+            stays = np.abs((gap + goal)[: len(start)] - start).max() <= setting.rounding(start)
             if stays or size(gap) >= 1e10 or any(np.abs(gap - end).max() <= near for end in ends):
                 continue
             ends.append(gap)
@@ -586,20 +602,21 @@ def _compare(
     """Return the comparison of both sides of the equation for one root."""
     q, to, P = best.q, best.to, best.probability
     assert to is not None
+    goal = reversed_trail(q, setting.trail(best.outcome.transition))
     there = map_of(setting, to, z_back, path, active)
-    left = setting.gone(to, z_back, path) - q
+    left = setting.gone(to, z_back, path) - goal
     J = there.jacobian[:, active]
     if np.isfinite(J).all() and math.isfinite(there.log_volume):  # one Newton step with the accurate derivative
         better = z_back.copy()
         better[active] -= np.linalg.lstsq(J, left, rcond=None)[0]
-        rest = setting.gone(to, better, path) - q
+        rest = setting.gone(to, better, path) - goal
         if np.abs(rest).max() <= np.abs(left).max():
             if np.abs(better - z_back).max() > 1e-9:  # near a fold the volume changes fast
                 there = map_of(setting, to, better, path, active)
             z_back, left = better, rest
     r = setting.log_density(to, z_back) - there.log_volume - forward
     wanted = min(1.0, P * math.exp(-min(max(r, -700.0), 700.0)))
-    confirmed = _is_probability(setting, to, z_back, path, best.outcome, q, near, wanted)
+    confirmed = _is_probability(setting, to, z_back, path, best.outcome, goal, near, wanted)
     P_back = wanted
     if not confirmed:
         P_back = probability_at([x for x in setting.outcomes(to, z_back, frees_of(path)) if x.moved], q, near)

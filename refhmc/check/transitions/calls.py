@@ -68,7 +68,11 @@ def _setting(test: TransitionExamination, runner: TransitionRunner, q: np.ndarra
 
     recorded = runner.recorded and runner.shape != MOMENTUM
     frees = recorded and not any(x.kind == "normal" for x in runner.run(q, p=q).asked)
-    setting = Setting(runner, log_pi, log_noise, root, frees, TINY, test.seed, test.delta)
+    path = runner.run(q, {"uniform": [TINY]}, p=q).path
+    between = 0 if path is None else len(path)
+    setting = Setting(
+        runner, log_pi, log_noise, root, frees, TINY, test.seed, test.delta, between=between
+    )
     if not recorded or frees or runner.keeps_momentum:
         return setting
     noises = (1.5 * test.rng(21, k).standard_normal(64) for k in range(2))
