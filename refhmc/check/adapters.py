@@ -222,8 +222,8 @@ def refhmc_kernel(model: Any, kernel: Any) -> Callable:
     Returns
     -------
     callable
-        ``kernel(rng, q) -> q`` and, on given randomness, ``kernel(q, p0=p, u=u) -> q``. For ``GIST``, ``AutoStep`` and
-        ``MALT``, which draw more numbers, ``kernel(draws, q) -> q`` instead of the latter, where `draws` is a
+        ``kernel(rng, q) -> q`` and, on given randomness, ``kernel(q, p0=p, u=u) -> q``. For ``GIST``, ``AutoStep``,
+        ``MAMS`` and ``MALT``, which draw other numbers, ``kernel(draws, q) -> q`` instead of the latter, where `draws` is a
         :class:`refhmc.check.Draws`. For a kernel that keeps its momentum, ``kernel(draws, q, p) -> (q, p)``.
 
     Raises
@@ -242,6 +242,8 @@ def refhmc_kernel(model: Any, kernel: Any) -> Callable:
         return _keeping_momentum(model, kernel)
     if isinstance(kernel, own.MALT):
         return _refreshing(model, kernel)
+    if getattr(kernel, "microcanonical", False):
+        return _turning(model, kernel)
     tuning = next((n for name, n in TUNING_UNIFORMS.items() if isinstance(kernel, getattr(own, name))), 0)
     return _RefhmcSelfTuning(model, kernel, tuning) if tuning else _RefhmcKernel(model, kernel)
 
@@ -268,6 +270,19 @@ def _refreshing(model: Any, kernel: Any) -> Callable:
         return {"q": made, "path": np.reshape(ends, (n - 1, model.dim))}
 
     return refreshing
+
+
+def _turning(model: Any, kernel: Any) -> Callable:
+    """Return one transition of MAMS with a new velocity, which has the direction of normals."""
+    jitters = (kernel.step_jitter > 0) + (kernel.settings()["length_jitter"] > 0)
+
+    def turning(draws: Any, q: Any) -> np.ndarray:
+        if isinstance(draws, np.random.Generator):
+            return own.transition(model, kernel, to_host(q), rng=draws).q
+        normals, u = draws.normal(model.dim), np.array([draws.uniform() for _ in range(jitters + 1)])
+        return own.transition(model, kernel, to_host(q), normals=normals, uniforms=u).q
+
+    return turning
 
 
 def _keeping_momentum(model: Any, kernel: Any) -> Callable:
