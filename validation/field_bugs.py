@@ -81,6 +81,7 @@ DISTRIBUTION = [
     Bug("orbits", "M12a", ("AdvancedHMC#198", "AdvancedHMC#199")),
     Bug("orbits", "M12b", ("AdvancedHMC#199",)),
     Bug("orbits", "M12c", ("AdvancedHMC#199",)),
+    Bug("orbits", "nuts-rs 1ebe1cb", ("nuts-rs 1ebe1cb",)),
     Bug("orbits", "blackjax#18", ("blackjax#18",)),
     Bug("orbits", "nuts-rs be2c293", ("nuts-rs be2c293",)),
     Bug("orbits", "CUQIpy#449", ("CUQIpy#449",)),

@@ -241,12 +241,16 @@ class IterativeNUTS(Sampler):
         q, end, forward = chosen
         if self.o.get("momentum of the start"):
             return q, p
+        if "energy_error" in self.o:
+            error = self.joint(*self.start) - self.joint(q, end)
+            return {"q": q, "energy_error": -error if self.o["energy_error"] == "log weight" else error}
         if self.o.get("reversed backwards") and not forward:
             return q, -end
         return (q, end) if self.o.get("kept") else q
 
     def __call__(self, rng, q, p):
-        states, energies = [(q, p)], [-self.joint(q, p)]
+        self.start = (q, p)
+        states, energies = [self.start], [-self.joint(q, p)]
         start, chosen, log_weight = energies[0], (q, p, True), 0.0
         for depth in range(self.size):
             forward = rng.random() < 0.5
@@ -618,6 +622,14 @@ PAIRS = [
         eps=0.9,
         expected=("equivariance",),
         severity="inefficient",
+    ),
+    Pair(
+        "nuts-rs 1ebe1cb",
+        "the energy error that is reported is the log weight H(start) - H(end)",
+        run(IterativeNUTS, *GAUSSIAN, 0.6, 2, energy_error="log weight"),
+        run(IterativeNUTS, *GAUSSIAN, 0.6, 2, energy_error="right"),
+        ("energy error",),
+        "inefficient",
     ),
     pair("blackjax#18", "the merged trajectory is not tested for a U-turn", M, "merged_not_tested", eps=0.9),
     pair(

@@ -27,7 +27,7 @@ from refhmc.check import own
 from refhmc.check.arguments import require_counts, require_times
 from refhmc.check.examination import Rows
 from refhmc.check.orbits.calls import answers, leap_reversible
-from refhmc.check.orbits.ends import depths, directions, stays, sums
+from refhmc.check.orbits.ends import depths, directions, energy_error, stays, sums
 from refhmc.check.orbits.examination import OrbitExamination
 from refhmc.check.orbits.invariance import invariance, large_steps, limit, wall
 from refhmc.check.orbits.momenta import change_of_units, kept_momentum
@@ -52,6 +52,7 @@ ROWS: Rows = (
     ("probabilities sum to one", sums),
     ("depth", depths, INEFFICIENT),
     ("reaches both directions", directions),
+    ("energy error", energy_error, INEFFICIENT),
 )
 
 
@@ -99,7 +100,7 @@ def orbit(
     ----------
     transition : callable or refhmc kernel
         ``transition(draws, q, p)`` on a given momentum returns q, (q, p), an object with q or position, or the number of steps
-        it moved along the orbit. It must take all its randomness from `draws`, a :class:`Draws`, or from a NumPy generator as
+        it moved along the orbit. If the object or mapping has an ``energy_error``, it must be H(end) - H(start). It must take all its randomness from `draws`, a :class:`Draws`, or from a NumPy generator as
         `rng`. Without `p`, the first normal numbers are the momentum (unit mass). Parameters named ``eps``
         (``step_size``, ...), ``depth`` (``max_depth``, ...), ``leap`` and ``target`` receive these values.
     leap : callable, optional
