@@ -362,6 +362,34 @@ def make_massive(power):
     return make
 
 
+def make_dense(bug=""):
+    """Return a function that makes HMC with an inverse mass C, a diagonal or a matrix; p ~ N(0, C^-1)."""
+
+    def make(log_density, gradient, inverse_mass):
+        C = np.diag(inverse_mass) if np.ndim(inverse_mass) == 1 else np.asarray(inverse_mass)
+        root = np.linalg.cholesky(np.linalg.inv(C))
+        root = {"transposed": root.T, "diagonal": np.diag(np.diag(C) ** -0.5)}.get(bug, root)
+        drift = np.diag(np.diag(C)) if bug == "diagonal drift" else C
+
+        def kernel(draws, q):
+            p = root @ draws.normal(2)
+            new_q, new_p = q, p + 0.5 * EPS * gradient(q)
+            for k in range(STEPS):
+                new_q = new_q + EPS * drift @ new_p
+                new_p = new_p + (EPS if k < STEPS - 1 else 0.5 * EPS) * gradient(new_q)
+            ratio = log_density(new_q) - log_density(q) + 0.5 * (p @ C @ p - new_p @ C @ new_p)
+            return new_q if math.log(draws.uniform()) < ratio else q
+
+        return kernel
+
+    return make
+
+
+def dense_report(bug, seed):
+    make = make_dense(bug)
+    return report(make(logp, grad, np.ones(2)), seed, make=make, dense=True, **DENSITY)
+
+
 # --------------------------------------------------------------------------------------------- unusual, but correct
 
 
@@ -730,6 +758,21 @@ PAIRS: list[Pair] = [
         lambda s: report(make_massive(1)(logp, grad, np.ones(2)), s, make=make_massive(1), **DENSITY),
         ("equivariance",),
         severity="inefficient",
+    ),
+    *(
+        Pair(
+            f"dense {bug}",
+            f"with a dense inverse mass, {what}",
+            functools.partial(dense_report, bug),
+            functools.partial(dense_report, ""),
+            ("equivariance",),
+            severity=severity,
+        )
+        for bug, what, severity in (
+            ("transposed", "the momentum is L' z with L L' the mass", "wrong distribution"),
+            ("diagonal", "the momentum has the mass of its diagonal", "wrong distribution"),
+            ("diagonal drift", "the drift uses its diagonal only", "inefficient"),
+        )
     ),
     *(
         pair_of(

@@ -72,6 +72,7 @@ def orbit(
     keeps_momentum: bool = False,
     make: Callable | None = None,
     gradient: Callable | None = None,
+    dense: bool = False,
     seconds: float | None = 120.0,
     most_runs: int = 60_000,
     seed: int = 20261121,
@@ -134,6 +135,8 @@ def orbit(
         inverse mass matrix, shape (dim,). If given, the same trajectory in other units must give the same end.
     gradient : callable, optional
         Gradient of the log density `target`, for `make`.
+    dense : bool, default False
+        Whether `make` takes an inverse mass matrix, shape (dim, dim), too. If so, dense ones are also tried.
     seconds : float or None, default 120.0
         Budget in processor seconds; the check also ends after five times this wall-clock time. Enumerations take at most three
         quarters of it. None means no limit.
@@ -212,6 +215,7 @@ def orbit(
         keeps_momentum,
         make,
         gradient,
+        dense,
     )
     test.settings = {
         "depth": test.depth,

@@ -67,6 +67,7 @@ def transition(
     log_density: Callable | None = None,
     gradient: Callable | None = None,
     make: Callable | None = None,
+    dense: bool = False,
     points: Any = None,
     n_points: int = 8,
     delta: float = 0.0,
@@ -111,6 +112,8 @@ def transition(
     make : callable, optional
         ``make(log_density, gradient)`` returns the kernel for another density. Rows that modify the density need it. With a
         third parameter, the diagonal of the inverse mass, the same transition in other units must have the same end.
+    dense : bool, default False
+        Whether `make` takes an inverse mass matrix, shape (dim, dim), too. If so, dense ones are also tried.
     points : array_like, shape (n, dim), optional
         Positions to start from; by default points in the bulk of the target.
     n_points : int, default 8
@@ -174,7 +177,7 @@ def transition(
     base = log_density or getattr(H, "log_density", None) or getattr(getattr(H, "model", None), "log_density", None)
     slope = gradient or getattr(H, "gradient", None) or getattr(getattr(H, "model", None), "gradient", None)
     part = math.inf if seconds is None else seconds / 3
-    test = TransitionExamination(subject, target, dim, given, n_points, float(delta), part, seed, make, base, slope)
+    test = TransitionExamination(subject, target, dim, given, n_points, float(delta), part, seed, make, base, slope, dense)
     test.settings = {"dim": test.dim or "?", "n_points": n_points}
     return test.report(
         "transition",
