@@ -544,7 +544,7 @@ def unseen(temperature):
 
 
 def malt(bug="", kept=0.6, steps=3):
-    """Langevin trajectories p <- a p + sqrt(1 - a^2) z between leapfrog steps, decided by the sum of the steps' energy errors."""
+    """Return trajectories with p <- a p + sqrt(1 - a^2) z between leapfrog steps, decided by the sum of the steps' errors."""
     new = {"no root": 1 - kept**2}.get(bug, math.sqrt(1 - kept**2))
 
     def kernel(draws, q):
@@ -858,7 +858,12 @@ PAIRS: list[Pair] = [
     ),
     *(
         pair_of(
-            f"MALT {bug}", f"a momentum refreshed between steps, {what}", lambda bug=bug: malt(bug), malt, BALANCE, H=energy
+            f"MALT {bug}",
+            f"a momentum refreshed between steps, {what}",
+            lambda bug=bug: malt(bug),
+            malt,
+            BALANCE,
+            H=energy,
         )
         for bug, what in (
             ("refreshments", "whose energy error includes the refreshments"),

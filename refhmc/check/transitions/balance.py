@@ -11,8 +11,8 @@ With r the logarithm of the ratio of the two sides without P, Metropolis's rule 
 r = H(q, w) - H(q', w') for Hamiltonian moves.
 
 With less noise than dimensions the ends (q, q') form a surface. Both sides are then densities on it, and the volume of
-(q, w) -> (q, F(q, w)), sqrt(det G'G) with its derivative G, replaces the determinant. A kernel may only use the direction of its
-normals, as microcanonical ones do. Then w is a point of the sphere through the normals, with dw the measure of surfaces on it.
+(q, w) -> (q, F(q, w)), sqrt(det G'G) with its derivative G, replaces the determinant. A kernel may only use the direction of
+its normals, as microcanonical ones do. Then w is a point of the sphere through the normals, with dw the measure of its surface.
 
 A kernel that refreshes its momentum during a trajectory has more noise than dimensions, and many w' lead back. It can return
 x, the positions between the steps. Balance is then examined for paths: F is (q', x), and w' must lead from q' back to q
@@ -295,6 +295,7 @@ def pair(
     near = (1e-7 + 1e3 * setting.runner.kernel.epsilon + 100 * setting.delta) * (1 + np.abs(q).max())
     P = probability_at([x for x in found if x.moved], to, near)
     best = Pairing(q, z, outcome, "open", to=to, probability=P, full=full, why="no reverse move was found")
+    many = "more normals than coordinates move it: return the positions between its steps as path"
     for subset in subsets:
         at = volume_of(here.jacobian, _error_of(here), subset, here.by_q, z if setting.sphere else None)
         if not math.isfinite(at.log_volume):
@@ -319,7 +320,7 @@ def pair(
             if pairing.state != "open":
                 return pairing
         if others:
-            why = "no matching reverse move was found"
+            why = "no matching reverse move was found" if len(subsets) == 1 else many
             best = min(others, key=lambda x: x.mismatch)._replace(why=why)
     return best
 

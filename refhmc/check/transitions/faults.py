@@ -230,7 +230,9 @@ def _in_units(test: TransitionExamination, a: np.ndarray) -> Row:
     return equivariance.equivariant(ends(), a)
 
 
-def _rotation(test: TransitionExamination, plain: TransitionRunner, scaled: TransitionRunner, a: np.ndarray) -> np.ndarray:
+def _rotation(
+    test: TransitionExamination, plain: TransitionRunner, scaled: TransitionRunner, a: np.ndarray
+) -> np.ndarray:
     """Return Q with y'(w) = A q'(Q w), the ends on small normals; orthogonal if both momenta have the right distribution."""
     q = test.points[0]
 

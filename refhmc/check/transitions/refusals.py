@@ -19,7 +19,15 @@ import numpy as np
 
 from refhmc.check.subject.foreign import Inconclusive, OutOfTime, SubjectError
 from refhmc.check.subject.outcomes import Outcome, Path
-from refhmc.check.transitions.balance import Pairing, Setting, frees_of, map_of, probability_at, reversed_trail, roots_of
+from refhmc.check.transitions.balance import (
+    Pairing,
+    Setting,
+    frees_of,
+    map_of,
+    probability_at,
+    reversed_trail,
+    roots_of,
+)
 from refhmc.check.transitions.examination import TransitionExamination, moved
 
 MOST = 10  # number of such noises that are examined
