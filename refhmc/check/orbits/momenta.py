@@ -93,8 +93,9 @@ def _in_units(test: OrbitExamination, a: np.ndarray) -> Row:
             p = phase_map.momentum * rng.standard_normal(d)
             eps = test.list_of_eps[k % len(test.list_of_eps)]
             found = []
-            for one, at in ((plain, (q, p)), (scaled, (times(a, q), times(inverse(a).T, p) if given else p))):
-                answer = one.call(Draws(np.random.default_rng([test.seed, k])), *at, eps, depth)
+            in_units = times(inverse(a).T, p) if given else p
+            for one, x, y in ((plain, q, p), (scaled, times(a, q), in_units)):
+                answer = one.call(Draws(np.random.default_rng([test.seed, k])), x, y, eps, depth)
                 where, _, offset = one.read(answer)
                 found.append(np.full(d, float(offset or 0)) if where is None else where)
                 if where is None and one is scaled:

@@ -70,8 +70,8 @@ def _setting(test: TransitionExamination, runner: TransitionRunner, q: np.ndarra
     frees = recorded and not any(x.kind == "normal" for x in runner.run(q, p=q).asked)
     path = runner.run(q, {"uniform": [TINY]}, p=q).path
     between = 0 if path is None else len(path)
-    more = {"between": between, "sphere": recorded and not frees and _only_direction(test, runner, q)}
-    setting = Setting(runner, log_pi, log_noise, root, frees, TINY, test.seed, test.delta, **more)
+    sphere = recorded and not frees and _only_direction(test, runner, q)
+    setting = Setting(runner, log_pi, log_noise, root, frees, TINY, test.seed, test.delta, None, False, between, sphere)
     if not recorded or frees or runner.keeps_momentum:
         return setting
     noises = (1.5 * test.rng(21, k).standard_normal(64) for k in range(2))

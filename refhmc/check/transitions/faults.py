@@ -26,7 +26,7 @@ from refhmc.check.subject.foreign import Inconclusive, NotApplicable, SubjectErr
 from refhmc.check.subject.outcomes import FREE, Outcome, answers
 from refhmc.check.subject.shapes import meanings, needed_by
 from refhmc.check.subject.transition import MOMENTUM, TINY, TransitionRunner
-from refhmc.check.transitions.balance import Setting, probability_at
+from refhmc.check.transitions.balance import Setting, on_line, probability_at
 from refhmc.check.transitions.examination import TransitionExamination, moved, noise_size
 
 
@@ -240,6 +240,7 @@ def _rotation(
         def end(w: np.ndarray) -> np.ndarray:
             return one.run(at, {"normal": list(w), "uniform": [TINY]}, test.seed).q
 
-        return np.stack([differences.ridders(lambda t, e=e: end(t * e), 0.1, 6).value for e in np.eye(len(q))], -1)
+        zero = np.zeros(len(q))
+        return np.stack([differences.ridders(on_line(end, zero, e), 0.1, 6).value for e in np.eye(len(q))], -1)
 
     return np.linalg.solve(times(a, slope(plain, q)), slope(scaled, times(a, q)))
