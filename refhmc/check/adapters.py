@@ -224,7 +224,7 @@ def refhmc_kernel(model: Any, kernel: Any) -> Callable:
     callable
         ``kernel(rng, q) -> q`` and, on given randomness, ``kernel(q, p0=p, u=u) -> q``. For ``GIST``, ``AutoStep``,
         ``MAMS`` and ``MALT``, which draw other numbers, ``kernel(draws, q) -> q`` instead of the latter, where `draws` is a
-        :class:`refhmc.check.Draws`. For a kernel that keeps its momentum, ``kernel(draws, q, p) -> (q, p)``.
+        :class:`refhmc.check.Draws`. For a kernel that keeps its momentum, ``kernel(draws, q, p) -> (q, p)``, unless its `persistence` is 0.
 
     Raises
     ------
@@ -237,9 +237,11 @@ def refhmc_kernel(model: Any, kernel: Any) -> Callable:
         if getattr(kernel, "microcanonical", False):
             raise TypeError(
                 f"kernel must keep a normal momentum for this check; got {type(kernel).__name__}, which keeps a velocity of "
-                "constant length. Use refhmc.check.sampler."
+                "constant length, so that its refreshment is not linear in the normals. Use refhmc.check.sampler on "
+                "refhmc.check.adapters.refhmc_chain(model, kernel), or MAMS with persistence=0."
             )
-        return _keeping_momentum(model, kernel)
+        kept = _keeping_momentum(model, kernel)
+        return _forgetting(model, kernel, kept) if kernel.persistence == 0 else kept
     if isinstance(kernel, own.MALT):
         return _refreshing(model, kernel)
     if getattr(kernel, "microcanonical", False):
@@ -300,6 +302,17 @@ def _keeping_momentum(model: Any, kernel: Any) -> Callable:
         return made.q, made.kept_momentum
 
     return kept
+
+
+def _forgetting(model: Any, kernel: Any, kept: Callable) -> Callable:
+    """Return one transition of a kernel that keeps no share of its momentum, as ``kernel(draws, q) -> q``."""
+
+    def forgetting(draws: Any, q: Any) -> np.ndarray:
+        if isinstance(draws, np.random.Generator):
+            return own.transition(model, kernel, to_host(q), rng=draws).q
+        return kept(draws, q, np.zeros(model.dim))[0]
+
+    return forgetting
 
 
 def refhmc_chain(model: Any, kernel: Any) -> Any:

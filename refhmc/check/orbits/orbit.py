@@ -103,7 +103,8 @@ def orbit(
         ``transition(draws, q, p)`` on a given momentum returns q, (q, p), an object with q or position, or the number of steps
         it moved along the orbit. An ``energy_error`` of an object or mapping must be H(end) - H(start). All randomness must
         come from `draws`, a :class:`Draws`, or from a NumPy generator as `rng`. Without `p`, the first normal numbers are the
-        momentum (unit mass). Parameters named ``eps`` (``step_size``, ...), ``depth`` (``max_depth``, ...), ``leap`` and ``target`` receive these values.
+        momentum (unit mass). Parameters named ``eps`` (``step_size``, ...), ``depth`` (``max_depth``, ...), ``leap`` and
+        ``target`` receive these values.
     leap : callable, optional
         Map along whose orbit the transition moves: ``leap(q, p, eps) -> (q, p)``, or ``leap(q, p)`` with a fixed step.
         Not needed for kernels of refhmc.
