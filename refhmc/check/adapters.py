@@ -224,7 +224,8 @@ def refhmc_kernel(model: Any, kernel: Any) -> Callable:
     callable
         ``kernel(rng, q) -> q`` and, on given randomness, ``kernel(q, p0=p, u=u) -> q``. For ``GIST``, ``AutoStep``,
         ``MAMS`` and ``MALT``, which draw other numbers, ``kernel(draws, q) -> q`` instead of the latter, where `draws` is a
-        :class:`refhmc.check.Draws`. For a kernel that keeps its momentum, ``kernel(draws, q, p) -> (q, p)``, unless its `persistence` is 0.
+        :class:`refhmc.check.Draws`. For a kernel that keeps its momentum, ``kernel(draws, q, p) -> (q, p)``, or
+        ``kernel(draws, q) -> (q, p)`` if its `persistence` is 0.
 
     Raises
     ------
@@ -305,12 +306,12 @@ def _keeping_momentum(model: Any, kernel: Any) -> Callable:
 
 
 def _forgetting(model: Any, kernel: Any, kept: Callable) -> Callable:
-    """Return one transition of a kernel that keeps no share of its momentum, as ``kernel(draws, q) -> q``."""
+    """Return one transition of a kernel that keeps no share of its momentum, without a momentum to start from."""
 
-    def forgetting(draws: Any, q: Any) -> np.ndarray:
+    def forgetting(draws: Any, q: Any) -> Any:
         if isinstance(draws, np.random.Generator):
             return own.transition(model, kernel, to_host(q), rng=draws).q
-        return kept(draws, q, np.zeros(model.dim))[0]
+        return kept(draws, q, np.zeros(model.dim))
 
     return forgetting
 

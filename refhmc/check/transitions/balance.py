@@ -342,7 +342,9 @@ def _reverse_moves(
     """
     q, z, to = best.q, best.z, best.to
     assert to is not None
-    goal = reversed_trail(q, setting.trail(best.outcome.transition))
+    goal, p = reversed_trail(q, setting.trail(best.outcome.transition)), best.outcome.transition.p
+    if p is not None and len(p) == len(subset) == len(z) and np.isfinite(p).all():
+        z = p  # a returned momentum is a guess of the reverse noise, up to its sign and the root of the mass
     if several:
         moves = [_Move(x, ways[0]) for x in roots_of(setting, to, goal, z, subset, ways[0], near, rng, 1)[0]]
         yield moves, len(moves)
