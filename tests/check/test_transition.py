@@ -381,6 +381,14 @@ def test_malt_and_mams_of_refhmc_are_in_detailed_balance(kernel, few_weighted_mo
     assert report.row("detailed balance").status == PASS
 
 
+@pytest.mark.sweep
+@pytest.mark.parametrize("persistence", [0.0, swept(0.7)])
+def test_delayed_rejection_of_refhmc_passes_with_a_fresh_and_a_kept_momentum(persistence, few_weighted_moves):
+    kernel = refhmc.DRHMC(step_size=1.3, persistence=persistence, metric=refhmc.metrics.Identity())
+    report = rc.transition(kernel, gaussian(), n_points=4, seconds=240.0)
+    assert report.ok, report
+
+
 def test_a_velocity_that_mams_keeps_is_left_to_check_sampler():
     with pytest.raises(TypeError, match="check.sampler"):
         rc.transition(refhmc.MAMS(step_size=0.6, n_steps=2), gaussian())
