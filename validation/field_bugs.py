@@ -82,6 +82,7 @@ DISTRIBUTION = [
     Bug("orbits", "M12a", ("AdvancedHMC#198", "AdvancedHMC#199")),
     Bug("orbits", "M12b", ("AdvancedHMC#199",)),
     Bug("orbits", "M12c", ("AdvancedHMC#199",)),
+    Bug("orbits", "nuts-rs 1ebe1cb", ("nuts-rs 1ebe1cb",)),
     Bug("orbits", "blackjax#18", ("blackjax#18",)),
     Bug("orbits", "nuts-rs be2c293", ("nuts-rs be2c293",)),
     Bug("orbits", "CUQIpy#449", ("CUQIpy#449",)),
@@ -116,6 +117,7 @@ ADAPTATION = [
     Bug("adaptation", "stan#3023", ("stan#3023", "stan#3346")),
     Bug("adaptation", "blackjax#217", ("blackjax#217",)),
     Bug("adaptation", "blackjax#1003", ("blackjax#1003",)),
+    Bug("adaptation", "blackjax#116", ("blackjax#116", "aehmc#54")),
     Bug("adaptation", "walnutpie#67", ("walnutpie#67", "walnutpie#69")),
     Bug("metrics", "M29", ("mici 1f690aa",)),
     Bug("metrics", "AdvancedHMC#83", ("AdvancedHMC#82", "AdvancedHMC#83")),
@@ -133,7 +135,6 @@ RANDOMNESS = [
 ]
 # Planted bugs that no row finds.
 NOT_FOUND = [
-    Bug("adaptation", "blackjax#116", ("blackjax#116", "aehmc#54")),
     Bug("adaptation", "keanu#346", ("keanu#346",)),
 ]
 # Reports of which no bug is planted, and why.

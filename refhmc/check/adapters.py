@@ -7,6 +7,7 @@ A check calls a step as ``step(q, p, eps, n) -> (q, p)`` and a kernel as ``kerne
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -221,9 +222,10 @@ def refhmc_kernel(model: Any, kernel: Any) -> Callable:
     Returns
     -------
     callable
-        ``kernel(rng, q) -> q`` and, on given randomness, ``kernel(q, p0=p, u=u) -> q``. For ``GIST``, ``AutoStep`` and
-        ``MALT``, which draw more numbers, ``kernel(draws, q) -> q`` instead of the latter, where `draws` is a
-        :class:`refhmc.check.Draws`. For a kernel that keeps its momentum, ``kernel(draws, q, p) -> (q, p)``.
+        ``kernel(rng, q) -> q`` and, on given randomness, ``kernel(q, p0=p, u=u) -> q``. For ``GIST``, ``AutoStep``,
+        ``MAMS`` and ``MALT``, which draw other numbers, ``kernel(draws, q) -> q`` instead of the latter, where `draws` is a
+        :class:`refhmc.check.Draws`. For a kernel that keeps its momentum, ``kernel(draws, q, p) -> (q, p)``, or
+        ``kernel(draws, q) -> (q, p)`` if its `persistence` is 0.
 
     Raises
     ------
@@ -236,11 +238,15 @@ def refhmc_kernel(model: Any, kernel: Any) -> Callable:
         if getattr(kernel, "microcanonical", False):
             raise TypeError(
                 f"kernel must keep a normal momentum for this check; got {type(kernel).__name__}, which keeps a velocity of "
-                "constant length. Use refhmc.check.sampler."
+                "constant length, so that its refreshment is not linear in the normals. Use refhmc.check.sampler on "
+                "refhmc.check.adapters.refhmc_chain(model, kernel), or MAMS with persistence=0."
             )
-        return _keeping_momentum(model, kernel)
+        kept = _keeping_momentum(model, kernel)
+        return _forgetting(model, kernel, kept) if kernel.persistence == 0 else kept
     if isinstance(kernel, own.MALT):
         return _refreshing(model, kernel)
+    if getattr(kernel, "microcanonical", False):
+        return _turning(model, kernel)
     tuning = next((n for name, n in TUNING_UNIFORMS.items() if isinstance(kernel, getattr(own, name))), 0)
     return _RefhmcSelfTuning(model, kernel, tuning) if tuning else _RefhmcKernel(model, kernel)
 
@@ -249,14 +255,37 @@ def _refreshing(model: Any, kernel: Any) -> Callable:
     """Return one transition of MALT, whose refreshments between steps read normals among the uniforms."""
     n = kernel.n_steps or min(max(round(kernel.settings()["trajectory_length"] / kernel.step_size), 1), 1024)
 
-    def refreshing(draws: Any, q: Any) -> np.ndarray:
+    shorter = [dataclasses.replace(kernel, n_steps=k, trajectory_length=None) for k in range(1, n)]
+
+    def refreshing(draws: Any, q: Any) -> Any:
+        q = to_host(q)
         if isinstance(draws, np.random.Generator):
-            return own.transition(model, kernel, to_host(q), rng=draws).q
+            return own.transition(model, kernel, q, rng=draws).q
         normals, jitter = draws.normal(model.dim), [draws.uniform()] if kernel.step_jitter > 0 else []
         tape = np.concatenate([jitter, *(draws.normal(model.dim) for _ in range(n - 1)), [draws.uniform()]])
-        return own.transition(model, kernel, to_host(q), normals=normals, uniforms=tape).q
+        made = own.transition(model, kernel, q, normals=normals, uniforms=tape).q
+        # A shorter trajectory on the same numbers ends after its last step if it is accepted.
+        numbers = [np.append(tape[: len(jitter) + k * model.dim], 0.0) for k in range(n - 1)]
+        ends = [
+            own.transition(model, short, q, normals=normals, uniforms=u).q
+            for short, u in zip(shorter, numbers, strict=True)
+        ]
+        return {"q": made, "path": np.reshape(ends, (n - 1, model.dim))}
 
     return refreshing
+
+
+def _turning(model: Any, kernel: Any) -> Callable:
+    """Return one transition of MAMS with a new velocity, which has the direction of normals."""
+    jitters = (kernel.step_jitter > 0) + (kernel.settings()["length_jitter"] > 0)
+
+    def turning(draws: Any, q: Any) -> np.ndarray:
+        if isinstance(draws, np.random.Generator):
+            return own.transition(model, kernel, to_host(q), rng=draws).q
+        normals, u = draws.normal(model.dim), np.array([draws.uniform() for _ in range(jitters + 1)])
+        return own.transition(model, kernel, to_host(q), normals=normals, uniforms=u).q
+
+    return turning
 
 
 def _keeping_momentum(model: Any, kernel: Any) -> Callable:
@@ -274,6 +303,17 @@ def _keeping_momentum(model: Any, kernel: Any) -> Callable:
         return made.q, made.kept_momentum
 
     return kept
+
+
+def _forgetting(model: Any, kernel: Any, kept: Callable) -> Callable:
+    """Return one transition of a kernel that keeps no share of its momentum, without a momentum to start from."""
+
+    def forgetting(draws: Any, q: Any) -> Any:
+        if isinstance(draws, np.random.Generator):
+            return own.transition(model, kernel, to_host(q), rng=draws).q
+        return kept(draws, q, np.zeros(model.dim))
+
+    return forgetting
 
 
 def refhmc_chain(model: Any, kernel: Any) -> Any:

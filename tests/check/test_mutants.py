@@ -27,7 +27,7 @@ IDS = [f"{area}-{p.id}-{p.what[:40]}" for area, p in PLACED]
 # Pairs of an area in the default run, and further ones in the sweep. The others take longer.
 DEFAULT = {
     "adaptation": "M25, not restarted, counter, mu, equal windows, ddof, cancellation, walnutpie#27, walnutpie#67, mcx#40, "
-    "AdvancedHMC#220, stan#3023, blackjax#217, blackjax#1003",
+    "AdvancedHMC#220, stan#3023, blackjax#217, blackjax#1003, blackjax#116",
     "field": "pymc#800, aeppl#30, numpyro#1834, SGMCMCJax#69",
     "grids": "pymc#2866, binary temperature, half period",
     "couplings": "one uniform, separate",
@@ -42,7 +42,7 @@ DEFAULT = {
     "randomness": "M33, P25, P25d, P25e, stop, spreads, thaws, norm, numpyro#479",
     "samplers": "P17-count, P18",
     "temperings": "sign, stale, sweep, random parity, blackjax#914, error",
-    "transitions": "P16, cap",
+    "transitions": "P16, cap, dense transposed",
 }
 SWEEP = {
     "adaptation": "P21, P21b, P21c, M24, unshrunk, gamma",
@@ -58,14 +58,15 @@ SWEEP = {
     "minibatches": "B01, B10, B11, B12, B14, B16, B18",
     "models": "P14, P15, third, buffer, prior",
     "orbits": "P20, M12b, T09, tree backwards, tree start, pymc#1787, walnutpie 052bbe6, blackjax#18, CUQIpy#449, "
-    "nuts-rs be2c293, blackjax#53",
+    "nuts-rs be2c293, blackjax#53, nuts-rs 1ebe1cb, dense diagonal",
     "random_data": "data: prior only, data: likelihood only, data: jacobian, data: last, data: sweep",
     "randomness": "global, own, reseeds, one short, P25b, P25c, sum",
     "samplers": "P25-momentum, S04",
     "splits": ", ".join(pair.id for area, pair in PLACED if area == "splits"),
     "temperings": "one side, no difference of b, one parity, wrong end, rectangles",
     "transitions": "P18, M32, clip, M23, flip, refresh first, refresh both, kept curved, kept floor, DR, mass twice, "
-    "AdvancedHMC#280, DR kept ghost on one side, DR kept ghost density",
+    "AdvancedHMC#280, DR kept ghost on one side, DR kept ghost density, dense diagonal drift, MALT refreshments, "
+    "MAMS no Jacobian",
 }
 # The likely cause that a report names.
 SAID = {

@@ -367,6 +367,59 @@ def test_self_tuning_kernels_of_refhmc_are_in_detailed_balance(kernel, few_weigh
 
 @pytest.mark.sweep
 @pytest.mark.parametrize(
+    "kernel",
+    [
+        refhmc.MALT(step_size=0.6, n_steps=3, metric=refhmc.metrics.Dense(np.array([[1.0, 0.5], [0.5, 2.0]]))),
+        refhmc.MALT(step_size=0.6, n_steps=2, step_jitter=0.3, metric=refhmc.metrics.Identity()),
+        refhmc.MAMS(step_size=0.6, n_steps=3, persistence=0.0, length_jitter=0.4, metric=refhmc.metrics.Identity()),
+        refhmc.MAMS(step_size=0.6, n_steps=2, persistence=0.0, metric=refhmc.metrics.Diagonal(np.array([1.0, 3.0]))),
+    ],
+)
+def test_malt_and_mams_of_refhmc_are_in_detailed_balance(kernel, few_weighted_moves):
+    report = rc.transition(kernel, gaussian(), n_points=4, seconds=240.0)
+    assert report.ok, report
+    assert report.row("detailed balance").status == PASS
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("persistence", [0.0, swept(0.7)])
+def test_delayed_rejection_of_refhmc_passes_with_a_fresh_and_a_kept_momentum(persistence, few_weighted_moves):
+    kernel = refhmc.DRHMC(step_size=1.3, persistence=persistence, metric=refhmc.metrics.Identity())
+    report = rc.transition(kernel, gaussian(), n_points=4, seconds=240.0)
+    assert report.ok, report
+
+
+def test_a_velocity_that_mams_keeps_is_left_to_check_sampler():
+    with pytest.raises(TypeError, match="check.sampler"):
+        rc.transition(refhmc.MAMS(step_size=0.6, n_steps=2), gaussian())
+
+
+def test_refreshments_on_the_way_are_only_decided_with_the_path(few_weighted_moves):
+    """Without the path the report names what is missing; a path of another length is not used."""
+    kernel = mutants.malt()
+    options = {"seconds": None, "n_points": 3, "H": mutants.energy}
+    without = mutants.report(lambda draws, q: kernel(draws, q)["q"], 1, **options)
+    assert not without.failures, without
+    assert without.row("detailed balance").status == INCONCLUSIVE
+    assert "as path" in without.row("detailed balance").basis
+
+
+@pytest.mark.parametrize(("power", "status"), [(1.0, PASS), (0.0, INCONCLUSIVE)])
+def test_moves_on_a_curve_need_the_jacobian_of_the_move(power, status, few_weighted_moves):
+    """(x, y) -> (x + z, y e^z) has one noise in two dimensions, and the determinant e^z, which dq'/dz alone does not show."""
+
+    def kernel(draws, q):
+        z = draws.normal()
+        new = np.array([q[0] + z, q[1] * math.exp(z)])
+        return new if math.log(draws.uniform()) < 0.5 * (q @ q - new @ new) + power * z else q
+
+    report = rc.transition(kernel, lambda q: -0.5 * q @ q, dim=2, n_points=4, seconds=60.0)
+    assert not report.failures, report
+    assert report.row("detailed balance").status == status, report
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize(
     ("model", "step_size"), [swept(refhmc.models.CellGrid, 0.7), (refhmc.models.ClosedPopulation, 0.3)]
 )
 def test_discontinuous_hmc_of_refhmc_does_not_fail(model, step_size):
@@ -458,6 +511,29 @@ def test_delayed_rejection_with_a_kept_momentum_is_decided(few_weighted_moves):
     wrong = PAIRS["DR kept ghost on one side"].wrong(1)
     assert wrong.row("acceptance").status == FAIL, wrong
     assert "rejected, from both ends" in wrong.diagnosis[0]
+
+
+def test_equivariance_with_a_dense_mass_accepts_any_root_of_it(few_weighted_moves):
+    """The momentum may be made with the symmetric root of the mass, or with its Cholesky factor."""
+
+    def make(log_density, gradient, inverse_mass):
+        C = np.diag(inverse_mass) if np.ndim(inverse_mass) == 1 else inverse_mass
+        values, vectors = np.linalg.eigh(C)
+        root = vectors @ np.diag(values**-0.5) @ vectors.T
+
+        def kernel(draws, q):
+            p = root @ draws.normal(2)
+            half = p + 0.4 * gradient(q)
+            new = q + 0.8 * C @ half
+            end = half + 0.4 * gradient(new)
+            ratio = log_density(new) - log_density(q) + 0.5 * (p @ C @ p - end @ C @ end)
+            return new if math.log(draws.uniform()) < ratio else q
+
+        return kernel
+
+    kernel = make(mutants.logp, mutants.grad, np.ones(2))
+    report = mutants.report(kernel, 1, make=make, dense=True, **mutants.DENSITY)
+    assert report.row("equivariance").status == PASS, report
 
 
 def test_equivariance_fails_without_calling_the_distribution_wrong(few_weighted_moves):

@@ -6,7 +6,7 @@ Each entry has one row per iteration, tune + draws of them (or only those of the
 
     step_size          (n,)             step size of the iteration
     inverse_metric     (n, d) or (n, d, d)      M^-1, the estimate of the covariance; or ``metric``: M
-    acceptance_rate    (n,)             acceptance statistic
+    acceptance_rate    (n,)             acceptance statistic, a probability or a mean of probabilities
     q                  (n, d)           position after the iteration
     final_metric       any shape        once: the metric at the end of the run, if it is not recorded per iteration
 
@@ -31,7 +31,13 @@ from typing import Any
 from refhmc.check import own
 from refhmc.check.adaptations.frozen import draw_count_row, frozen_row
 from refhmc.check.adaptations.record import AdaptationExamination, Constants, answers_row, refhmc_run
-from refhmc.check.adaptations.steps import LAST_STEP, dual_averaging_function_row, dual_averaging_row, final_step_row
+from refhmc.check.adaptations.steps import (
+    LAST_STEP,
+    acceptance_row,
+    dual_averaging_function_row,
+    dual_averaging_row,
+    final_step_row,
+)
 from refhmc.check.adaptations.windows import (
     NOT_RESTARTED,
     direction_row,
@@ -161,6 +167,7 @@ def adaptation(
         ("answers", answers_row),
         ("frozen after warm-up", frozen_row),
         ("draw count", draw_count_row),
+        ("acceptance statistic", acceptance_row, INEFFICIENT),
         ("dual averaging", dual_averaging_row, INEFFICIENT),
         (FINAL_STEP, final_step_row, INEFFICIENT),
         ("dual averaging function", dual_averaging_function_row, INEFFICIENT),
@@ -187,6 +194,7 @@ RECURSION = "the recursion has another counter, sign, mu = log(10 eps_0) or cons
 TYPICAL = {
     "frozen after warm-up": "the update of the step or metric continues after warm-up: the chain is not Markov",
     FINAL_STEP: "eps is returned instead of eps_bar",
+    "acceptance statistic": "the decision is recorded, not its probability: the step adapts to noise",
     "dual averaging": RECURSION,
     "dual averaging function": RECURSION,
     "metric used as inverse mass": "the mass and its inverse are exchanged: right distribution, slow mixing",

@@ -79,10 +79,10 @@ class AdaptationExamination(Examination):
             raise NotApplicable(f"{name} was not given")
         return self.functions[name]
 
-    def mismatch(self, claim: str, number: float, tolerance: float, why: str) -> Row:
+    def mismatch(self, claim: str, number: float, tolerance: float, why: str, relation: str = "<=") -> Row:
         """Return a FAIL if the property is claimed; otherwise the difference is INCONCLUSIVE."""
         if claim in self.claims:
-            return failed(why, self.call, number, tolerance)
+            return failed(why, self.call, number, tolerance, relation=relation)
         raise Inconclusive(f"{why}; not claimed, so not judged", number)
 
 

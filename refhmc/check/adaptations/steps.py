@@ -59,6 +59,16 @@ def _segments(test: AdaptationExamination) -> list[tuple[int, int]]:
     return test.segments
 
 
+def acceptance_row(test: AdaptationExamination) -> Row:
+    """Check that the acceptance statistic is an expected value: decisions are 0 or 1, and add noise to the recursion."""
+    (a,) = test.need("acceptance_rate")
+    between = int(np.sum((a > 0) & (a < 1)))
+    basis = f"acceptance statistics between 0 and 1, of {len(a)}"
+    if between == 0 and min(np.sum(a == 0), np.sum(a == 1)) >= LEAST:
+        return test.mismatch("dual_averaging", 0.0, 1.0, f"{basis}: all are 0 or 1, as decisions are", ">=")
+    return passed(basis, between, 1.0, ">=") if between else passed(f"{basis}: all are {a[0]:g}")
+
+
 def dual_averaging_row(test: AdaptationExamination) -> Row:
     """Check that each step of warm-up follows from the previous acceptances by the recursion."""
     steps, _ = test.whole("step_size", "acceptance_rate")

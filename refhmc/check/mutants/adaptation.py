@@ -349,19 +349,18 @@ PAIRS: list[Pair] = [
         right=pooled(False),
         claims="dual_averaging",
     ),
+    pair_of(
+        "blackjax#116",
+        "the acceptance statistic is not the expected value: here 0 or 1, not the probability",
+        sampler(accept_or_not=True),
+        ("acceptance statistic",),
+        claims="dual_averaging",
+    ),
     functions("cancellation", "squares minus square", "variance", naive_variance, variance(1), ("variance function",)),
 ]
 
 # No row finds these.
 NOT_FOUND = [
-    pair_of(
-        "blackjax#116",
-        "the acceptance statistic is not the expected value: here 0 or 1, not the probability",
-        sampler(accept_or_not=True),
-        (),
-        "",
-        claims="dual_averaging",
-    ),
     pair_of(
         "keanu#346",
         "the initial step is found without the momentum",

@@ -241,12 +241,16 @@ class IterativeNUTS(Sampler):
         q, end, forward = chosen
         if self.o.get("momentum of the start"):
             return q, p
+        if "energy_error" in self.o:
+            error = self.joint(*self.start) - self.joint(q, end)
+            return {"q": q, "energy_error": -error if self.o["energy_error"] == "log weight" else error}
         if self.o.get("reversed backwards") and not forward:
             return q, -end
         return (q, end) if self.o.get("kept") else q
 
     def __call__(self, rng, q, p):
-        states, energies = [(q, p)], [-self.joint(q, p)]
+        self.start = (q, p)
+        states, energies = [self.start], [-self.joint(q, p)]
         start, chosen, log_weight = energies[0], (q, p, True), 0.0
         for depth in range(self.size):
             forward = rng.random() < 0.5
@@ -288,29 +292,31 @@ class IterativeNUTS(Sampler):
 
 
 class ScaledNUTS(IterativeNUTS):
-    """``transition(rng, q, p)`` with a diagonal inverse mass m: velocity m p, and U-turns by rho' M^-1 p <= 0."""
+    """``transition(rng, q, p)`` with an inverse mass m, diagonal or dense: velocity m p, and U-turns by rho' M^-1 p <= 0."""
 
     def __init__(self, log_density, grad, eps, size, mass, **options):
         super().__init__(log_density, grad, eps, size, **options)
-        self.m = mass
+        self.m = mass = np.diag(mass) if np.ndim(mass) == 1 else mass
 
         def leap(q, p, eps):
             half = p + 0.5 * eps * grad(q)
-            new = q + eps * mass * half
+            new = q + eps * mass @ half
             return new, half + 0.5 * eps * grad(new)
 
         self.leap = leap
 
     def joint(self, q, p):
-        return self.log_density(q) - 0.5 * p @ (self.m * p)
+        return self.log_density(q) - 0.5 * p @ self.m @ p
 
     def turned(self, states):
         rho, m = np.sum([p for _, p in states], axis=0), self.m
         if self.o.get("mass ignored"):
-            m = 1.0
+            m = np.eye(len(rho))
+        if self.o.get("diagonal only"):
+            m = np.diag(np.diag(m))
         if self.o.get("inverse mass twice"):
             rho = states[-1][0] - states[0][0]  # M^-1 rho times the length, to which M^-1 is applied again
-        return turns(rho, m * states[0][1], m * states[-1][1])
+        return turns(rho, m @ states[0][1], m @ states[-1][1])
 
 
 # -------------------------------------------------------------------------------- original algorithm, with a slice variable
@@ -432,7 +438,7 @@ def examined(seed, sampler, density, grad, eps, depth, said_depth, threshold, ke
         name=sampler.__name__,
         threshold=threshold,
         keeps_momentum=keeps,
-        **({"make": make, "gradient": grad} if scaled else {}),
+        **({"make": make, "gradient": grad, "dense": True} if scaled else {}),
     )
 
 
@@ -615,6 +621,23 @@ PAIRS = [
         "the U-turn criterion applies the inverse mass twice",
         ScaledNUTS,
         "inverse mass twice",
+        eps=0.9,
+        expected=("equivariance",),
+        severity="inefficient",
+    ),
+    Pair(
+        "nuts-rs 1ebe1cb",
+        "the energy error that is reported is the log weight H(start) - H(end)",
+        run(IterativeNUTS, *GAUSSIAN, 0.6, 2, energy_error="log weight"),
+        run(IterativeNUTS, *GAUSSIAN, 0.6, 2, energy_error="right"),
+        ("energy error",),
+        "inefficient",
+    ),
+    pair(
+        "dense diagonal",
+        "the U-turn criterion uses the diagonal of a dense inverse mass",
+        ScaledNUTS,
+        "diagonal only",
         eps=0.9,
         expected=("equivariance",),
         severity="inefficient",

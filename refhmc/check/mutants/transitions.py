@@ -10,6 +10,7 @@ import numpy as np
 import refhmc.check as rc
 
 from . import Pair
+from .leaps import microcanonical
 from .samplers import delayed, langevin
 
 PRECISION = np.array([[2.0, 0.6], [0.6, 1.0]])
@@ -361,6 +362,34 @@ def make_massive(power):
     return make
 
 
+def make_dense(bug=""):
+    """Return a function that makes HMC with an inverse mass C, a diagonal or a matrix; p ~ N(0, C^-1)."""
+
+    def make(log_density, gradient, inverse_mass):
+        C = np.diag(inverse_mass) if np.ndim(inverse_mass) == 1 else np.asarray(inverse_mass)
+        root = np.linalg.cholesky(np.linalg.inv(C))
+        root = {"transposed": root.T, "diagonal": np.diag(np.diag(C) ** -0.5)}.get(bug, root)
+        drift = np.diag(np.diag(C)) if bug == "diagonal drift" else C
+
+        def kernel(draws, q):
+            p = root @ draws.normal(2)
+            new_q, new_p = q, p + 0.5 * EPS * gradient(q)
+            for k in range(STEPS):
+                new_q = new_q + EPS * drift @ new_p
+                new_p = new_p + (EPS if k < STEPS - 1 else 0.5 * EPS) * gradient(new_q)
+            ratio = log_density(new_q) - log_density(q) + 0.5 * (p @ C @ p - new_p @ C @ new_p)
+            return new_q if math.log(draws.uniform()) < ratio else q
+
+        return kernel
+
+    return make
+
+
+def dense_report(bug, seed):
+    make = make_dense(bug)
+    return report(make(logp, grad, np.ones(2)), seed, make=make, dense=True, **DENSITY)
+
+
 # --------------------------------------------------------------------------------------------- unusual, but correct
 
 
@@ -511,6 +540,51 @@ def unseen(temperature):
     return kernel
 
 
+# ------------------------------------------------------------ randomness on the way, and velocities of constant length
+
+
+def malt(bug="", kept=0.6, steps=3):
+    """Return trajectories with p <- a p + sqrt(1 - a^2) z between leapfrog steps, decided by the sum of the steps' errors."""
+    new = {"no root": 1 - kept**2}.get(bug, math.sqrt(1 - kept**2))
+
+    def kernel(draws, q):
+        x, p = q, draws.normal(2)
+        start, error, path = energy(x, p), 0.0, []
+        for k in range(steps):
+            if k > 0:
+                path.append(x)
+                p = kept * p + new * draws.normal(2)
+            before = 0.0 if bug == "last step" and k < steps - 1 else energy(x, p)
+            x, p = leapfrog(x, p, EPS, 1)
+            error = 0.0 if bug == "last step" and k < steps - 1 else error + energy(x, p) - before
+        if bug == "refreshments":
+            error = energy(x, p) - start
+        return {"q": x if math.log(draws.uniform()) < -error else q, "path": path}
+
+    return kernel
+
+
+def potential(q):
+    """Return the function whose gradient is ``leaps.slope``."""
+    return 0.5 * float(q**2 @ (1 + 0.5 * np.arange(len(q)))) + q[0] * q[1] / 3
+
+
+def mams(bug="", declared="", steps=2):
+    """Metropolis-adjusted microcanonical steps with a new velocity; ``declared`` is a bug of their log Jacobian."""
+    leap = microcanonical(declared)
+
+    def kernel(draws, q):
+        z = draws.normal(3)
+        x, u, log_det = q, z / np.linalg.norm(z), 0.0
+        for _ in range(2 + (draws.uniform() < 0.5) if steps is None else steps):
+            x, u, change = leap(x, u)
+            log_det += change
+        ratio = potential(q) - potential(x) + {"": 1.0, "no Jacobian": 0.0, "inverse": -1.0}[bug] * log_det
+        return x if math.log(draws.uniform()) < ratio else q
+
+    return kernel
+
+
 NEARLY = {
     "floor .02": ruled(lambda r: max(0.02, math.exp(r))),
     "floor .001": ruled(lambda r: max(0.001, math.exp(r))),
@@ -553,7 +627,7 @@ ODD = {
 
 def report(kernel, seed, H=logp, **more):
     # The time limit allows for load: one or two seconds suffice, a few more if nothing is in balance.
-    return rc.transition(kernel, H, dim=2, seed=seed, **{"seconds": 240.0, "n_points": 4, **more})
+    return rc.transition(kernel, H, seed=seed, **{"dim": 2, "seconds": 240.0, "n_points": 4, **more})
 
 
 @functools.cache
@@ -686,6 +760,21 @@ PAIRS: list[Pair] = [
         severity="inefficient",
     ),
     *(
+        Pair(
+            f"dense {bug}",
+            f"with a dense inverse mass, {what}",
+            functools.partial(dense_report, bug),
+            functools.partial(dense_report, ""),
+            ("equivariance",),
+            severity=severity,
+        )
+        for bug, what, severity in (
+            ("transposed", "the momentum is L' z with L L' the mass", "wrong distribution"),
+            ("diagonal", "the momentum has the mass of its diagonal", "wrong distribution"),
+            ("diagonal drift", "the drift uses its diagonal only", "inefficient"),
+        )
+    ),
+    *(
         pair_of(
             f"refresh {order}",
             f"a kept momentum gets 1 % too much noise ({order})",
@@ -765,6 +854,38 @@ PAIRS: list[Pair] = [
             ("start on one side", "with the rejection probability of the start only"),
             ("ghost forwards", "whose ghost starts with the momentum not reversed"),
             ("ghost density", "whose ghost is compared with the energy of the start"),
+        )
+    ),
+    *(
+        pair_of(
+            f"MALT {bug}",
+            f"a momentum refreshed between steps, {what}",
+            lambda bug=bug: malt(bug),
+            malt,
+            BALANCE,
+            H=energy,
+        )
+        for bug, what in (
+            ("refreshments", "whose energy error includes the refreshments"),
+            ("no root", "with (1 - a^2) z as the new part"),
+            ("last step", "with the energy error of the last step only"),
+        )
+    ),
+    *(
+        pair_of(
+            f"MAMS {bug or declared}",
+            f"a microcanonical trajectory {what}",
+            lambda bug=bug, declared=declared, steps=steps: mams(bug, declared, steps),
+            lambda steps=steps: mams(steps=steps),
+            BALANCE,
+            H=lambda q: -potential(q),
+            dim=3,
+        )
+        for bug, declared, steps, what in (
+            ("no Jacobian", "", 2, "accepted without its Jacobian"),
+            ("inverse", "", None, "of drawn length, accepted with the inverse of its Jacobian"),
+            ("", "d", 2, "with d instead of d - 1 in its log Jacobian"),
+            ("", "d - 1 twice", 2, "with the factor d - 1 twice in its log Jacobian"),
         )
     ),
     pair_of("ULA", "Langevin's proposal is always accepted", lambda: unadjusted, lambda: mala(True), ("stationarity",)),

@@ -4,8 +4,9 @@
     probabilities sum to one   sum_j K(i -> j) = 1
     depth                      |j - i| <= 2^depth - 1 if K(i -> j) > 0
     reaches both directions    K(i -> j) > 0 for some j > i and some j < i
+    energy error               H(z_j) - H(z_i), if the answer has a field ``energy_error``
 
-There is one row for each; the last also reports the mean distance of a move.
+There is one row for each; that of the directions also reports the mean distance of a move.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from refhmc.check.orbits.examination import OrbitExamination
 from refhmc.check.orbits.law import OFF, Table
 from refhmc.check.orbits.verdicts import start_case
 from refhmc.check.report import CALL_FAILED, Row
-from refhmc.check.subject.foreign import Inconclusive, NotApplicable
+from refhmc.check.subject.foreign import Inconclusive, NotApplicable, call_text
 
 
 def stays(test: OrbitExamination) -> Row:
@@ -76,6 +77,16 @@ def depths(test: OrbitExamination) -> Row:
     if test.furthest > reach and not test.takes_depth:
         raise Inconclusive(basis + ": it goes further than the stated depth", test.furthest)
     return judged(test.furthest, reach, basis + (", the depth it received" if test.furthest > reach else ""))
+
+
+def energy_error(test: OrbitExamination) -> Row | list[Row]:
+    """Check that the energy error of an answer is that of its end."""
+    if not test.ready or not test.subject.energy_errors:
+        return []
+    found = test.subject.energy_errors
+    gap, tolerance, ((q, p), wanted) = max(found, key=lambda x: x[0] / x[1] if math.isfinite(x[0]) else math.inf)
+    case = f"{call_text(test.kernel.name, [q, p])}  # an answer whose energy error should be {wanted!r}"
+    return judged(gap, tolerance, f"|energy_error - (H(end) - H(start))| of {len(found)} answers; rounding of H", case)
 
 
 def directions(test: OrbitExamination) -> Row:

@@ -57,8 +57,9 @@ class OrbitExamination(Examination):
         keeps_momentum: bool = False,
         make: Callable | None = None,
         gradient: Callable | None = None,
+        dense: bool = False,
     ) -> None:
-        self.keeps_momentum, self.make, self.gradient = keeps_momentum, make, gradient
+        self.keeps_momentum, self.make, self.gradient, self.dense = keeps_momentum, make, gradient, dense
         self.log_density = getattr(target, "log_density", target if callable(target) else None)
         self.kernel = Foreign(transition, name, like)
         self.order = None if order is None else np.array([int(m) for m in order])

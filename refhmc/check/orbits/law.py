@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refhmc.check.orbits import states
-from refhmc.check.subject.answers import read_position
+from refhmc.check.subject.answers import field, read_position
 from refhmc.check.subject.draws import Draws
 from refhmc.check.subject.enumeration import LEFT_OUT, Answers, Enumerator, Leaf, law_of
 from refhmc.check.subject.foreign import Foreign, SubjectError
@@ -33,6 +33,7 @@ class OrbitTransition:
         self.order, self.draws_order = order, False  # answer to a permutation, and whether one was requested
         self.shape, self.symbolic = CallShape(("draws", "q", "p")), True
         self.momentum: dict[str, int] = {"kept": 0, "turned": 0, "another": 0}
+        self.energy_errors: list[tuple[float, float, tuple]] = []  # gap of a stated error, its tolerance, and the start
 
     def coarseness(self) -> float:
         """Return the ratio of its rounding unit to the leap's."""
@@ -144,7 +145,15 @@ class Table:
             return OFF
         if p is not None:
             self.subject.note_momentum(p, self.orbit.p[k])
+        self._note_energy_error(result, i, k - self.orbit.n)
         return k - self.orbit.n
+
+    def _note_energy_error(self, result: Any, i: int, j: int) -> None:
+        """Compare a stated ``energy_error`` with H(z_j) - H(z_i)."""
+        stated, wanted = field(result, ("energy_error",)), self.orbit.H(j) - self.orbit.H(i)
+        if stated is not None and math.isfinite(wanted):
+            near = 1e-9 + 32 * self.orbit.blur * self.subject.coarseness()
+            self.subject.energy_errors.append((abs(float(stated) - wanted), near, (self.start(i), wanted)))
 
     def compute(self, reach: int) -> int:
         """Fill in the starts around z_0 and return the largest distance of an end; OutOfBudget if it takes too long."""

@@ -27,7 +27,7 @@ from refhmc.check import own
 from refhmc.check.arguments import require_counts, require_times
 from refhmc.check.examination import Rows
 from refhmc.check.orbits.calls import answers, leap_reversible
-from refhmc.check.orbits.ends import depths, directions, stays, sums
+from refhmc.check.orbits.ends import depths, directions, energy_error, stays, sums
 from refhmc.check.orbits.examination import OrbitExamination
 from refhmc.check.orbits.invariance import invariance, large_steps, limit, wall
 from refhmc.check.orbits.momenta import change_of_units, kept_momentum
@@ -52,6 +52,7 @@ ROWS: Rows = (
     ("probabilities sum to one", sums),
     ("depth", depths, INEFFICIENT),
     ("reaches both directions", directions),
+    ("energy error", energy_error, INEFFICIENT),
 )
 
 
@@ -71,6 +72,7 @@ def orbit(
     keeps_momentum: bool = False,
     make: Callable | None = None,
     gradient: Callable | None = None,
+    dense: bool = False,
     seconds: float | None = 120.0,
     most_runs: int = 60_000,
     seed: int = 20261121,
@@ -99,9 +101,10 @@ def orbit(
     ----------
     transition : callable or refhmc kernel
         ``transition(draws, q, p)`` on a given momentum returns q, (q, p), an object with q or position, or the number of steps
-        it moved along the orbit. It must take all its randomness from `draws`, a :class:`Draws`, or from a NumPy generator as
-        `rng`. Without `p`, the first normal numbers are the momentum (unit mass). Parameters named ``eps``
-        (``step_size``, ...), ``depth`` (``max_depth``, ...), ``leap`` and ``target`` receive these values.
+        it moved along the orbit. An ``energy_error`` of an object or mapping must be H(end) - H(start). All randomness must
+        come from `draws`, a :class:`Draws`, or from a NumPy generator as `rng`. Without `p`, the first normal numbers are the
+        momentum (unit mass). Parameters named ``eps`` (``step_size``, ...), ``depth`` (``max_depth``, ...), ``leap`` and
+        ``target`` receive these values.
     leap : callable, optional
         Map along whose orbit the transition moves: ``leap(q, p, eps) -> (q, p)``, or ``leap(q, p)`` with a fixed step.
         Not needed for kernels of refhmc.
@@ -133,6 +136,8 @@ def orbit(
         inverse mass matrix, shape (dim,). If given, the same trajectory in other units must give the same end.
     gradient : callable, optional
         Gradient of the log density `target`, for `make`.
+    dense : bool, default False
+        Whether `make` takes an inverse mass matrix, shape (dim, dim), too. If so, dense ones are also tried.
     seconds : float or None, default 120.0
         Budget in processor seconds; the check also ends after five times this wall-clock time. Enumerations take at most three
         quarters of it. None means no limit.
@@ -211,6 +216,7 @@ def orbit(
         keeps_momentum,
         make,
         gradient,
+        dense,
     )
     test.settings = {
         "depth": test.depth,

@@ -78,7 +78,7 @@ class Leap:
 
 
 def tape_transition(run: Callable, most: int) -> Callable:
-    """Return ``run(q, p, tape) -> (q, thresholds)``, which compares uniforms of an array with numbers, as a transition.
+    """Return ``run(q, p, tape) -> (answer, thresholds)``, which compares uniforms of an array with numbers, as a transition.
 
     ``thresholds``, one per used uniform, state where the distribution of the end may have a break. They are
     verified: the end is that of a run on u = t if u >= t was answered, and on the number before t if u < t was.
@@ -152,10 +152,10 @@ def of_refhmc(kernel: Any, target: Any) -> Any:
         def leap(q: np.ndarray, p: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray]:
             return several(q, p, eps, 1)
 
-    def run(q: np.ndarray, p: np.ndarray, tape: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def run(q: np.ndarray, p: np.ndarray, tape: np.ndarray) -> tuple[dict, np.ndarray]:
         end = own.transition(model, kernel, q, momentum=p, uniforms=np.concatenate([first, tape]))
         # A direction has the uniform itself as its entry: undecided it is 1/2, which is its threshold.
-        return end.q, end.probabilities[len(first) :]
+        return {"q": end.q, "energy_error": end.stats["energy_error"]}, end.probabilities[len(first) :]
 
     # Compiled here, so that no row has to wait for it.
     with contextlib.suppress(Exception):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refhmc.check.subject.answers import read_position
+from refhmc.check.subject.answers import field, read_position
 from refhmc.check.subject.draws import Draws, Question, Unscripted
 from refhmc.check.subject.foreign import DIMENSIONS, Foreign, NotApplicable, SubjectError, elsewhere
 from refhmc.check.subject.shapes import CALL_ERRORS, CallShape, first_working, parameters, required
@@ -26,11 +26,12 @@ MANY = 64  # number of uniforms for a kern(q, p0=, u=) that takes more than one
 
 
 class Transition(NamedTuple):
-    """End of a transition, the returned momentum or None, and the recorded questions."""
+    """End of a transition, the returned momentum or None, the recorded questions, and the positions on the way, if returned."""
 
     q: np.ndarray
     p: np.ndarray | None
     asked: list[Question]
+    path: np.ndarray | None = None
 
     def numbers(self, kind: str) -> np.ndarray:
         """Return all the numbers of a kind that were given out, in order."""
@@ -78,7 +79,12 @@ class TransitionRunner(NamedTuple):
         q = np.array(q, dtype=float)
         p = None if p is None else np.array(p, dtype=float)
         answer = self.call.call(self.kernel, draws=source, q=q, p=p, u=u)
-        return Transition(*read_position(self.kernel, answer, (self.dim,), [q]), asked)
+        return Transition(*read_position(self.kernel, answer, (self.dim,), [q]), asked, self._path(answer))
+
+    def _path(self, answer: Any) -> np.ndarray | None:
+        """Return the positions between the start and the proposal, shape (n - 1, dim), or None."""
+        path = field(answer, ("path",))
+        return None if path is None else np.reshape(self.kernel.array(path, None, "the path"), (-1, self.dim))
 
 
 def find_runner(kernel: Foreign, q: np.ndarray) -> TransitionRunner:

@@ -8,8 +8,15 @@ reversible if
 
 F's derivatives are extrapolated differences, w' is found by Powell's method from several starts, P and P' by bisection.
 With r the logarithm of the ratio of the two sides without P, Metropolis's rule is P = min(1, e^r), and
-r = H(q, w) - H(q', w') for Hamiltonian moves. With less noise than dimensions, dF/dw is not square, and sqrt(det J'J) replaces
-the determinant.
+r = H(q, w) - H(q', w') for Hamiltonian moves.
+
+With less noise than dimensions the ends (q, q') form a surface. Both sides are then densities on it, and the volume of
+(q, w) -> (q, F(q, w)), sqrt(det G'G) with its derivative G, replaces the determinant. A kernel may only use the direction of
+its normals, as microcanonical ones do. Then w is a point of the sphere through the normals, with dw the measure of its surface.
+
+A kernel that refreshes its momentum during a trajectory has more noise than dimensions, and many w' lead back. It can return
+x, the positions between the steps. Balance is then examined for paths: F is (q', x), and w' must lead from q' back to q
+through the same positions in reverse order. Balance of paths implies balance of their ends.
 
 A kernel that decides before it moves (a drawn number of steps, a step size from one of several bands) may need other answers
 for the reverse move than for the move, or may decide otherwise on the way to the root. It is therefore searched along the paths
@@ -28,6 +35,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.linalg
 import scipy.optimize
 import scipy.special
 
@@ -75,10 +83,20 @@ class Setting(NamedTuple):
     delta: float
     run: Callable | None = None  # replaces runner.run: with a history
     held: bool = False  # uniforms that decide together are fixed
+    between: int = 0  # number of positions between the steps that the kernel returns
+    sphere: bool = False  # the move depends on z / |z| only, and |z| is held
 
     def rounding(self, q: np.ndarray) -> float:
         """Return the distance by which a trajectory that returns to ``q`` may miss it."""
         return 1e3 * self.runner.kernel.epsilon * (1 + float(np.abs(q).max()))
+
+    def at_length(self, z: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """Return ``x``, scaled to the length of ``z`` if only the direction matters."""
+        return x * (np.linalg.norm(z) / max(float(np.linalg.norm(x)), 1e-300)) if self.sphere else x
+
+    def newton_step(self, J: np.ndarray, gap: np.ndarray) -> np.ndarray:
+        """Return the least change of the noise that closes ``gap``; on a sphere J has rank n - 1."""
+        return np.linalg.lstsq(J, gap, rcond=1e-6 if self.sphere else None)[0]
 
     def normals(self, z: np.ndarray) -> np.ndarray:
         return self.root @ z if self.runner.shape == MOMENTUM else z
@@ -94,11 +112,17 @@ class Setting(NamedTuple):
         return (self.run or self.runner.run)(q, script, self.seed)
 
     def gone(self, q: np.ndarray, z: np.ndarray, path: Path) -> np.ndarray:
-        """Return the end of :meth:`transition`; NaN if the kernel raises for noise far from any it would draw."""
+        """Return the :meth:`trail` of :meth:`transition`; NaN if the kernel raises for noise far from any it would draw."""
         try:
-            return self.transition(q, z, path).q
+            return self.trail(self.transition(q, z, path))
         except SubjectError:
-            return np.full(len(q), np.nan)
+            return np.full(len(q) * (1 + self.between), np.nan)
+
+    def trail(self, transition: Transition) -> np.ndarray:
+        """Return the end, followed by the positions between the steps; NaN for these if their number is another one."""
+        rows, size = transition.path, self.between * len(transition.q)
+        known = rows is not None and rows.size == size
+        return np.concatenate([transition.q, rows.ravel() if known and rows is not None else np.full(size, np.nan)])
 
     def outcomes(self, q: np.ndarray, z: np.ndarray, frees: tuple[float, ...] = ()) -> list[Outcome]:
         """Return every outcome from ``q`` on ``z``; ``frees`` are the values of the free numbers, as uniforms."""
@@ -130,32 +154,40 @@ class Setting(NamedTuple):
 
 
 class Map(NamedTuple):
-    """dF/dw (d, n) at a point, log sqrt det J'J of the columns in ``active``, the error of that, and |J^-1|."""
+    """dF/dw (m, n) at a point, the log volume of the columns in ``active``, its error, |J^-1|, and dF/dq or None."""
 
     jacobian: np.ndarray
     log_volume: float
     error: float
     inverse: float
+    by_q: np.ndarray | None = None
 
 
 def map_of(setting: Setting, q: np.ndarray, z: np.ndarray, path: Path, active: Any = None, quick: bool = False) -> Map:
-    """Return the derivative of the outcome ``path`` with respect to its noise."""
+    """Return the derivative of the outcome ``path`` with respect to its noise, and to q if the noise has fewer dimensions."""
 
     def moved(x: np.ndarray) -> np.ndarray:
         to = setting.gone(q, x, path)
-        return np.full(len(q), np.nan) if np.array_equal(to, q) else to
+        return np.full(len(to), np.nan) if np.array_equal(to[: len(q)], q) else to
 
-    columns, error = [], 0.0
-    for unit in np.eye(len(z)):
-        if quick:
-            h = 2e-3
-            near, far = (moved(z + k * h * unit) - moved(z - k * h * unit) for k in (1, 2))
-            columns.append((8 * near - far) / (12 * h))
-        else:
-            slope = _slope(setting, on_line(moved, z, unit), q)
-            columns.append(np.broadcast_to(slope.value, q.shape))
-            error = max(error, slope.error)
-    return volume_of(np.stack(columns, axis=-1), error, active)
+    def derivative(f: Callable[[np.ndarray], np.ndarray], at: np.ndarray) -> tuple[np.ndarray, float]:
+        columns, error = [], 0.0
+        for unit in np.eye(len(at)):
+            if quick:
+                h = 2e-3
+                near, far = (f(at + k * h * unit) - f(at - k * h * unit) for k in (1, 2))
+                columns.append((8 * near - far) / (12 * h))
+            else:
+                slope = _slope(setting, on_line(f, at, unit), q)
+                columns.append(np.broadcast_to(slope.value, len(q) * (1 + setting.between)))
+                error = max(error, slope.error)
+        return np.stack(columns, axis=-1), error
+
+    (J, error), by_q = derivative(moved, z), None
+    if np.count_nonzero(np.abs(J).max(axis=0)) - setting.sphere < len(J):
+        by_q, more = derivative(lambda x: setting.gone(x, z, path), q)
+        error = max(error, more)
+    return volume_of(J, error, active, by_q, z if setting.sphere else None)
 
 
 def _slope(setting: Setting, f: Callable[[float], np.ndarray], q: np.ndarray) -> differences.Derivative:
@@ -179,13 +211,31 @@ def on_line(f: Callable, at: np.ndarray, direction: np.ndarray) -> Callable[[flo
     return lambda t: f(at + t * direction)
 
 
-def volume_of(jacobian: np.ndarray, error: float, active: Any = None) -> Map:
+def volume_of(
+    jacobian: np.ndarray,
+    error: float,
+    active: Any = None,
+    by_q: np.ndarray | None = None,
+    z: np.ndarray | None = None,
+) -> Map:
+    """Return the map with log |det J|, or the volume of (q, w) -> (q, F) if J has more rows than columns.
+
+    If ``z`` is given, the noise moves on the sphere through it.
+    """
     J = jacobian if active is None else jacobian[:, active]
+    if z is not None:
+        J = J @ scipy.linalg.null_space(z[None])
     sizes = np.linalg.svd(J, compute_uv=False) if J.size and np.isfinite(J).all() else np.zeros(1)
     if J.shape[1] > J.shape[0] or sizes[-1] <= 1e-9 * sizes[0]:
-        return Map(jacobian, -np.inf, np.inf, np.inf)
+        return Map(jacobian, -np.inf, np.inf, np.inf, by_q)
     inverse = 1 / sizes[-1]
-    return Map(jacobian, float(np.log(sizes).sum()), float(inverse * error * len(sizes)), float(inverse))
+    if by_q is not None and J.shape[1] < J.shape[0]:
+        if not np.isfinite(by_q).all():
+            return Map(jacobian, -np.inf, np.inf, np.inf, by_q)
+        d = by_q.shape[1]
+        graph = np.block([[np.eye(d), np.zeros((d, J.shape[1]))], [by_q, J]])
+        sizes = np.linalg.svd(graph, compute_uv=False)
+    return Map(jacobian, float(np.log(sizes).sum()), float(inverse * error * len(sizes)), float(inverse), by_q)
 
 
 class Pairing(NamedTuple):
@@ -209,6 +259,12 @@ class Pairing(NamedTuple):
     returns: float = np.nan  # P'
 
 
+def reversed_trail(q: np.ndarray, trail: np.ndarray) -> np.ndarray:
+    """Return the trail of the move along the same positions in reverse order, which ends at ``q``."""
+    rows = trail[len(q) :].reshape(-1, len(q))[::-1]
+    return np.concatenate([q, rows.ravel()])
+
+
 def probability_at(found: list[Outcome], to: np.ndarray, near: float) -> float:
     """Return the probability of all outcomes at ``to``."""
     return float(sum(x.probability for x in found if np.abs(x.transition.q - to).max() <= near))
@@ -228,18 +284,20 @@ def pair(
     Before a mismatch is reported, ``effort`` times 24 searches look for other reverse moves.
     """
     to, path = outcome.transition.q, outcome.path
+    size = len(q) * (1 + setting.between)
     if not np.isfinite(to).all():
         return Pairing(q, z, outcome, "open", why="the move ended at a point that is not finite")
     here = map_of(setting, q, z, path)
     sizes = np.abs(here.jacobian).max(axis=0) if here.jacobian.size else np.zeros(0)
-    active = np.flatnonzero(sizes > 1e-9 * sizes.max(initial=0.0))
-    full = len(active) == len(z) == len(q)
-    subsets = [active] if len(active) <= len(q) else [active[: len(q)], active[-len(q) :]]
+    active = np.flatnonzero((sizes > 1e-9 * sizes.max(initial=0.0)) | setting.sphere)
+    full = len(active) == len(z) == size
+    subsets = [active] if len(active) <= size else [active[:size], active[-size:]]
     near = (1e-7 + 1e3 * setting.runner.kernel.epsilon + 100 * setting.delta) * (1 + np.abs(q).max())
     P = probability_at([x for x in found if x.moved], to, near)
     best = Pairing(q, z, outcome, "open", to=to, probability=P, full=full, why="no reverse move was found")
+    many = "more normals than coordinates move it: return the positions between its steps as path"
     for subset in subsets:
-        at = volume_of(here.jacobian, _error_of(here), subset)
+        at = volume_of(here.jacobian, _error_of(here), subset, here.by_q, z if setting.sphere else None)
         if not math.isfinite(at.log_volume):
             best = best._replace(full=False, why="the noise does not move it in independent directions")
             continue
@@ -262,7 +320,7 @@ def pair(
             if pairing.state != "open":
                 return pairing
         if others:
-            why = "no matching reverse move was found"
+            why = "no matching reverse move was found" if len(subsets) == 1 else many
             best = min(others, key=lambda x: x.mismatch)._replace(why=why)
     return best
 
@@ -284,11 +342,14 @@ def _reverse_moves(
     """
     q, z, to = best.q, best.z, best.to
     assert to is not None
+    goal, p = reversed_trail(q, setting.trail(best.outcome.transition)), best.outcome.transition.p
+    if p is not None and len(p) == len(subset) == len(z) and np.isfinite(p).all():
+        z = p  # a returned momentum is a guess of the reverse noise, up to its sign and the root of the mass
     if several:
-        moves = [_Move(x, ways[0]) for x in roots_of(setting, to, q, z, subset, ways[0], near, rng, 1)[0]]
+        moves = [_Move(x, ways[0]) for x in roots_of(setting, to, goal, z, subset, ways[0], near, rng, 1)[0]]
         yield moves, len(moves)
         for starts in (1, STARTS):
-            new = searches(setting, to, q, [z], ways, subset, near, rng, starts)[0]
+            new = searches(setting, to, goal, [z], ways, subset, near, rng, starts)[0]
             new = [x for x in new if not _known(x, moves)]
             moves += new
             yield new, len(new)
@@ -296,7 +357,7 @@ def _reverse_moves(
     for k, way in enumerate(ways):
         tried: list[np.ndarray] = []
         for starts in (1, STARTS):
-            roots, converged = roots_of(setting, to, q, z, subset, way, near, rng, starts)
+            roots, converged = roots_of(setting, to, goal, z, subset, way, near, rng, starts)
             yield [_Move(x, way) for x in roots[len(tried) :]], converged if k == 0 else 0
             tried = roots
 
@@ -343,7 +404,8 @@ def _thoroughly(
                 kept += [x for x in new if not (x.z @ x.z > most or _known(x, kept))]
         return kept, settled
 
-    backs, settled = moves(to, q, [z])
+    trail = setting.trail(best.outcome.transition)
+    backs, settled = moves(to, reversed_trail(q, trail), [z])
     compared = [_compare(setting, best, forward, at, x.z, subset, x.way, near) for x in backs]
     matching = [x for x in compared if x.state == "match"]
     if matching:
@@ -354,7 +416,7 @@ def _thoroughly(
         return best
     theres = [_Move(z, best.outcome.path, 0)]
     guesses = [z, *(-x.back for x in compared if x.back is not None)]
-    theres += [x for x in moves(q, to, guesses)[0] if not _known(x, theres)]
+    theres += [x for x in moves(q, trail, guesses)[0] if not _known(x, theres)]
     if len(theres) > len(compared):
         return best
     closest = min(clear, key=lambda x: x.mismatch)
@@ -478,21 +540,22 @@ def roots_of(
     def whole(x: np.ndarray) -> np.ndarray:
         full = z.copy()
         full[active] = x
-        return full
+        return setting.at_length(z, full)
 
     def residual(x: np.ndarray) -> np.ndarray:
         to = setting.gone(start, whole(x), path)
-        return np.where(np.isfinite(to), to - goal, 1e10)
+        gap = np.where(np.isfinite(to), to - goal, 1e10)
+        return np.append(gap, np.linalg.norm(x) / np.linalg.norm(z) - 1) if setting.sphere else gap
 
     first = (-z[active], z[active], np.zeros(len(active)))
     for k in range(starts):
         x = first[k] if k < 3 else spread * (1.0, 2.0, 3.0)[k % 3] * rng.standard_normal(len(active))
-        if len(active) == len(goal):
+        if len(active) == len(goal) and not setting.sphere:
             options = {"xtol": 1e-12, "eps": setting.runner.kernel.epsilon}
             solved = scipy.optimize.root(residual, x, method="hybr", options=options).x
         else:
             solved = scipy.optimize.least_squares(residual, x, xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=60).x
-        if np.abs(residual(solved)).max() > near:
+        if np.abs(residual(solved)[: len(goal)]).max() > near:
             continue
         converged += 1
         if not any(np.abs(whole(solved) - other).max() <= 1e-3 for other in roots):
@@ -543,15 +606,15 @@ def searches(
             if not np.isfinite(J).all():
                 return None
             step = np.zeros(len(x))
-            step[active] = np.linalg.lstsq(J, gap, rcond=None)[0]
+            step[active] = setting.newton_step(J, gap)
             for shrink in (1.0, 0.5, 0.25):
-                gaps = residuals(x - shrink * step)
+                gaps = residuals(setting.at_length(x, x - shrink * step))
                 best = min(range(len(ways)), key=lambda i: size(gaps[i]))
                 if size(gaps[best]) < size(gap):
                     break
             else:
                 break
-            x, k, gap = x - shrink * step, best, gaps[best]
+            x, k, gap = setting.at_length(x, x - shrink * step), best, gaps[best]
         return (x, k) if size(gap) <= near else None
 
     z = guesses[0]
@@ -560,12 +623,12 @@ def searches(
     for n in range(len(noises), starts):
         x = z.copy()
         x[active] = spread * (1.0, 2.0, 3.0)[n % 3] * rng.standard_normal(len(active))
-        noises.append(x)
+        noises.append(setting.at_length(z, x))
     for x in noises:
         gaps = residuals(x)
         ends: list[np.ndarray] = []
         for k, gap in enumerate(gaps):
-            stays = np.abs(gap + goal - start).max() <= setting.rounding(start)
+            stays = np.abs((gap + goal)[: len(start)] - start).max() <= setting.rounding(start)
             if stays or size(gap) >= 1e10 or any(np.abs(gap - end).max() <= near for end in ends):
                 continue
             ends.append(gap)
@@ -586,20 +649,22 @@ def _compare(
     """Return the comparison of both sides of the equation for one root."""
     q, to, P = best.q, best.to, best.probability
     assert to is not None
+    goal = reversed_trail(q, setting.trail(best.outcome.transition))
     there = map_of(setting, to, z_back, path, active)
-    left = setting.gone(to, z_back, path) - q
+    left = setting.gone(to, z_back, path) - goal
     J = there.jacobian[:, active]
     if np.isfinite(J).all() and math.isfinite(there.log_volume):  # one Newton step with the accurate derivative
         better = z_back.copy()
-        better[active] -= np.linalg.lstsq(J, left, rcond=None)[0]
-        rest = setting.gone(to, better, path) - q
+        better[active] -= setting.newton_step(J, left)
+        better = setting.at_length(z_back, better)
+        rest = setting.gone(to, better, path) - goal
         if np.abs(rest).max() <= np.abs(left).max():
             if np.abs(better - z_back).max() > 1e-9:  # near a fold the volume changes fast
                 there = map_of(setting, to, better, path, active)
             z_back, left = better, rest
     r = setting.log_density(to, z_back) - there.log_volume - forward
     wanted = min(1.0, P * math.exp(-min(max(r, -700.0), 700.0)))
-    confirmed = _is_probability(setting, to, z_back, path, best.outcome, q, near, wanted)
+    confirmed = _is_probability(setting, to, z_back, path, best.outcome, goal, near, wanted)
     P_back = wanted
     if not confirmed:
         P_back = probability_at([x for x in setting.outcomes(to, z_back, frees_of(path)) if x.moved], q, near)

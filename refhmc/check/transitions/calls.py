@@ -68,7 +68,10 @@ def _setting(test: TransitionExamination, runner: TransitionRunner, q: np.ndarra
 
     recorded = runner.recorded and runner.shape != MOMENTUM
     frees = recorded and not any(x.kind == "normal" for x in runner.run(q, p=q).asked)
-    setting = Setting(runner, log_pi, log_noise, root, frees, TINY, test.seed, test.delta)
+    path = runner.run(q, {"uniform": [TINY]}, p=q).path
+    between = 0 if path is None else len(path)
+    sphere = recorded and not frees and _only_direction(test, runner, q)
+    setting = Setting(runner, log_pi, log_noise, root, frees, TINY, test.seed, test.delta, None, False, between, sphere)
     if not recorded or frees or runner.keeps_momentum:
         return setting
     noises = (1.5 * test.rng(21, k).standard_normal(64) for k in range(2))
@@ -76,6 +79,13 @@ def _setting(test: TransitionExamination, runner: TransitionRunner, q: np.ndarra
         return setting
     test.notes.append("several uniforms decide together: balance is examined at given values of them first")
     return setting._replace(held=True)
+
+
+def _only_direction(test: TransitionExamination, runner: TransitionRunner, q: np.ndarray) -> bool:
+    """Return whether the move depends on the direction of the normals only; twice the numbers have it exactly."""
+    z = test.rng(22).standard_normal(8 * len(q))
+    once, twice = (runner.run(q, {"normal": list(x), "uniform": [TINY]}, p=q).q for x in (z, 2 * z))
+    return np.array_equal(once, twice) and not np.array_equal(once, q)
 
 
 def deterministic(test: TransitionExamination) -> Row:

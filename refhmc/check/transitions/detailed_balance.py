@@ -157,9 +157,10 @@ def _pair_edges(test: TransitionExamination, setting: Setting, rng: np.random.Ge
         unlikely = 0
         with contextlib.suppress(SubjectError):  # noise that is rarely so large may be rejected
             for step, scale in enumerate(np.geomspace(1.2, 12.0, 24), 1):
+                noise = test.rng(18, ray, step).standard_normal(len(direction)) if setting.sphere else scale * direction
                 held = tuple(test.rng(20, ray, step).random(8)) if setting.held else ()
-                found = setting.outcomes(q, scale * direction, held)
-                outcomes.append((q, scale * direction, found))
+                found = setting.outcomes(q, noise, held)
+                outcomes.append((q, noise, found))
                 moves = [x for x in _different(found, setting.rounding(q)) if np.isfinite(x.transition.q).all()]
                 unlikely += any(outcome.probability < LIKELY for outcome in moves)
                 if not moves or unlikely > 2 * MOST_UNLIKELY:
@@ -172,7 +173,7 @@ def _pair_edges(test: TransitionExamination, setting: Setting, rng: np.random.Ge
                     if not outcome.decisions or (new[kind] > CLEAR if kind not in met else passed_over):
                         continue
                     test.decides = True
-                    x = _paired(test, setting, q, scale * direction, outcome, found, rng)
+                    x = _paired(test, setting, q, noise, outcome, found, rng)
                     if setting.held and x.state != "match":
                         continue
                     if kind not in met or x.state == "match" or (x.state == "mismatch" and x.mismatch <= FAR):

@@ -41,6 +41,7 @@ class TransitionExamination(Examination):
     make: Callable | None
     log_density: Callable | None
     gradient: Callable | None
+    dense: bool = False  # whether ``make`` takes an inverse mass matrix
 
     runner: TransitionRunner | None = None
     points: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((0, 0)))

@@ -18,13 +18,15 @@ from typing import Any
 import numpy as np
 
 from refhmc.check import equivariance
+from refhmc.check.equivariance import inverse, times
 from refhmc.check.judging import Cases, Measured, failed, judged, passed
-from refhmc.check.report import Row
+from refhmc.check.own import differences
+from refhmc.check.report import FAIL, WRONG_DISTRIBUTION, Row
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, SubjectError, call_text
 from refhmc.check.subject.outcomes import FREE, Outcome, answers
 from refhmc.check.subject.shapes import meanings, needed_by
 from refhmc.check.subject.transition import MOMENTUM, TINY, TransitionRunner
-from refhmc.check.transitions.balance import Setting, probability_at
+from refhmc.check.transitions.balance import Setting, on_line, probability_at
 from refhmc.check.transitions.examination import TransitionExamination, moved, noise_size
 
 
@@ -192,24 +194,53 @@ def shift_invariance(test: TransitionExamination) -> Cases:
 
 def change_of_units(test: TransitionExamination) -> Row:
     """Check that the transition ends at the same point in other units (``check/equivariance.py``)."""
-    runner, setting = test.need()
+    test.need()
     if test.make is None or needed_by(test.make) != 3:
         raise NotApplicable("needs make, a function of (log_density, gradient, inverse_mass) that returns the kernel")
-    make, d = test.make, len(test.points[0])
-    a = equivariance.factors(d)
-    pair = (equivariance.made(make, test.log_density, test.gradient, x) for x in (np.ones(d), a))
+    rows = [_in_units(test, a) for a in equivariance.changes(len(test.points[0]), test.dense)]
+    return next((row for row in rows if row.status == FAIL), rows[-1])
+
+
+def _in_units(test: TransitionExamination, a: np.ndarray) -> Row:
+    """Return the row for one change of units A."""
+    (runner, _), d = test.need(), len(test.points[0])
+    pair = (equivariance.made(test.make, test.log_density, test.gradient, x) for x in (np.ones(d), a))
     plain, scaled = (runner._replace(kernel=runner.kernel.another(f)) for f in pair)
+    Q = np.eye(d)  # other kernels draw normals, and have their own root of the mass
+    if a.ndim == 2 and runner.shape != MOMENTUM:
+        if runner.keeps_momentum:
+            raise NotApplicable("the kernel keeps its momentum, and its root of the mass is not known")
+        Q = _change_of_normals(test, plain, scaled, a)
 
     def ends() -> Iterator[tuple[np.ndarray, np.ndarray, str]]:
         for k in range(equivariance.RUNS):
             q, z = test.points[k % len(test.points)], test.rng(15, k).standard_normal(d)
-            given = (
-                z / a if runner.shape == MOMENTUM else z
-            )  # other kernels draw normals, and have their own root of the mass
+            p = times(inverse(a).T, z)
+            given = p if runner.shape == MOMENTUM else np.linalg.solve(Q, z)
             end, other = (
-                one.run(at, {"normal": list(w)}, k, p)
-                for one, at, w, p in ((plain, q, z, z), (scaled, a * q, given, z / a))
+                one.run(at, {"normal": list(w)}, k, x)
+                for one, at, w, x in ((plain, q, z, z), (scaled, times(a, q), given, p))
             )
             yield end.q, other.q, call_text(runner.kernel.name, [q])
 
-    return equivariance.equivariant(ends(), a)
+    row, gap = equivariance.equivariant(ends(), a), float(np.abs(Q @ Q.T - np.eye(d)).max())
+    if row.status == FAIL or gap <= 1e-6:
+        return row
+    why = "|Q Q' - 1|, where normals w with a dense mass give the ends of Q w with M = 1: the momentum is not from N(0, M)"
+    return failed(why, f"make(..., {times(a, a.T).tolist()})", gap, 1e-6, severity=WRONG_DISTRIBUTION)
+
+
+def _change_of_normals(
+    test: TransitionExamination, plain: TransitionRunner, scaled: TransitionRunner, a: np.ndarray
+) -> np.ndarray:
+    """Return Q with y'(w) = A q'(Q w) for the ends on small normals, orthogonal if both transitions are right."""
+    q = test.points[0]
+
+    def slope(one: TransitionRunner, at: np.ndarray) -> np.ndarray:
+        def end(w: np.ndarray) -> np.ndarray:
+            return one.run(at, {"normal": list(w), "uniform": [TINY]}, test.seed).q
+
+        zero = np.zeros(len(q))
+        return np.stack([differences.ridders(on_line(end, zero, e), 0.1, 6).value for e in np.eye(len(q))], -1)
+
+    return np.linalg.solve(times(a, slope(plain, q)), slope(scaled, times(a, q)))

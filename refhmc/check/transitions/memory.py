@@ -258,7 +258,7 @@ def _made_up_for(setting: Setting, q: np.ndarray, z: np.ndarray, a: Outcome, b: 
     """Return the outcome of ``setting`` on noise with which it makes the move ``a``; None if there is none."""
 
     def gap(x: np.ndarray) -> np.ndarray:
-        return setting.gone(q, x, b.path) - a.transition.q
+        return setting.gone(q, x, b.path)[: len(q)] - a.transition.q
 
     solved = scipy.optimize.root(gap, z, method="hybr", options={"xtol": 1e-12}).x
     reached = np.abs(gap(solved)).max() <= 1e-9 * (1 + np.abs(q).max())

@@ -19,7 +19,15 @@ import numpy as np
 
 from refhmc.check.subject.foreign import Inconclusive, OutOfTime, SubjectError
 from refhmc.check.subject.outcomes import Outcome, Path
-from refhmc.check.transitions.balance import Pairing, Setting, frees_of, map_of, probability_at, roots_of
+from refhmc.check.transitions.balance import (
+    Pairing,
+    Setting,
+    frees_of,
+    map_of,
+    probability_at,
+    reversed_trail,
+    roots_of,
+)
 from refhmc.check.transitions.examination import TransitionExamination, moved
 
 MOST = 10  # number of such noises that are examined
@@ -71,7 +79,7 @@ def _across(
     path, along = outcome.path, (z - start) / np.linalg.norm(z - start)
 
     def goes(w: np.ndarray) -> bool:
-        return not np.abs(setting.gone(q, w, path) - q).max() <= setting.rounding(q)
+        return not np.abs(setting.gone(q, w, path)[: len(q)] - q).max() <= setting.rounding(q)
 
     low, high = 0.0, float(np.linalg.norm(z - start))
     for _ in range(BISECTIONS):
@@ -79,8 +87,9 @@ def _across(
         low, high = (middle, high) if goes(start + middle * along) else (low, middle)
     behind = [start + (low - k * STEP) * along for k in (1, 2, 3)]
     a, b, c = (setting.gone(q, w, path) for w in behind)
-    to, beyond = 6 * a - 8 * b + 3 * c, start + (low + STEP) * along  # the parabola through them, 2h further on
-    if not (np.isfinite(to).all() and setting.log_pi(to) - setting.log_pi(a) > math.log(SEEN)):
+    trail, beyond = 6 * a - 8 * b + 3 * c, start + (low + STEP) * along  # the parabola through them, 2h further on
+    to, goal = trail[: len(q)], reversed_trail(q, trail)
+    if not (np.isfinite(trail).all() and setting.log_pi(to) - setting.log_pi(a[: len(q)]) > math.log(SEEN)):
         return NONE  # there is no density, or it jumps
     x: Pairing | str = OPEN
     for within in WITHIN:
@@ -92,7 +101,7 @@ def _across(
         return OPEN  # a boundary that is not smooth
     assert x.back is not None
     near = _near(setting, to)
-    for w in roots_of(setting, to, q, x.back, np.arange(len(z)), path, near, rng, 2)[0]:
+    for w in roots_of(setting, to, goal, x.back, np.arange(len(z)), path, near, rng, 2)[0]:
         found = [y for y in setting.outcomes(to, w, frees_of(path)) if y.moved]
         P = probability_at(found, q, near)
         if np.abs(w - x.back).max() < 0.1 * far and P > SEEN:
@@ -111,12 +120,13 @@ def _balanced(setting: Setting, q: np.ndarray, z: np.ndarray, path: Path, rng: n
     if P < SEEN:
         return NONE
     there = map_of(setting, q, z, path, quick=True)
-    for w in roots_of(setting, to, q, z, active, path, near, rng)[0]:
+    goal = reversed_trail(q, setting.trail(last.transition))
+    for w in roots_of(setting, to, goal, z, active, path, near, rng)[0]:
         back = map_of(setting, to, w, path, quick=True)
         r = setting.log_density(to, w) - back.log_volume - setting.log_density(q, z) + there.log_volume
         P_back = probability_at([y for y in setting.outcomes(to, w, frees_of(path)) if y.moved], q, near)
         if math.isfinite(r) and P_back > 0 and abs(math.log(P / P_back) - r) < ROUGH:
-            return Pairing(q, z, last, "match", r=r, probability=P, to=to, back=w, full=len(z) == len(q))
+            return Pairing(q, z, last, "match", r=r, probability=P, to=to, back=w, full=len(z) == len(goal))
     return OPEN
 
 

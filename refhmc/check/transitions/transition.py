@@ -67,6 +67,7 @@ def transition(
     log_density: Callable | None = None,
     gradient: Callable | None = None,
     make: Callable | None = None,
+    dense: bool = False,
     points: Any = None,
     n_points: int = 8,
     delta: float = 0.0,
@@ -89,6 +90,10 @@ def transition(
     density. A kernel that keeps its momentum is checked for refreshment, volume, acceptance, flip and stationarity. If it has
     several proposals, as in delayed rejection, the outcomes of all stages are enumerated.
 
+    If a trajectory refreshes its momentum on the way (:class:`refhmc.MALT`), many w' lead back. The kernel can return the
+    positions between its steps, and both sides are compared for whole paths. If only the direction of the noise matters
+    (:class:`refhmc.MAMS` without persistence), q' lies on a surface, and both sides are densities on it.
+
     Uniforms that decide integers, such as a number of steps (:class:`refhmc.GIST`), are enumerated. If several uniforms decide
     together, as two thresholds do (:class:`refhmc.AutoStep`), balance is examined at given values of them. A move that is not
     in balance there is examined again over all values, where a FAIL needs three moves and fewer are INCONCLUSIVE.
@@ -98,7 +103,8 @@ def transition(
     kern : callable or refhmc kernel
         ``kern(q, p0=p, u=u)`` on a given momentum and uniform number, ``kernel(draws, q)`` with :class:`Draws`,
         ``kernel(rng, q)`` with a NumPy generator, or ``kernel(draws, q, p)``, which keeps its momentum and returns (q, p). It
-        returns q of shape (dim,), or an object with q or position. Kernels of refhmc need a model as `H`.
+        returns q of shape (dim,), or an object or mapping with q or position, and optionally with ``path``, the positions
+        between its n steps, shape (n - 1, dim). Kernels of refhmc need a model as `H`.
     H : callable or object, optional
         Energy ``H(q, p)``, log density of q, a Hamiltonian or model of refhmc, or an object with ``log_density``. For
         ``kern(q, p0=p, u=u)`` the momentum has density exp(-H(q, .)), or is standard normal with a log density.
@@ -111,6 +117,8 @@ def transition(
     make : callable, optional
         ``make(log_density, gradient)`` returns the kernel for another density. Rows that modify the density need it. With a
         third parameter, the diagonal of the inverse mass, the same transition in other units must have the same end.
+    dense : bool, default False
+        Whether `make` takes an inverse mass matrix, shape (dim, dim), too. If so, dense ones are also tried.
     points : array_like, shape (n, dim), optional
         Positions to start from; by default points in the bulk of the target.
     n_points : int, default 8
@@ -174,7 +182,9 @@ def transition(
     base = log_density or getattr(H, "log_density", None) or getattr(getattr(H, "model", None), "log_density", None)
     slope = gradient or getattr(H, "gradient", None) or getattr(getattr(H, "model", None), "gradient", None)
     part = math.inf if seconds is None else seconds / 3
-    test = TransitionExamination(subject, target, dim, given, n_points, float(delta), part, seed, make, base, slope)
+    test = TransitionExamination(
+        subject, target, dim, given, n_points, float(delta), part, seed, make, base, slope, dense
+    )
     test.settings = {"dim": test.dim or "?", "n_points": n_points}
     return test.report(
         "transition",
