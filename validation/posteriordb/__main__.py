@@ -122,8 +122,8 @@ def main() -> None:
     chosen = [name for name in posteriors if not options.only or any(word in name for word in options.only)]
     cells = merged(*(read_cells(path) for path in (RECORDED, PARTIAL) if path.exists()))
     database.RESULTS.mkdir(exist_ok=True)
-    for name in [] if options.page else chosen:
-        for sampler in options.sampler.split(","):
+    for sampler in options.sampler.split(","):
+        for name in [] if options.page else chosen:
             cell = cell_of(name, sampler, options)
             cells.setdefault(name, {})[sampler] = cell
             print(f"{name}, {sampler}: {page.summary(cell)} ({cell['took']:.0f} s)", file=sys.stderr, flush=True)

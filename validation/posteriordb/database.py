@@ -135,9 +135,7 @@ def store_long_run(folder: str | pathlib.Path, posterior: ModuleType) -> None:
     run = MCMC(NUTS(program, target_accept_prob=0.95), progress_bar=False, **options)
     run.run(jax.random.key(2026))
     values = {key: np.asarray(x) for key, x in run.get_samples(group_by_chain=True).items()}
-    rows = [
-        statistic(key, x, float(x.mean())) for key, x in entries(parameters_of(folder, posterior, values)).items()
-    ]
+    rows = [statistic(key, x, float(x.mean())) for key, x in entries(parameters_of(folder, posterior, values)).items()]
     stored = json.loads(LONG_RUNS.read_text(encoding="utf-8")) if LONG_RUNS.exists() else {}
     stored[posterior.NAME] = [[row.name, *(float(f"{x:.8g}") for x in row[1:])] for row in rows]
     LONG_RUNS.parent.mkdir(exist_ok=True)

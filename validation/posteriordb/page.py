@@ -14,15 +14,17 @@ from validation.benchmarks.common import table
 from validation.benchmarks.peers import number, spread
 
 NAME = "posteriordb"
-FALSE_ALARM = 1e-3  # the chance that any z-score of a sampler on the page is above the critical value, if all draws are right
+FALSE_ALARM = (
+    1e-3  # the chance that any z-score of a sampler on the page is above the critical value, if all draws are right
+)
 LEAST_PER_GRADIENT, LEAST_PER_SECOND = 1.0, 2.0
 
 Cell = dict[str, Any]
 Cells = dict[str, dict[str, Cell]]
 
 HEADER = """{count} posteriors of [posteriordb](https://github.com/stan-dev/posteriordb), each written in a file of
-`validation/posteriordb/posteriors/` as a user of refhmc would write it. Four chains, one after another, with 1,000 iterations of
-warm-up and 1,000 draws. refhmc runs with its default options on every posterior. NumPyro and nutpie run NUTS with target
+`validation/posteriordb/posteriors/` as a user of refhmc would write it. Four chains run one after another, with 1,000 iterations
+of warm-up and 1,000 draws. refhmc runs with its default options on every posterior. NumPyro and nutpie run NUTS with target
 acceptance 0.8, a diagonal metric and trees of depth 10 at most. nutpie has refhmc's compiled density and gradient, or JAX's if
 the model of refhmc is in JAX.
 
@@ -159,10 +161,11 @@ def judgement(cells: Cells, names: list[str], critical: float) -> str:
     ours = {name: cells[name]["refhmc"] for name in names if cells[name].get("refhmc", {}).get("runs")}
     compared = [name for name, cell in ours.items() if scores(cell)]
     faults = {name: fault for name in compared if (fault := fault_of(ours[name], critical))}
+    warned = sum(any(run["warnings"] for run in cell["runs"]) for cell in ours.values())
     lines = [
         "## refhmc's default",
         f"z-scores below the critical value on {len(compared) - len(faults)} of {len(compared)} posteriors; "
-        f"a warning in some run on {sum(any(run['warnings'] for run in cell['runs']) for cell in ours.values())} of {len(ours)}.",
+        f"a warning in some run on {warned} of {len(ours)}.",
         "\n".join(f"- {name}: {fault}." for name, fault in faults.items()),
     ]
     return "\n\n".join(line for line in lines if line)

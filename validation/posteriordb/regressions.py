@@ -150,6 +150,6 @@ def logistic(design: Design) -> tuple[Callable, Callable]:
 def election(data: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Return X and y of the National Election Study: ideology, race, three age groups, education, gender and income."""
     ages = (data["age_discrete"] == k for k in (2, 3, 4))
-    return columns(
-        data["real_ideo"], data["race_adj"], *ages, data["educ1"], data["gender"], data["income"]
-    ), data["partyid7"]
+    return columns(data["real_ideo"], data["race_adj"], *ages, data["educ1"], data["gender"], data["income"]), data[
+        "partyid7"
+    ]

@@ -23,7 +23,7 @@ LIMIT = 300.0  # seconds of one run
 
 
 def flat_density(program: Callable) -> tuple[Callable, int]:
-    """Return the log density of a NumPyro model as a function of one vector, as ``refhmc.from_numpyro`` does, and its length."""
+    """Return the log density of a NumPyro model as a function of one vector, and its length."""
     import jax
     from jax.flatten_util import ravel_pytree
     from numpyro.infer.util import initialize_model

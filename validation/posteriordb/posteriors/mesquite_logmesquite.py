@@ -12,4 +12,6 @@ from validation.posteriordb.regressions import columns, linear
 
 NAME = "mesquite-logmesquite"
 SIZES = ("diam1", "diam2", "canopy_height", "total_height", "density")
-model, in_numpyro = linear(lambda data: (columns(*(np.log(data[key]) for key in SIZES), data["group"]), np.log(data["weight"])))
+model, in_numpyro = linear(
+    lambda data: (columns(*(np.log(data[key]) for key in SIZES), data["group"]), np.log(data["weight"]))
+)
