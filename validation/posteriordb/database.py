@@ -130,6 +130,7 @@ def store_long_run(folder: str | pathlib.Path, posterior: ModuleType) -> None:
     import jax
     from numpyro.infer import MCMC, NUTS
 
+    jax.config.update("jax_enable_x64", True)
     program = posterior.in_numpyro(data_of(folder, posterior.NAME))
     options = {"num_warmup": 2000, "num_samples": 10_000, "num_chains": 4, "chain_method": "sequential"}
     run = MCMC(NUTS(program, target_accept_prob=0.95), progress_bar=False, **options)

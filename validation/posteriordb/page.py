@@ -23,10 +23,10 @@ Cell = dict[str, Any]
 Cells = dict[str, dict[str, Cell]]
 
 HEADER = """{count} posteriors of [posteriordb](https://github.com/stan-dev/posteriordb), each written in a file of
-`validation/posteriordb/posteriors/` as a user of refhmc would write it. Four chains run one after another, with 1,000 iterations
-of warm-up and 1,000 draws. refhmc runs with its default options on every posterior. NumPyro and nutpie run NUTS with target
-acceptance 0.8, a diagonal metric and trees of depth 10 at most. nutpie has refhmc's compiled density and gradient, or JAX's if
-the model of refhmc is in JAX.
+`validation/posteriordb/posteriors/` as a user of refhmc would write it. Four chains run one after another, with 1,000
+iterations of warm-up and 1,000 draws. refhmc runs with its default options on every posterior. NumPyro and nutpie run NUTS
+with target acceptance 0.8, a diagonal metric and trees of depth 10 at most. nutpie has refhmc's compiled density and gradient,
+or JAX's if the model of refhmc is in JAX.
 
 - z: the largest |z| of mean and variance of all parameters over all seeds. Variances are mean squares about the mean of the
   reference. The critical value is {critical:.2f}, for a false alarm in any of the {tests:,} z-scores of a sampler with

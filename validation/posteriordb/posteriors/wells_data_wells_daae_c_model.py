@@ -1,4 +1,4 @@
-"""Whether 3,020 households in Bangladesh switched wells, on centred distance and arsenic, their interaction, association, education.
+"""Whether 3,020 households in Bangladesh switched wells, on distance, arsenic, their interaction, association and education.
 
     P(switched_i) = expit(alpha + x_i'beta),      p(alpha, beta) constant
 
