@@ -1,5 +1,5 @@
 """Posteriors of posteriordb: ``python -m validation.posteriordb --posteriordb FOLDER [--only NAME ...]
-[--sampler refhmc,numpyro,nutpie] [--seeds 3] [--peers /path/to/python] [--shared]``.
+[--sampler refhmc,nutpie] [--seeds 3] [--peers /path/to/python] [--shared]``.
 
 FOLDER is a copy of https://github.com/stan-dev/posteriordb, which may also be named by the variable POSTERIORDB. Each sampler
 runs on each posterior in a process of its own, with a time limit. Results that were not selected are kept.
@@ -100,7 +100,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--posteriordb", default=os.environ.get("POSTERIORDB"), metavar="FOLDER")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="words in the names of posteriors")
-    parser.add_argument("--sampler", default="refhmc", help="names with commas: refhmc, numpyro, nutpie")
+    parser.add_argument("--sampler", default="refhmc", help=f"names with commas: {', '.join(samplers.SAMPLERS)}")
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds (default 3)")
     parser.add_argument("--peers", default=sys.executable, metavar="PYTHON", help="interpreter that has the peers")
     parser.add_argument("--shared", action="store_true", help="other programs use the machine: record no seconds")

@@ -12,6 +12,7 @@ import scipy.stats
 
 from validation.benchmarks.common import table
 from validation.benchmarks.peers import number, spread
+from validation.posteriordb.samplers import DEFAULTS, PEERS, SAMPLERS
 
 NAME = "posteriordb"
 FALSE_ALARM = (
@@ -25,8 +26,8 @@ Cells = dict[str, dict[str, Cell]]
 HEADER = """{count} posteriors of [posteriordb](https://github.com/stan-dev/posteriordb), each written in a file of
 `validation/posteriordb/posteriors/` as a user of refhmc would write it. Four chains run one after another, with 1,000
 iterations of warm-up and 1,000 draws. refhmc runs with its default options on every posterior. NumPyro and nutpie run NUTS
-with target acceptance 0.8, a diagonal metric and trees of depth 10 at most. nutpie has refhmc's compiled density and gradient,
-or JAX's if the model of refhmc is in JAX.
+with target acceptance 0.8 and trees of depth 10 at most, on a diagonal metric or on their dense or low-rank one. nutpie has
+refhmc's compiled density and gradient, or JAX's if the model of refhmc is in JAX.
 
 - z: the largest |z| of mean and variance of all parameters over all seeds. Variances are mean squares about the mean of the
   reference. The critical value is {critical:.2f}, for a false alarm in any of the {tests:,} z-scores of a sampler with
@@ -133,7 +134,7 @@ def comparison(cells: Cells, peers: list[str], title: str, figure: Callable, lea
 def text_of(cells: Cells, posteriors: dict[str, ModuleType]) -> str:
     """Return the page."""
     names = [name for name in posteriors if name in cells]
-    samplers = [s for s in ("refhmc", "numpyro", "nutpie") if any(s in cells[name] for name in names)]
+    samplers = [s for s in SAMPLERS if any(s in cells[name] for name in names)]
     tests = max(
         (sum(len(scores(cells[n][s])) for n in names if s in cells[n]) for s in samplers),
         default=0,
@@ -143,11 +144,14 @@ def text_of(cells: Cells, posteriors: dict[str, ModuleType]) -> str:
     note = "" if timed else " Seconds are not shown, because other programs used the machine."
     options = {"critical": critical, "tests": tests, "alarm": FALSE_ALARM, "note": note}
     parts = [HEADER.format(count=len(names), **options), judgement(cells, names, critical)]
-    peers = [s for s in samplers if s != "refhmc"]
+    peers = [s for s in samplers if s in PEERS]
+    defaults = [s for s in peers if s in DEFAULTS]
     why = {name: posteriors[name].WHY_NOT for name in names if hasattr(posteriors[name], "WHY_NOT")}
-    parts.append(comparison(cells, peers, "ESS per gradient and peers", per_1000, LEAST_PER_GRADIENT, why))
-    if timed:
-        parts.append(comparison(cells, peers, "ESS per second and peers", per_second, LEAST_PER_SECOND, why))
+    for of, which in (defaults, "with their default metric"), (peers, "with any of the metrics"):
+        title = f"ESS per gradient and peers {which}"
+        parts.append(comparison(cells, of, title, per_1000, LEAST_PER_GRADIENT, why))
+        if timed:
+            parts.append(comparison(cells, of, title.replace("gradient", "second"), per_second, LEAST_PER_SECOND, why))
     header = ["posterior", "reference", "z", "ESS / 1,000", *(["ESS / s"] if timed else []), "gradients", "R-hat"]
     for sampler in samplers:
         rows = [row_of(name, cells[name][sampler], timed) for name in names if sampler in cells[name]]

@@ -7,6 +7,7 @@ run and its values by name. Only the sampling is timed.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 from types import ModuleType
@@ -55,10 +56,10 @@ def of_refhmc(posterior: ModuleType, data: dict[str, Any]) -> Callable:
     return run
 
 
-def of_numpyro(posterior: ModuleType, data: dict[str, Any]) -> Callable:
+def of_numpyro(posterior: ModuleType, data: dict[str, Any], dense: bool = False) -> Callable:
     """Return NumPyro's NUTS with the gradient by JAX, a chain compiled as one program."""
     program = posterior.in_numpyro(data)
-    sample = samplers.jax_runs(samplers.numpyro_chain(*flat_density(program)))
+    sample = samplers.jax_runs(samplers.numpyro_chain(*flat_density(program), dense))
     constrain = refhmc.from_numpyro(program).constrain
 
     def run(seed: int) -> Callable:
@@ -73,7 +74,7 @@ def of_numpyro(posterior: ModuleType, data: dict[str, Any]) -> Callable:
     return run
 
 
-def of_nutpie(posterior: ModuleType, data: dict[str, Any]) -> Callable:
+def of_nutpie(posterior: ModuleType, data: dict[str, Any], low_rank: bool = False) -> Callable:
     """Return nutpie with refhmc's compiled density and gradient, or with JAX's if the model of refhmc is not compiled."""
     import nutpie
 
@@ -84,6 +85,7 @@ def of_nutpie(posterior: ModuleType, data: dict[str, Any]) -> Callable:
     else:
         compiled = nutpie_model(*model.core.tuple[1::-1], model.dim)
     options = {"cores": 1, "progress_bar": False, "target_accept": 0.8, "maxdepth": 10, "return_raw_trace": True}
+    options |= {"low_rank_modified_mass_matrix": True} if low_rank else {}
 
     def run(seed: int, draws: int = DRAWS, tune: int = TUNE, chains: int = CHAINS) -> Callable:
         trace = nutpie.sample(compiled, draws=draws, tune=tune, chains=chains, seed=seed, **options)
@@ -122,5 +124,12 @@ def jax_model(log_density: Callable, dim: int) -> Any:
     )
 
 
-SAMPLERS: dict[str, Callable] = {"refhmc": of_refhmc, "numpyro": of_numpyro, "nutpie": of_nutpie}
-PEERS = ("numpyro", "nutpie")
+SAMPLERS: dict[str, Callable] = {
+    "refhmc": of_refhmc,
+    "numpyro": of_numpyro,
+    "numpyro-dense": functools.partial(of_numpyro, dense=True),
+    "nutpie": of_nutpie,
+    "nutpie-low-rank": functools.partial(of_nutpie, low_rank=True),
+}
+PEERS = tuple(name for name in SAMPLERS if name != "refhmc")
+DEFAULTS = ("numpyro", "nutpie")  # the peers with their default metric
