@@ -29,7 +29,7 @@ from validation.posteriordb.posteriors import all_posteriors
 ENOUGH = 300.0  # seconds of sampling after which no further seed is taken
 TIMEOUT = 900.0
 RECORDED, PARTIAL = (database.RESULTS / f"{page.NAME}.{end}" for end in ("json", "partial.json"))
-SHORT = 200  # characters of a message that are kept
+SHORT = 300  # characters of a message that are kept
 
 
 def say(**found: Any) -> None:

@@ -132,7 +132,7 @@ def store_long_run(folder: str | pathlib.Path, posterior: ModuleType) -> None:
 
     jax.config.update("jax_enable_x64", True)
     program = posterior.in_numpyro(data_of(folder, posterior.NAME))
-    options = {"num_warmup": 2000, "num_samples": 10_000, "num_chains": 4, "chain_method": "sequential"}
+    options = {"num_warmup": 1000, "num_samples": 2500, "num_chains": 4, "chain_method": "sequential"}
     run = MCMC(NUTS(program, target_accept_prob=0.95), progress_bar=False, **options)
     run.run(jax.random.key(2026))
     values = {key: np.asarray(x) for key, x in run.get_samples(group_by_chain=True).items()}

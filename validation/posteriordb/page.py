@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Callable
 from types import ModuleType
@@ -18,7 +17,10 @@ NAME = "posteriordb"
 FALSE_ALARM = (
     1e-3  # the chance that any z-score of a sampler on the page is above the critical value, if all draws are right
 )
+MOST_R_HAT = 1.01
 LEAST_PER_GRADIENT, LEAST_PER_SECOND = 1.0, 2.0
+
+KINDS = ("diverged", "max_treedepth", "R-hat is", "effective sample size", "far apart", "no progress")  # of warnings
 
 Cell = dict[str, Any]
 Cells = dict[str, dict[str, Cell]]
@@ -33,7 +35,7 @@ refhmc's compiled density and gradient, or JAX's if the model of refhmc is in JA
   reference. The critical value is {critical:.2f}, for a false alarm in any of the {tests:,} z-scores of a sampler with
   probability {alarm:g} (Bonferroni).
 - reference: "draws" are posteriordb's 10,000 draws, "published means" are its published means and mean squares, "exact" is a
-  closed form. posteriordb has no reference for the other posteriors. "long run" is then a run of NumPyro's NUTS with 40,000
+  closed form. posteriordb has no reference for the other posteriors. "long run" is then a run of NumPyro's NUTS with 10,000
   draws and target acceptance 0.95.
 - ESS / 1,000: the smallest bulk ESS of the parameters per 1,000 gradients, of warm-up and draws.
 
@@ -71,14 +73,20 @@ def summary(cell: Cell) -> str:
 
 
 def fault_of(cell: Cell, critical: float) -> str:
-    """Return the parameters whose z-scores are above the critical value, with the largest, or the empty string."""
+    """Return what is wrong: z-scores above the critical value, largest first, and R-hat; or the empty string."""
     found: dict[str, float] = {}
     for run in cell["runs"]:
         for key, pair in run["z"].items():
             for what, z in zip(("mean", "variance"), pair, strict=True):
                 if not abs(z) <= critical:
                     found[f"{what} of {key}"] = max(abs(z), found.get(f"{what} of {key}", 0.0))
-    return ", ".join(f"{key} {z:.1f}" for key, z in sorted(found.items(), key=lambda item: -item[1])[:4])
+    faults = [f"{key}, |z| {z:.1f}" for key, z in sorted(found.items(), key=lambda item: -item[1])[:4]]
+    apart = [run for run in cell["runs"] if not run["r_hat"] <= MOST_R_HAT]
+    if apart:
+        warned = sum(any("R-hat" in text for text in run["warnings"]) for run in apart)
+        worst = max(run["r_hat"] for run in apart)
+        faults.append(f"R-hat up to {worst:.3f} in {len(apart)} of {len(cell['runs'])} runs, {warned} with a warning")
+    return "; ".join(faults)
 
 
 def row_of(name: str, cell: Cell, timed: bool) -> list[str]:
@@ -111,24 +119,40 @@ def ratios(cells: Cells, peers: list[str], figure: Callable = per_1000) -> dict[
     return found
 
 
-def comparison(cells: Cells, peers: list[str], title: str, figure: Callable, least: float, why: dict[str, str]) -> str:
-    """Return the section about refhmc's ESS per gradient or second and that of the best peer."""
-    found = ratios(cells, peers, figure)
-    if not found:
+def comparisons(cells: Cells, samplers: list[str], timed: bool, why: dict[str, str]) -> str:
+    """Return the section about refhmc's ESS per gradient and per second, and those of the best peer."""
+    peers = [s for s in samplers if s in PEERS]
+    groups = {"default metric": [s for s in peers if s in DEFAULTS], "best metric": peers}
+    figures = {"ESS per gradient": (per_1000, LEAST_PER_GRADIENT)}
+    figures |= {"ESS per second": (per_second, LEAST_PER_SECOND)} if timed else {}
+    summaries, parts = [], []
+    for figure, (of, least) in figures.items():
+        for metric, group in groups.items():
+            found = ratios(cells, group, of)
+            if not found:
+                continue
+            values = [ratio for _, ratio in found.values()]
+            middle = statistics.median(values)
+            wanted = f"{least:g}, {'met' if middle >= least else 'not met'}"
+            below = str(sum(value < 1 for value in values))
+            summaries.append(
+                [figure, metric, str(len(values)), *map(number, (middle, min(values), max(values))), below, wanted]
+            )
+            rows = [
+                [name, peer, f"{ratio:.2f}", why.get(name, "") if ratio < 1 else ""]
+                for name, (peer, ratio) in sorted(found.items(), key=lambda item: item[1][1])
+            ]
+            parts.append(
+                f"### {figure}, {metric} of the peers\n\n" + table(["posterior", "best peer", "ratio", "reason"], rows)
+            )
+    if not summaries:
         return ""
-    values = [ratio for _, ratio in found.values()]
-    middle = statistics.median(values)
-    met = "met" if middle >= least else "not met"
-    rows = [
-        [name, peer, f"{ratio:.2f}", why.get(name, "")]
-        for name, (peer, ratio) in sorted(found.items(), key=lambda item: item[1][1])
-    ]
+    header = ["figure", "peers", "posteriors", "median ratio", "least", "greatest", "below 1", "wanted median"]
     text = (
-        f"refhmc's median over that of the best of {' and '.join(peers)}: {number(middle)} in the median "
-        f"({number(min(values))}..{number(max(values))}) over {len(values)} posteriors; "
-        f"wanted at least {least:g}: {met}. It is below 1 on {sum(v < 1 for v in values)}."
+        "## refhmc and its peers\n\nThe ratio of refhmc's median to that of the best peer, on each posterior. The peers have "
+        "their default, diagonal metric, or the best one of it and the dense or low-rank metric.\n\n"
     )
-    return f"## {title}\n\n{text}\n\n" + table(["posterior", "best peer", "ratio", "reason"], rows)
+    return "\n\n".join([text + table(header, summaries), *parts])
 
 
 def text_of(cells: Cells, posteriors: dict[str, ModuleType]) -> str:
@@ -144,14 +168,8 @@ def text_of(cells: Cells, posteriors: dict[str, ModuleType]) -> str:
     note = "" if timed else " Seconds are not shown, because other programs used the machine."
     options = {"critical": critical, "tests": tests, "alarm": FALSE_ALARM, "note": note}
     parts = [HEADER.format(count=len(names), **options), judgement(cells, names, critical)]
-    peers = [s for s in samplers if s in PEERS]
-    defaults = [s for s in peers if s in DEFAULTS]
     why = {name: posteriors[name].WHY_NOT for name in names if hasattr(posteriors[name], "WHY_NOT")}
-    for of, which in (defaults, "with their default metric"), (peers, "with any of the metrics"):
-        title = f"ESS per gradient and peers {which}"
-        parts.append(comparison(cells, of, title, per_1000, LEAST_PER_GRADIENT, why))
-        if timed:
-            parts.append(comparison(cells, of, title.replace("gradient", "second"), per_second, LEAST_PER_SECOND, why))
+    parts.append(comparisons(cells, samplers, timed, why))
     header = ["posterior", "reference", "z", "ESS / 1,000", *(["ESS / s"] if timed else []), "gradients", "R-hat"]
     for sampler in samplers:
         rows = [row_of(name, cells[name][sampler], timed) for name in names if sampler in cells[name]]
@@ -168,21 +186,25 @@ def judgement(cells: Cells, names: list[str], critical: float) -> str:
     warned = sum(any(run["warnings"] for run in cell["runs"]) for cell in ours.values())
     lines = [
         "## refhmc's default",
-        f"z-scores below the critical value on {len(compared) - len(faults)} of {len(compared)} posteriors; "
-        f"a warning in some run on {warned} of {len(ours)}.",
+        f"All z-scores are below the critical value and all R-hat at most {MOST_R_HAT} on {len(compared) - len(faults)} of "
+        f"{len(compared)} posteriors. There is a warning in some run on {warned} of {len(ours)}. The others:",
         "\n".join(f"- {name}: {fault}." for name, fault in faults.items()),
     ]
     return "\n\n".join(line for line in lines if line)
 
 
 def warned(cells: Cells, names: list[str]) -> str:
-    """Return the warnings of refhmc, numbers left out, with the number of runs."""
+    """Return the first sentence of each kind of warning of refhmc, with the number of runs."""
     lines = []
     for name in names:
         runs = cells[name].get("refhmc", {}).get("runs", [])
         kinds: dict[str, list[str]] = {}
-        for run in runs:
-            for text in run["warnings"]:
-                kinds.setdefault(re.sub(r"[\d.,]+", "#", text[:60]), []).append(text)
-        lines += [f"- {name}, {len(texts)} of {len(runs)} runs: {texts[0]}" for texts in kinds.values()]
+        for text in (text for run in runs for text in run["warnings"]):
+            kinds.setdefault(next((kind for kind in KINDS if kind in text), text[:40]), []).append(text)
+        lines += [f"- {name}, {len(texts)} of {len(runs)} runs: {first_sentence(texts[0])}" for texts in kinds.values()]
     return "## Warnings of refhmc\n\n" + "\n".join(lines) if lines else ""
+
+
+def first_sentence(text: str) -> str:
+    """Return the text up to the first full stop that a space follows."""
+    return text.partition(". ")[0] + "."
