@@ -164,3 +164,37 @@ def test_entries_have_the_names_of_posteriordb():
     found = database.entries(values)
     assert list(found) == ["mu", "beta[1]", "beta[2]"]
     assert np.array_equal(found["beta[2]"], values["beta"][..., 1])
+
+
+def run_of(ess, z=0.5, r_hat=1.002, seconds=1.0, warnings=()):
+    found = {"seed": 1, "seconds": seconds, "gradients": 10_000, "draw_gradients": 5000, "draws": 4000, "ess": ess}
+    return found | {
+        "ess_of": "mu",
+        "r_hat": r_hat,
+        "divergences": 0,
+        "warnings": list(warnings),
+        "z": {"mu": [z, -0.1]},
+    }
+
+
+def cell_of(*runs, shared=False):
+    return {"runs": list(runs), "why": "", "reference": "draws", "shared": shared, "took": 1.0}
+
+
+def test_page_names_wrong_posteriors_and_counts_lost_comparisons():
+    names = ["arma-arma11", "garch-garch11", "sblrc-blr", "sblri-blr"]
+    cells = {name: {"refhmc": cell_of(run_of(2000)), "nutpie": cell_of(run_of(1000))} for name in names}
+    cells["arma-arma11"]["refhmc"] = cell_of(run_of(2000, z=7.0))
+    cells["garch-garch11"]["refhmc"] = cell_of(
+        run_of(500, r_hat=1.2, warnings=["R-hat is above 1.01 for mu. Draw more."])
+    )
+    text = page.text_of(cells, POSTERIORS)
+    assert "R-hat at most 1.01 on 2 of 4 posteriors" in text
+    assert "- arma-arma11: mean of mu, |z| 7.0." in text
+    assert "- garch-garch11: R-hat up to 1.200 in 1 of 1 runs, 1 with a warning." in text
+    rows = [[each.strip() for each in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    assert ["ESS per gradient", "default metric", "4", "2", "0.5", "2", "1", "1, met"] in rows
+    assert ["ESS per second", "best metric", "4", "2", "0.5", "2", "1", "2, met"] in rows
+    assert "ESS per second" not in page.text_of(
+        {"arma-arma11": {"refhmc": cell_of(run_of(9), shared=True)}}, POSTERIORS
+    )
