@@ -128,7 +128,12 @@ def comparisons(cells: Cells, samplers: list[str], timed: bool, why: dict[str, s
     summaries, parts = [], []
     for figure, (of, least) in figures.items():
         for metric, group in groups.items():
-            found = ratios(cells, group, of)
+            measured = {
+                n: row
+                for n, row in cells.items()
+                if metric == "default metric" or set(row) & set(group) - set(DEFAULTS)
+            }
+            found = ratios(measured, group, of)
             if not found:
                 continue
             values = [ratio for _, ratio in found.values()]
@@ -150,7 +155,8 @@ def comparisons(cells: Cells, samplers: list[str], timed: bool, why: dict[str, s
     header = ["figure", "peers", "posteriors", "median ratio", "least", "greatest", "below 1", "wanted median"]
     text = (
         "## refhmc and its peers\n\nThe ratio of refhmc's median to that of the best peer, on each posterior. The peers have "
-        "their default, diagonal metric, or the best one of it and the dense or low-rank metric.\n\n"
+        "their default, diagonal metric, or the best one of it and the dense or low-rank metric. Posteriors on which no such "
+        "peer was measured are left out.\n\n"
     )
     return "\n\n".join([text + table(header, summaries), *parts])
 
