@@ -212,10 +212,16 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> DerivedModel:
     import numpyro
     from jax.flatten_util import ravel_pytree
     from numpyro import handlers
+    from numpyro.infer.initialization import init_to_uniform
     from numpyro.infer.util import initialize_model
 
     needs_float64()
-    trace, other = (handlers.trace(handlers.seed(model, seed)).get_trace(*args, **kwargs) for seed in (0, 1))
+
+    def at_start(seed: int) -> Callable:
+        """Return the model with latent sites at starts of a chain, because improper priors cannot be sampled."""
+        return handlers.substitute(handlers.seed(model, seed), substitute_fn=init_to_uniform)
+
+    trace, other = (handlers.trace(at_start(seed)).get_trace(*args, **kwargs) for seed in (0, 1))
     latent = {n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
     discrete = [n for n, site in latent.items() if site["fn"].support.is_discrete]
     if discrete:

@@ -434,7 +434,7 @@ def information_functions(
 
 def observations_of(times: np.ndarray, y: ArrayLike, n: int | None) -> np.ndarray:
     """Return y as numbers of shape (T, n). Raises ShapeError or ValueError."""
-    y = np.array(array_of_numbers("y", y))
+    y = np.array(array_of_numbers("y", y), order="C")  # a transposed table is in Fortran order
     if y.ndim != 2 or len(y) != len(times) or (n is not None and y.shape[1] != n):
         shape = f"({len(times)}, {'number of states' if n is None else n})"
         raise ShapeError(f"y must have the shape {shape}, with the states in initial_state; got {y.shape}.")

@@ -226,6 +226,20 @@ def test_imputed_values_are_not_data(numpyro):
     assert model.log_density(np.array([0.5, 0.25])) == pytest.approx(law, rel=1e-12)  # missing, mu
 
 
+def test_a_flat_prior_of_numpyro_is_allowed(numpyro):
+    """With y ~ N(b, 1) and p(b) constant on b > 0, u = log b has the density N(y | e^u, 1) e^u."""
+    dist = numpyro.distributions
+
+    def flat():
+        b = numpyro.sample("b", dist.ImproperUniform(dist.constraints.positive, (), ()))
+        numpyro.sample("y", dist.Normal(b, 1), obs=2.0)
+
+    model, u = refhmc.from_numpyro(flat), np.array([[0.3], [-1.2]])
+    found = model.log_density(u[0]) - model.log_density(u[1])
+    expected = scipy.stats.norm.logpdf(2, np.exp(u[:, 0])) + u[:, 0]
+    assert found == pytest.approx(expected[0] - expected[1], rel=1e-12)
+
+
 def test_numpyro_model_without_continuous_latents_is_rejected(numpyro):
     dist = numpyro.distributions
 

@@ -308,6 +308,18 @@ def test_the_same_model_through_the_public_helper(few):
         assert far(model.gradient(q), few.gradient(q)) < 1e-9
 
 
+def test_observations_in_fortran_order_give_the_same_density(few):
+    """A transposed table is such an array."""
+    arguments = {"initial_state": fhn.START, "times": few.data.times, "sigma": 0.5, "prior_mean": np.zeros(3)}
+    arguments["initial"] = fhn.TRUTH
+    q = np.array(POSITIONS[1])
+    found = [
+        ODE(fhn.rhs, fhn.jacobian, fhn.hessian, y=y, **arguments).log_density(q)
+        for y in (few.data.y, np.asfortranarray(few.data.y))
+    ]
+    assert found[0] == found[1]
+
+
 def test_canonical_data_and_copies(model):
     np.testing.assert_allclose(model.data.y, fhn.simulate(np.random.default_rng(20210205)), rtol=1e-9, atol=1e-9)
     copy = pickle.loads(pickle.dumps(model))

@@ -92,13 +92,20 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([line(cells[0]), rule, *map(line, cells[1:])])
 
 
-def report(name: str, title: str, text: str, data: dict[str, object], about: dict[str, object]) -> None:
-    """Print a benchmark's outcome and write it to ``results/name.md`` and ``results/name.json``."""
+def report(
+    name: str,
+    title: str,
+    text: str,
+    data: dict[str, object],
+    about: dict[str, object],
+    folder: pathlib.Path = RESULTS,
+) -> None:
+    """Print a benchmark's outcome and write it to ``name.md`` and ``name.json`` in the folder of results."""
     versions = ", ".join(f"{package} {version}" for package, version in about["versions"].items())
     cores = "one core" if about["cores_used"] == 1 else f"{about['cores_used']} cores, a problem on each"
     footer = f"{about['date']}; {about['processor']}, {about['system']}, {cores}; Python {about['python']}; {versions}."
     whole = f"# {title}\n\n{text}\n\n{footer}\n"
     print(whole)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.md").write_text(whole, encoding="utf-8")
-    (RESULTS / f"{name}.json").write_text(json.dumps({"machine": about, **data}, indent=1) + "\n", encoding="utf-8")
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.md").write_text(whole, encoding="utf-8")
+    (folder / f"{name}.json").write_text(json.dumps({"machine": about, **data}, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,21 @@
+"""The logarithm of the earnings of 1,192 adults on height in inches, sex and their interaction.
+
+    log earn_i ~ N(beta_1 + beta_2 height_i + beta_3 male_i + beta_4 height_i male_i, sigma^2),      p(beta, sigma) constant
+
+Source: Gelman and Hill (2006), Data Analysis Using Regression, chapter 4, from stan-dev/example-models.
+Licence: BSD-3-Clause (model and database).
+"""
+
+import numpy as np
+
+from validation.posteriordb.regressions import columns, linear
+
+NAME = "earnings-logearn_interaction"
+
+
+def design(data):
+    height, male = data["height"], data["male"]
+    return columns(height, male, height * male), np.log(data["earn"])
+
+
+model, in_numpyro = linear(design)
