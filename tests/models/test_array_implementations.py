@@ -73,7 +73,9 @@ MODELS = {
     "intercepts-centered": lambda: refhmc.models.VaryingIntercepts(
         True, y=GROUPED[0], group=[0, 1, 1, 2, 0], X=GROUPED[1]
     ),
-    "horseshoe-noncentered": lambda: refhmc.models.Horseshoe(centered=False, X=GROUPED[1], y=GROUPED[0], global_scale=0.3),
+    "horseshoe-noncentered": lambda: refhmc.models.Horseshoe(
+        centered=False, X=GROUPED[1], y=GROUPED[0], global_scale=0.3
+    ),
     "horseshoe": lambda: refhmc.models.Horseshoe(True, X=GROUPED[1][:2], y=GROUPED[0][:2]),
     "softmax": lambda: network([4, 3], "softmax"),
     "mlp-tanh": lambda: network([2, 3, 2], "gaussian", output_precision=7.0, prior_precision=[2.0, 0.5]),
