@@ -181,7 +181,7 @@ def cell_of(*runs, shared=False):
     return {"runs": list(runs), "why": "", "reference": "draws", "shared": shared, "took": 1.0}
 
 
-def test_page_names_wrong_posteriors_and_counts_lost_comparisons():
+def test_page_names_wrong_posteriors_and_counts_lost_comparisons(monkeypatch):
     names = ["arma-arma11", "garch-garch11", "sblrc-blr", "sblri-blr"]
     cells = {name: {"refhmc": cell_of(run_of(2000)), "nutpie": cell_of(run_of(1000))} for name in names}
     cells["arma-arma11"]["nutpie-low-rank"] = cell_of(run_of(4000))
@@ -189,6 +189,8 @@ def test_page_names_wrong_posteriors_and_counts_lost_comparisons():
     cells["garch-garch11"]["refhmc"] = cell_of(
         run_of(500, r_hat=1.2, warnings=["R-hat is above 1.01 for mu. Draw more."])
     )
+    assert "1, undecided with fewer than 50 posteriors" in page.text_of(cells, POSTERIORS)
+    monkeypatch.setattr(page, "FEWEST", 1)
     text = page.text_of(cells, POSTERIORS)
     assert "R-hat at most 1.01 on 2 of 4 posteriors" in text
     assert "- arma-arma11: mean of mu, |z| 7.0." in text

@@ -19,6 +19,7 @@ FALSE_ALARM = (
 )
 MOST_R_HAT = 1.01
 LEAST_PER_GRADIENT, LEAST_PER_SECOND = 1.0, 2.0
+FEWEST = 50  # posteriors with a peer for which the wanted median is decided
 
 KINDS = ("diverged", "max_treedepth", "R-hat is", "effective sample size", "far apart", "no progress")  # of warnings
 
@@ -138,7 +139,10 @@ def comparisons(cells: Cells, samplers: list[str], timed: bool, why: dict[str, s
                 continue
             values = [ratio for _, ratio in found.values()]
             middle = statistics.median(values)
-            wanted = f"{least:g}, {'met' if middle >= least else 'not met'}"
+            answer = "met" if middle >= least else "not met"
+            wanted = (
+                f"{least:g}, {answer if len(values) >= FEWEST else f'undecided with fewer than {FEWEST} posteriors'}"
+            )
             below = str(sum(value < 1 for value in values))
             summaries.append(
                 [figure, metric, str(len(values)), *map(number, (middle, min(values), max(values))), below, wanted]
