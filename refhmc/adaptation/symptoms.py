@@ -11,6 +11,8 @@ step size and ulp(x) the spacing of floating-point numbers at x, a chain is
 - **unresolved** if ulp(L) >= 1/2, so that no acceptance can be decided. A chain that still climbs may come out of that;
 - **far** if g' M^-1 g > 1e3 d. For a normal and its covariance M^-1 this is the squared distance from the mode: 32 standard
   deviations in each coordinate. It is meaningless for a metric that is not learned in the scales of the draws.
+- **risen** if L is higher by more than 1e6 than at the start. On such a way the log density is no guide to the scales of the
+  posterior, and the metrics learned on it can keep a chain from arriving.
 
 A chain that runs off, or none of whose coordinates moves, ends at once: it cannot learn anything more. One that is frozen in
 some coordinates ends if a far better point is known, and otherwise, as an unresolved one, after the last iteration of warm-up.
@@ -23,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-FROZEN, RUNAWAY, FLAT, UNRESOLVED, FAR = 0.125, 1e6, 1e-12, 0.5, 1e3
+FROZEN, RUNAWAY, FLAT, UNRESOLVED, FAR, RISEN = 0.125, 1e6, 1e-12, 0.5, 1e3, 1e6
 # Hopeless immediately; if a far better point is known; after the last iteration of warm-up; and only suspicious.
 HOPELESS, IF_BETTER_IS_KNOWN, AT_THE_END, SUSPICIOUS = range(4)
 FEWEST = 50  # iterations of the shortest warm-up after which chains are checked
@@ -101,3 +103,11 @@ def far(size: float, d: int) -> Symptom | None:
         return None
     distance = np.sqrt(size / d)
     return Symptom(SUSPICIOUS, f"the gradient is that of a normal {distance:.2g} standard deviations from its mode")
+
+
+def risen(log_density: float, at_start: float) -> Symptom | None:
+    """Return the symptom, or None."""
+    rise = log_density - at_start
+    if not rise > RISEN:
+        return None
+    return Symptom(SUSPICIOUS, f"the log density is higher by {rise:.2g} than at the start")

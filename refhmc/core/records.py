@@ -166,7 +166,8 @@ SETTINGS = record_type(
 # ``divergences``: after warm-up; ``first``: iterations from a checkpoint; ``step_size``: for a kernel without blocks;
 # ``without_metric``: warm-up transitions with a metric that is not positive definite (counted outside compiled code).
 # ``looked``: iteration after which warm-up last checked for a hopeless start. ``far_start``: iteration after which the chain
-# restarted from a better start; negative if that start was found but not used; 0 otherwise.
+# restarted from a better start; negative if that start was found but not used; 0 otherwise. ``start_level``: log density at the
+# start of a chain with one block.
 # Shared with the monitoring thread: two cache lines per chain, so that chains do not slow each other down.
 CONTROL = record_type(
     {
@@ -185,6 +186,7 @@ CONTROL = record_type(
         "without_metric": WHOLE,
         "looked": WHOLE,
         "far_start": WHOLE,
+        "start_level": REAL,
     },
     size=128,
 )

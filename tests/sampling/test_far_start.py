@@ -270,6 +270,17 @@ def test_a_chain_that_arrived_by_itself_is_not_restarted():
     assert live.control.far_start == 0
 
 
+@pytest.mark.parametrize(("rise", "restarts"), [(1e5, False), (2e6, True)])
+def test_after_a_long_rise_a_smaller_margin_is_enough(rise, restarts):
+    """The chain is at 25 standard deviations, L = -312. The margin of 1,100 becomes 110 if L has risen by 10^6."""
+    live = begin(ChainTask(normal([0.0], [1.0]), refhmc.NUTS(), 0, 1, None, 5, 400, free_start=True))
+    live.chain.start(np.array([25.0]))
+    live.control.start_level, live.done = -312.5 - rise, 100
+    live._look()
+    assert live.control.far_start == (100 if restarts else 0)
+    assert (abs(live.chain.position[0]) < 10) == restarts
+
+
 def test_a_step_size_that_the_user_gives_is_not_judged():
     result = refhmc.sample(normal([1e9], [1.0]), refhmc.HMC(step_size=1e-12, n_steps=1, metric="identity"), **FEW)
     assert result.draws.shape == (2, 50, 1)

@@ -3,8 +3,9 @@
 A chain whose step size is adapted is checked for the symptoms of :mod:`refhmc.adaptation.symptoms` early in warm-up
 (:func:`look_after`) and again after the last iteration of warm-up. At the first check, a chain with a symptom runs Pathfinder
 from its own start and stream, exactly as ``init="pathfinder"`` does. If the log density at the start found is higher by more
-than 1000 + 100 d, the chain restarts there for the rest of warm-up. A start given by the user is not replaced. Without a
-better start, a chain with a hopeless symptom ends with a :class:`refhmc.errors.WarmupError`; any other chain continues.
+than 1000 + 100 d, the chain restarts there for the rest of warm-up; 100 + 10 d is enough if the log density has risen by 10^6
+since the start. A start given by the user is not replaced. Without a better start, a chain with a hopeless symptom ends with a
+:class:`refhmc.errors.WarmupError`; any other chain continues.
 
 All of this depends on the chain's own numbers alone. A chain that restarted is checked like a new one.
 """
@@ -23,6 +24,7 @@ from refhmc.adaptation.symptoms import (
     are_unresolved,
     far,
     frozen,
+    risen,
     running_off,
     typical_step,
     unresolved,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 EARLIEST, LATEST, SHARE = 100, 250, 4  # the first check: after 1/4 of warm-up, within these bounds
 MARGIN, MARGIN_PER_COORDINATE = 1000.0, 100.0  # of the log density
+AFTER_A_RISE = 0.1  # a factor of the margin
 
 
 def look_after(tune: int) -> int:
@@ -54,7 +57,15 @@ def symptom_of(chain: Chain, control: np.record) -> Symptom | None:
     """Return the most severe symptom of the chain's blocks."""
     with np.errstate(all="ignore"):
         found = [symptom_of_block(block, began_again=control.far_start > 0) for block in chain.blocks]
+    found.append(rise_of(chain, control))
     return min((each for each in found if each is not None), key=lambda each: each.severity, default=None)
+
+
+def rise_of(chain: Chain, control: np.record) -> Symptom | None:
+    """Return the symptom of a chain with one block, in its first attempt, whose log density has risen by much."""
+    if not chain.alone or control.far_start != 0 or not chain.blocks[0].plan.warmup[0].adapt_step:
+        return None
+    return risen(float(chain.blocks[0].state[LOG_DENSITY, 0]), float(control.start_level))
 
 
 def symptom_of_block(block: BlockState, began_again: bool) -> Symptom | None:
@@ -88,17 +99,18 @@ def inverse_mass_and_size(block: BlockState, g: np.ndarray) -> tuple[np.ndarray,
 
 
 def far_better(
-    model: Model, q: np.ndarray, why: str, here: np.ndarray, control: np.record
+    model: Model, q: np.ndarray, why: str, here: np.ndarray, control: np.record, has_risen: bool = False
 ) -> tuple[np.ndarray | None, str]:
     """Return the start `q` that Pathfinder found if it is far better than `here`, and a clause about the search.
 
-    `why` is the reason if Pathfinder found none.
+    `why` is the reason if Pathfinder found none. `has_risen`: the log density has risen by much since the start.
     """
     if why:
         return None, f"; Pathfinder found no other start ({why})"
     there, now = (float(model.core.value_and_gradient(each)[0]) for each in (q, here))
     control.gradients += 2
-    if there - now > MARGIN + MARGIN_PER_COORDINATE * model.dim and not are_unresolved(np.asarray(there)):
+    margin = (MARGIN + MARGIN_PER_COORDINATE * model.dim) * (AFTER_A_RISE if has_risen else 1.0)
+    if there - now > margin and not are_unresolved(np.asarray(there)):
         return q, f"; Pathfinder found a start with the log density {there:.3g}"
     return None, f"; the start that Pathfinder found is not better (log density {there:.3g})"
 

@@ -11,6 +11,7 @@ import numpy as np
 from refhmc.adaptation import symptoms
 from refhmc.adaptation.adapted import adapted_of, begin_from
 from refhmc.core.failures import FailureLog
+from refhmc.core.point import LOG_DENSITY
 from refhmc.core.records import CONTROL, one, records, set_counts
 from refhmc.core.sample_stats import STATS, met_no_metric
 from refhmc.errors import WarmupError
@@ -65,6 +66,8 @@ class LiveChain:
         if self.control.stop:
             raise Stopped
         self.chain.start(q)
+        if self.chain.alone:
+            self.control.start_level = self.chain.blocks[0].state[LOG_DENSITY, 0]
         if task.adapted is not None:
             begin_from(self.chain.blocks[0], task.adapted)
         if task.tune == 0:
@@ -94,7 +97,8 @@ class LiveChain:
         first_attempt = control.far_start == 0 and task.init == "uniform"
         if symptom is not None and first_attempt and not len(task.model.discontinuous):
             found, why = self._pathfinder(self._own_start(chain_generator(task.entropy, task.chain)))
-            q, tried = far_start.far_better(task.model, found, why, self.chain.position, control)
+            has_risen = far_start.rise_of(self.chain, control) is not None
+            q, tried = far_start.far_better(task.model, found, why, self.chain.position, control, has_risen)
         control.looked = self.done
         if q is not None and task.free_start:
             control.far_start = self.done

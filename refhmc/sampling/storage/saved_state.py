@@ -105,7 +105,7 @@ def _check_progress(saved: Saved, task: ChainTask) -> None:
     """Check the counts of the run and the position after warm-up."""
     d, control = task.model.dim, saved.control
     _require(saved.done >= 0, "done", f"must not be negative; got {saved.done}")
-    most = dict.fromkeys(set(CONTROL.names or ()) - {"stop", "pause", "step_size", "far_start"}, 2**62)
+    most = dict.fromkeys(set(CONTROL.names or ()) - {"stop", "pause", "step_size", "far_start", "start_level"}, 2**62)
     most |= {
         "divergences": saved.done,
         "warmup_divergences": task.tune,
@@ -114,6 +114,7 @@ def _check_progress(saved: Saved, task: ChainTask) -> None:
     }
     for name, limit in most.items():
         _require(0 <= control[name] <= limit, "control", f"{name} must be from 0 to {limit}; got {control[name]}")
+    _require(np.isfinite(control.start_level), "control", "start_level must be finite")
     done = control.draws_done
     _require(done == saved.done, "control", f"must count {saved.done} iterations; got {done}")
     first = look_after(task.tune)
