@@ -11,8 +11,8 @@ step size and ulp(x) the spacing of floating-point numbers at x, a chain is
 - **unresolved** if ulp(L) >= 1/2, so that no acceptance can be decided. A chain that still climbs may come out of that;
 - **far** if g' M^-1 g > 1e3 d. For a normal and its covariance M^-1 this is the squared distance from the mode: 32 standard
   deviations in each coordinate. It is meaningless for a metric that is not learned in the scales of the draws.
-- **risen** if L is higher by more than 1e6 than at the start. Metrics that were learned on such a way have scales far from those
-  of the posterior, and can keep the chain from arriving.
+- **risen** if L is higher by more than 1e6 than at the start. Metrics that were learned on such a way have scales far from
+  those of the posterior, and can keep the chain from arriving.
 
 A chain that runs off, or none of whose coordinates moves, ends at once: it cannot learn anything more. One that is frozen in
 some coordinates ends if a far better point is known, and otherwise, as an unresolved one, after the last iteration of warm-up.
