@@ -140,7 +140,8 @@ def test_conformance_kit_passes_langevin_and_runs_longer_trajectories():
     assert [x.kind for x in draws.asked] == ["normal", "uniform", "normal", "normal", "uniform"]
     made = refhmc.transition(m, kernel, q, normals=z, uniforms=tape)
     assert made.uniforms_used == len(tape)
-    assert np.array_equal(end, made.q)
+    assert np.array_equal(end["q"], made.q)
+    assert end["path"].shape == (2, 2)
     assert not np.array_equal(end, q)
 
 

@@ -450,7 +450,7 @@ def test_mclmc_on_arrays_adapts_to_the_same_step_size():
 
 def test_conformance_kit_names_the_check_for_velocities():
     for kernel in (refhmc.MAMS(step_size=0.5, n_steps=2, persistence=0.5), refhmc.MCLMC(step_size=0.5)):
-        with pytest.raises(TypeError, match=r"constant length. Use refhmc.check.sampler"):
+        with pytest.raises(TypeError, match=r"constant length.* Use refhmc.check.sampler"):
             refhmc.check.transition(kernel, normals(2))
 
 
