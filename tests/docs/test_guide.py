@@ -288,7 +288,9 @@ def test_where_to_read_lists_the_files_with_array_implementations():
         lines, compiled = top_level(ROOT / file)
         functions = ("step", "composed", "kicks_and_drifts", "transition")
         texts = [name for name in lines if name.endswith("OnArrays") or name in functions]
-        assert classes in (["`Gibbs`"], ["`Tempered`"], ["`NaiveSplit`"]) or any(lines[name] < compiled for name in texts), file
+        assert classes in (["`Gibbs`"], ["`Tempered`"], ["`NaiveSplit`"]) or any(
+            lines[name] < compiled for name in texts
+        ), file
     rows = re.findall(r"^\| .+ \| \[.+\]\(\.\./\.\./(refhmc/.+)\) \| `(.+)` \|$", page, re.MULTILINE)
     assert len(rows) == 4
     for file, name in rows:
