@@ -200,7 +200,8 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> DerivedModel:
     ImportError
         If NumPyro is not installed.
     refhmc.errors.ModelError
-        If JAX does not compute in float64, if a latent site is discrete, or if there is none.
+        If JAX does not compute in float64, if a latent site is discrete or there is none, or if the support of an
+        ImproperUniform site depends on other sites.
 
     Examples
     --------
@@ -231,6 +232,13 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> DerivedModel:
         )
     if not latent:
         raise ModelError("model must have latent variables to sample; got a NumPyro model with no latent variables.")
+    moving = [n for n, site in latent.items() if has_moving_bounds(numpyro, site, other.get(n))]
+    if moving:
+        raise ModelError(
+            f"model must not have an ImproperUniform site whose support depends on other sites; {', '.join(moving)} has one, and "
+            "NumPyro returns wrong values of it. For an interval use Uniform(low, high), and numpyro.factor with "
+            "log(high - low)."
+        )
     info = initialize_model(jax.random.PRNGKey(0), model, model_args=args, model_kwargs=kwargs)
     start = {n: info.param_info.z[n] for n in latent}
     _, unravel = ravel_pytree(start)
@@ -258,6 +266,16 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> DerivedModel:
     )
     made.again = (functools.partial(from_numpyro, **kwargs), (model, *args))
     return made
+
+
+def has_moving_bounds(numpyro: ModuleType, site: Mapping[str, Any], other: Mapping[str, Any] | None) -> bool:
+    """Return whether a site is an ImproperUniform whose support differs between two traces."""
+    import jax
+
+    if other is None or not isinstance(innermost(site["fn"]), numpyro.distributions.ImproperUniform):
+        return False
+    bounds, others = (jax.tree_util.tree_leaves(innermost(each["fn"]).support) for each in (site, other))
+    return not all(same(*pair) for pair in zip(bounds, others, strict=True))
 
 
 def parents_in(model: Callable, args: tuple, kwargs: dict, latent: Sequence[str]) -> Parents | None:

@@ -226,6 +226,20 @@ def test_imputed_values_are_not_data(numpyro):
     assert model.log_density(np.array([0.5, 0.25])) == pytest.approx(law, rel=1e-12)  # missing, mu
 
 
+def test_a_flat_prior_with_a_moving_support_is_refused(numpyro):
+    """NumPyro 0.22 transforms its values by the support at its own start: the mean of b would be 0.03 and not 0.3."""
+    dist = numpyro.distributions
+
+    def moving(fixed):
+        a = numpyro.sample("a", dist.Gamma(3.0, 1.0))
+        b = numpyro.sample("b", dist.ImproperUniform(dist.constraints.interval(0.0, 2.0 if fixed else a), (), ()))
+        numpyro.factor("near", -50 * (b - 0.3) ** 2)
+
+    assert refhmc.from_numpyro(moving, True).names == ["a", "b"]
+    with pytest.raises(refhmc.errors.ModelError, match="support depends on other sites; b has one"):
+        refhmc.from_numpyro(moving, False)
+
+
 def test_a_flat_prior_of_numpyro_is_allowed(numpyro):
     """With y ~ N(b, 1) and p(b) constant on b > 0, u = log b has the density N(y | e^u, 1) e^u."""
     dist = numpyro.distributions
