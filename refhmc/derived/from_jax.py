@@ -235,8 +235,8 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> DerivedModel:
     moving = [n for n, site in latent.items() if has_moving_bounds(numpyro, site, other.get(n))]
     if moving:
         raise ModelError(
-            f"model must not have an ImproperUniform site whose support depends on other sites; {', '.join(moving)} has one, and "
-            "NumPyro returns wrong values of it. For an interval use Uniform(low, high), and numpyro.factor with "
+            f"model must not have an ImproperUniform site whose support depends on other sites; {', '.join(moving)} has one, "
+            "and NumPyro returns wrong values of it. For an interval use Uniform(low, high), and numpyro.factor with "
             "log(high - low)."
         )
     info = initialize_model(jax.random.PRNGKey(0), model, model_args=args, model_kwargs=kwargs)
