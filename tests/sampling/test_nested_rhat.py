@@ -33,7 +33,7 @@ def test_chains_that_remember_their_starts_are_reported():
 
 
 def test_chains_that_have_forgotten_their_starts_are_not():
-    """By chance in one of a million runs at most, as the review's threshold is. There is no warning about few draws either."""
+    """The false-alarm rate is 1e-6, that of the review. With superchains, few draws are not reported."""
     result = refhmc.sample(NORMAL, "nuts", tune=100, initvals=starts(), backend="arrays", **OPTIONS)
     assert result.warnings == []
     short = refhmc.sample(NORMAL, "nuts", tune=100, backend="arrays", **OPTIONS)
