@@ -100,20 +100,21 @@ def test_the_command_reports_the_kernel_and_the_reason(capsys, tmp_path):
 @pytest.mark.sweep
 @pytest.mark.parametrize("name", sorted(refhmc.models.by_name()))
 def test_by_default_a_built_in_model_is_sampled_rightly_and_without_a_warning(name):
-    """A model without this property states why in its recommendation, and its run warns.
+    """A model without this property states why in its recommendation, and its run warns unless it is right.
 
     The bound on z of means and variances is the normal quantile of 1e-5 / 2m for m of them: false-alarm rate 2e-4 in total.
     R-hat exceeds 1.01 by chance in 3 of 1,000 coordinates with 1,100 effective draws, and in 2 of 10,000 with 1,500 (simulated,
-    20,000 autoregressions each; few coordinates of Jolly-Seber and the PAC-Bayes classifier have so few). Divergences by chance
-    were counted for eight schools and GARCH: there were none in 30 runs.
+    20,000 autoregressions each; few coordinates of Jolly-Seber and the PAC-Bayes classifier have so few, and some of the
+    horseshoe have 500 of 1,000 draws, hence the 4,000). Divergences by chance were counted for eight schools and GARCH: there were none in 30 runs.
     """
     model = refhmc.models.by_name()[name]()
     advice = model.recommended
-    result = refhmc.sample(model, random_seed=2, progressbar=False, raw=True)
+    draws = 4000 if name == "horseshoe" else 1000
+    result = refhmc.sample(model, draws=draws, random_seed=2, progressbar=False, raw=True)
     if advice is not None and not advice.kernel:
-        assert result.warnings
         assert advice.why
-        return
+        if result.warnings:
+            return
     assert not result.warnings
     assert diagnostics.rhat(result.draws).max() < 1.01
     if name == "funnel":  # its squares have no variance worth the name
