@@ -105,7 +105,8 @@ def test_by_default_a_built_in_model_is_sampled_rightly_and_without_a_warning(na
     The bound on z of means and variances is the normal quantile of 1e-5 / 2m for m of them: false-alarm rate 2e-4 in total.
     R-hat exceeds 1.01 by chance in 3 of 1,000 coordinates with 1,100 effective draws, and in 2 of 10,000 with 1,500 (simulated,
     20,000 autoregressions each; few coordinates of Jolly-Seber and the PAC-Bayes classifier have so few, and some of the
-    horseshoe have 500 of 1,000 draws, hence the 4,000). Divergences by chance were counted for eight schools and GARCH: there were none in 30 runs.
+    horseshoe have 500 of 1,000 draws, hence the 4,000). Divergences by chance were counted for eight schools and GARCH: there
+    were none in 30 runs.
     """
     model = refhmc.models.by_name()[name]()
     advice = model.recommended
