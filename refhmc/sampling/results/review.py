@@ -409,7 +409,8 @@ def _starts_remain(names: list[str], draws: np.ndarray, superchains: np.ndarray)
     """Return the warning about superchains that still differ.
 
     Their excess (:mod:`refhmc.numerics.convergence`) must be above that of ``MAX_RHAT``, and by chance be as large in one of
-    10^6 runs at most, for normal means.
+    10^6 runs at most, for normal means. (With one draw per chain of a log-normal distribution or of an event of probability
+    0.01, it was in 2 to 4 of 100,000 simulated runs of 256 and of 1,024 chains.)
     """
     from scipy.special import fdtrc  # importing it takes 0.1 s
 
