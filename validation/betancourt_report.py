@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from validation import common
+from validation import common, judging
 from validation.common import number
 from validation.comparing import rule_text, verdict
 
@@ -35,6 +35,8 @@ biased by an amount that a run of 1,000 draws may not show. On the funnel 10 + 1
 (cobb_table1.md). The rows with a tolerance of 1e-6 are the ones to be quoted."""
 
 
+MATTERS_TEXT = "half the printed step or ESS, 0.05 in acceptance"
+AIM = 100  # times the paper's ESS per second, which refhmc set itself
 COMPARISONS = 18  # step, acceptance and ESS of the six rows of several runs that are not tuned by us
 
 
@@ -42,7 +44,7 @@ def report(plan: dict, done: dict, compared: dict, checks: dict) -> tuple[str, d
     """The text, and the verdicts by row."""
     verdicts = {name: verdict_of(name, compared[name], checks[name], done[name]) for name in compared}
     parts = [
-        f"{RULE} {rule_text(COMPARISONS, 'the whole figure')}",
+        f"{RULE} {rule_text(COMPARISONS, MATTERS_TEXT)}",
         common.markdown(HEADER, [line(plan[name], done[name], compared[name]) for name in compared]),
         "## The paper's figures beside ours",
         common.markdown(
@@ -60,6 +62,7 @@ def report(plan: dict, done: dict, compared: dict, checks: dict) -> tuple[str, d
     return "\n\n".join(parts), verdicts
 
 
+OTHER_SETTINGS = ("diagonal_tuned", "diagonal_opposite", "softabs_tuned")
 NOT_NORMAL = "v not consistent with N(0, 9)"
 HEADER = [
     "row",
@@ -114,33 +117,59 @@ def moment_row(title: str, check: dict) -> list[str]:
     return [title, *cells]
 
 
+COMPARED = {"step_size": "step size", "acceptance": "acceptance", "ess": "ESS"}
+
+
+def word_of(figure: str, found: dict) -> str:
+    """Return the verdict on one figure of a row, with the difference that would have been found."""
+    if found.get("p") is None or not math.isfinite(found["p"]):
+        return f"not decided (one run, {found['ratio']:.2f} times the paper's)"
+    word = verdict(found["p"], found["told"], 0.05 if figure == "acceptance" else found["paper"] / 2, COMPARISONS)
+    return f"{word} (p = {found['p']:.2g}; told: ±{number(found['told'])})"
+
+
+def aim_of(speed: dict, at_cap: bool, consistent: bool) -> str:
+    """Return whether the ESS per second is a hundred times the paper's, by two standard errors."""
+    if speed["n"] < 2:
+        return "not decided, one run" + (" at the cap" if at_cap else "")
+    margin = 2 * speed["error"] / speed["ours"]
+    if speed["ratio"] * (1 + margin) < AIM:
+        return "not reached"
+    if speed["ratio"] * (1 - margin) < AIM or at_cap or not consistent:
+        return "not decided" + ("" if consistent else ", v is not consistent with N(0, 9)")
+    return "reached"
+
+
 def verdict_of(name: str, compared: dict, check: dict, facts: list[dict]) -> str:
-    """In words: ESS/s against a hundred times the paper's, ESS against the paper's, v against N(0, 9)."""
+    """Return in words: ESS/s against the aim, step, acceptance and ESS against the paper's, v against N(0, 9)."""
     words = []
-    speed, ess = compared["ess_per_second"], compared["ess"]
+    speed, z = compared["ess_per_second"], [found["z"] for found in check.values()]
+    few = min(fact["ess"] for fact in facts) < 10 or any(x is None for x in z)
+    consistent = not few and max(map(abs, z)) < 3
     if "ratio" in speed:
-        aim = (
-            ""
-            if name == "emhmc"
-            else (" (100 asked: reached)" if speed["ratio"] >= 100 else " (100 asked: not reached)")
-        )
+        at_cap = min(fact["ess"] / common.cap(fact["draws"]) for fact in facts) > 0.99
+        aim = "" if name == "emhmc" else f" ({AIM} asked: {aim_of(speed, at_cap, consistent)})"
         words.append(f"ESS/s {speed['ratio']:.3g} times the paper's{aim}")
-        if min(fact["ess"] / common.cap(fact["draws"]) for fact in facts) > 0.99:
+        if at_cap:
             words.append("the ESS of v is at the cap, a figure of the cap's")
-        p = ess.get("p")
-        if name.endswith("tuned"):
+        if name in OTHER_SETTINGS:
             words.append("other settings than the paper's")
-        elif p is not None and math.isfinite(p):
-            word = verdict(p, ess["told"], ess["paper"], COMPARISONS)
-            words.append(f"ESS {word} (p = {p:.2g}; told: ±{number(ess['told'])})")
         else:
-            words.append(f"ESS {ess['ratio']:.2f} times the paper's (one run)")
-    z = [found["z"] for found in check.values()]
-    few = min(fact["ess"] for fact in facts) < 10
-    if few or any(x is None for x in z):
+            words += [f"{short} {word_of(figure, compared[figure])}" for figure, short in COMPARED.items()]
+    if few:
         words.append("too few effective draws to test v")
     else:
-        words.append(
-            f"v consistent with N(0, 9) (z up to {max(map(abs, z)):.1f})" if max(map(abs, z)) < 3 else NOT_NORMAL
-        )
+        words.append(f"v consistent with N(0, 9) (z up to {max(map(abs, z)):.1f})" if consistent else NOT_NORMAL)
     return "; ".join(words)
+
+
+def opening(data: dict) -> str:
+    """Return the first line of the page for the contents of its JSON file."""
+    rows = [row for name, row in data["compared"].items() if name not in OTHER_SETTINGS and "ratio" in row["ess"]]
+    groups = {short: [word_of(figure, row[figure]) for row in rows] for figure, short in COMPARED.items()}
+    if not rows:
+        return judging.opening([], because="The paper's table was not available.")
+    return judging.opening(
+        [word for words in groups.values() for word in words],
+        because=f"{judging.tallies(groups)} Undecided ones have few runs.",
+    )

@@ -21,7 +21,7 @@ import numpy as np
 from refhmc.integrators import GeneralizedLeapfrog, ImplicitMidpoint
 from validation import betancourt_runs as runs
 from validation import common
-from validation.betancourt_report import COMPARISONS, report
+from validation.betancourt_report import COMPARISONS, opening, report
 from validation.comparing import further_observation
 
 NAME = "betancourt_tables"
@@ -132,7 +132,7 @@ def moments_of(facts: list[dict]) -> dict:
 
 def load() -> dict:
     path = common.RESULTS / f"{NAME}.json"
-    return json.loads(path.read_text(encoding="utf-8")).get("runs", {}) if path.exists() else {}
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def make(name: str, row: Row) -> None:
@@ -142,10 +142,10 @@ def make(name: str, row: Row) -> None:
         facts.append(runs.run(row.kernel, seed, row.tune, row.draws).facts)
         last = facts[-1]
         print(f"{name} seed {seed}: ESS {last['ess']:.1f} in {last['cpu_seconds']:.2f} s", flush=True)
-        write({**load(), name: facts})
+        write({**load().get("runs", {}), name: facts})
 
 
-def write(done: dict) -> None:
+def write(done: dict, made: dict | None = None) -> None:
     table = common.paper_table("betancourt_2013_table2")
     plan = rows()
     names = [name for name in plan if name in done]
@@ -154,14 +154,14 @@ def write(done: dict) -> None:
     text, verdicts = report(plan, done, compared, checks)
     data = {"compared": compared, "moments_of_v": checks, "verdicts": verdicts, "runs": done}
     common.write_results(
-        NAME, "Betancourt (2013), Tables I and II: ESS of v per second on the funnel 50 + 1", text, data
+        NAME, "Betancourt (2013), Tables I and II: ESS of v per second on the funnel 50 + 1", text, data, opening, made
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("row", nargs="*", help=f"rows to make: {', '.join(rows())} (default: all)")
-    parser.add_argument("--report", action="store_true", help="only write the report anew")
+    parser.add_argument("--report", action="store_true", help="only write the report again, from the recorded runs")
     chosen = parser.parse_args()
     plan = rows()
     unknown = sorted(set(chosen.row) - set(plan))
@@ -169,7 +169,8 @@ def main() -> None:
         parser.error(f"no such row: {', '.join(unknown)}; there are {', '.join(plan)}")
     runs.pin_to_one_core()
     if chosen.report:
-        write(load())
+        stored = load()
+        write(stored["runs"], stored["about"])
         return
     for name in chosen.row or plan:
         make(name, plan[name])

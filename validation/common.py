@@ -171,15 +171,37 @@ def about() -> dict[str, Any]:
     }
 
 
-def write_results(name: str, title: str, text: str, data: dict[str, Any]) -> None:
-    """``results/<name>.md`` and ``.json``; NaN becomes null. Written whole, and may be written again as rows arrive."""
-    facts = about()
+def write_results(
+    name: str,
+    title: str,
+    text: str,
+    data: dict[str, Any],
+    opening: Callable[[dict[str, Any]], str],
+    facts: dict[str, Any] | None = None,
+) -> None:
+    """Write ``results/<name>.md`` and ``.json``. May be called again as rows arrive.
+
+    Parameters
+    ----------
+    name : str
+        Name of the files.
+    title, text : str
+        Heading and body of the page.
+    data : dict
+        Contents of the JSON file, in which NaN becomes null.
+    opening : callable
+        Returns the first line of the page for the contents of the JSON file.
+    facts : dict, optional
+        When and with what the figures were made. Defaults to now and this machine.
+    """
+    facts = facts or about()
     versions = ", ".join(f"{package} {version}" for package, version in facts["versions"].items())
     foot = f"{facts['date']}; {facts['machine']}; Python {facts['python']}; {versions}."
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.md").write_text(f"# {title}\n\n{text}\n\n{foot}\n", encoding="utf-8")
-    clean = json.dumps(plain({"about": facts, **data}), indent=1, allow_nan=False)
-    (RESULTS / f"{name}.json").write_text(clean + "\n", encoding="utf-8")
+    clean = plain({"about": facts, **data})
+    page = f"# {title}\n\n{opening(clean)}\n\n{text}\n\n{foot}\n"
+    (RESULTS / f"{name}.md").write_text(page, encoding="utf-8")
+    (RESULTS / f"{name}.json").write_text(json.dumps(clean, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def plain(x: Any) -> Any:

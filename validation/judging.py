@@ -21,10 +21,12 @@ sum u / sqrt(k) is (Stouffer) if they are independent, and sum u / k has at most
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import scipy.optimize
@@ -153,6 +155,67 @@ def compare(ours: Estimate, theirs: Estimate, rounding: float = 0.005) -> Compar
 def verdict(p: float, comparisons: int) -> str:
     """ "agrees" or "differs" of one p among so many."""
     return "agrees" if p >= level(comparisons) else "differs"
+
+
+# -------------------------------------------------------------------------------------------------- the line of a page
+
+KINDS = {
+    "agrees": ("agrees", "holds", "pass"),
+    "differs": ("differs", "does", "fail"),
+    "undecided": ("undecided", "not"),
+}
+WORDS = {  # of one and of several, in the order of KINDS
+    "comparisons": (("agrees", "agree"), ("differs", "differ"), ("is undecided", "are undecided")),
+    "claims": (("holds", "hold"), ("does not hold", "do not hold"), ("is undecided", "are undecided")),
+}
+
+
+def kind(verdict: str) -> str:
+    """Return "agrees", "differs" or "undecided" for a verdict, by its first word."""
+    names = {word: name for name, words in KINDS.items() for word in words}
+    return names[re.split(r"\W", verdict.lower(), maxsplit=1)[0]]
+
+
+def tally(verdicts: Iterable[str], unit: str = "comparisons") -> str:
+    """Return how many verdicts there are of each kind, for example "3 agree and 1 differs"."""
+    counts = collections.Counter(map(kind, verdicts))
+    pairs = zip(KINDS, WORDS[unit], strict=True)
+    *most, last = [f"{counts[name]} {words[counts[name] > 1]}" for name, words in pairs if counts[name]]
+    return " and ".join([*([", ".join(most)] if most else []), last])
+
+
+def tallies(groups: Mapping[str, Iterable[str]], unit: str = "comparisons") -> str:
+    """Return a sentence with the tally of each group of verdicts."""
+    said = "; ".join(f"{name}: {tally(verdicts, unit)}" for name, verdicts in groups.items())
+    return f"{said[0].upper()}{said[1:]}."
+
+
+def opening(verdicts: Sequence[str], unit: str = "comparisons", because: str = "") -> str:
+    """Return the first line of a page that compares its figures with a paper's.
+
+    The line begins with "Differs" if one verdict differs, with "Undecided" if one is undecided and none differs, and else
+    with "Reproduced".
+
+    Parameters
+    ----------
+    verdicts : sequence of str
+        Verdicts of the page, as in its table.
+    unit : {"comparisons", "claims"}
+        What the verdicts are about.
+    because : str
+        Further sentences, for example why comparisons are undecided.
+    """
+    kinds, n = set(map(kind, verdicts)), len(verdicts)
+    if kinds == {"agrees"}:
+        return line("Reproduced", f"{n} of {n} {unit} {WORDS[unit][0][1]}. {because}")
+    if n == 0:
+        return line("Undecided", f"no {unit} were made. {because}")
+    return line("Differs" if "differs" in kinds else "Undecided", f"of {n} {unit}, {tally(verdicts, unit)}. {because}")
+
+
+def line(word: str, sentences: str) -> str:
+    """Return the first line of a page: "Reproduced", "Differs", "Undecided" or "Found", and why."""
+    return f"**{word}**: {sentences.strip()}"
 
 
 # ------------------------------------------------------------------------------------------------------ several together
