@@ -22,6 +22,7 @@ import numpy as np
 
 from validation import cobb_runs as runs
 from validation import common
+from validation.cobb_report import opening, report
 from validation.comparing import further_observation
 
 NAME = "cobb_table1"
@@ -83,7 +84,7 @@ def load() -> dict:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
-def write(done: dict, biases: dict) -> None:
+def write(done: dict, biases: dict, made: dict | None = None) -> None:
     table = common.paper_table("cobb_2019_table1") or []
     lines = {line["scheme"]: line for line in table}
     plan = runs.schemes()
@@ -94,17 +95,15 @@ def write(done: dict, biases: dict) -> None:
     ours = {name: summary(done[name]) for name in names}
     compared = [name for name in names if plan[name].paper in lines]
     papers = {name: against(done[name], lines[plan[name].paper], 2 * len(compared)) for name in compared}
-    from validation.cobb_report import report
-
     text, verdicts = report(plan, ours, papers, {name: biases[name] for name in plan if name in biases})
     data = {"ours": ours, "paper": papers, "bias": biases, "verdicts": verdicts, "runs": done}
-    common.write_results(NAME, "Cobb et al. (2019), Table 1: the funnel 10 + 1", text, data)
+    common.write_results(NAME, "Cobb et al. (2019), Table 1: the funnel 10 + 1", text, data, opening, made)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("row", nargs="*", help=f"rows to make: {', '.join(runs.schemes())} (default: all)")
-    parser.add_argument("--report", action="store_true", help="only write the report anew")
+    parser.add_argument("--report", action="store_true", help="only write the report again, from the recorded runs")
     chosen = parser.parse_args()
     plan, old = runs.schemes(), load()
     unknown = sorted(set(chosen.row) - set(plan))
@@ -124,7 +123,7 @@ def main() -> None:
             biases[name] = bias(runs.run(plan[name], SEED + 1, trials=BIAS[name], from_exact=True))
         write(done, biases)
     if chosen.report:
-        write(done, biases)
+        write(done, biases, old["about"])
 
 
 if __name__ == "__main__":
