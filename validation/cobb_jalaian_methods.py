@@ -149,10 +149,13 @@ def better(found: dict[str, list[dict]], best: str, names: Iterable[str]) -> lis
     ]
 
 
-def learned(runs: list[dict], classes: int) -> bool:
-    """Whether a method is better than guessing, by two errors: one that is not says nothing of the methods' order."""
+def learned(runs: list[dict], classes: int, times: float = 1.0) -> bool:
+    """Return whether a method is more than ``times`` as accurate as guessing, by two standard errors.
+
+    If it is not better than guessing, it says nothing of the methods' order.
+    """
     accuracy = over_trials([run["accuracy"] for run in runs])
-    return accuracy.value - 2 * accuracy.error > 100 / classes
+    return accuracy.value - 2 * accuracy.error > times * 100 / classes
 
 
 def judged(compared: list[tuple[str, Any]], found: dict[str, list[dict]], classes: int) -> list[dict]:
