@@ -16,7 +16,7 @@ import numpy as np
 import refhmc
 from refhmc.integrators import GeneralizedLeapfrog
 from validation import betancourt_runs as runs
-from validation import common
+from validation import common, judging
 
 NAME = "betancourt_solver"
 TOLERANCES = (1e-6, 1e-3, 1e-2, 0.03, 0.1, 0.3)
@@ -40,6 +40,18 @@ def acceptance(length: float, tolerance: float) -> dict:
     }
 
 
+def opening(data: dict) -> str:
+    """Return the first line of the page for the contents of its JSON file."""
+    where = []
+    for length in dict.fromkeys(row["integration_time"] for row in data["rows"]):
+        rows = [row for row in data["rows"] if row["integration_time"] == length]
+        loose = [f"{row['tolerance']:g}" for row in rows if row["acceptance"]["value"] < PAPER]
+        where.append(f"{loose[0] if loose else 'no tolerance'} at integration time {length:g}")
+    return judging.line(
+        "Found", f"the acceptance falls below the printed {PAPER} at a tolerance of {' and of '.join(where)}."
+    )
+
+
 def main() -> None:
     found = [acceptance(length, tolerance) for length in (15.0, 25.0) for tolerance in TOLERANCES]
     rows = [
@@ -53,7 +65,7 @@ def main() -> None:
         within = [f"{t:g}" for t, rate in zip(TOLERANCES, rates, strict=True) if rate < PAPER]
         crossed = f"falls below the paper's at {within[0]}" if within else "stays above the paper's"
         text += f"\n\nAt time {length:g} the acceptance {crossed}."
-    common.write_results(NAME, "The solver's threshold in Betancourt (2013), Table II", text, {"rows": found})
+    common.write_results(NAME, "The solver's threshold in Betancourt (2013), Table II", text, {"rows": found}, opening)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import numpy as np
 import refhmc
 from refhmc.dynamics.trajectory import integrate
 from refhmc.integrators import ImplicitMidpoint, Leapfrog
+from validation import judging
 from validation.brofos_tables import UNCHECKED
 from validation.common import command_line, markdown, save_figure, write_results
 
@@ -104,6 +105,11 @@ def draw(name: str) -> None:
     plt.close(picture)
 
 
+def opening(data: dict) -> str:
+    """Return the first line of the page for the contents of its JSON file."""
+    return judging.opening(["holds" if held else "does not hold" for held in data["claims"].values()], "claims")
+
+
 def make(chosen) -> None:
     """Run, draw and write the figure."""
     rows = [row_of(name, h, chosen.draws) for name in INTEGRATORS for h in STEPS]
@@ -132,7 +138,7 @@ def make(chosen) -> None:
         "is at most h²/4, that of its ellipse. Neither moves at the flow's pace, an angle of 1.",
     ]
     title = "Figure 1 of Brofos and Lederman (2021): level sets of a quadratic Hamiltonian"
-    write_results(name, title, "\n\n".join(text), {"command": vars(chosen), "rows": rows, "claims": claims})
+    write_results(name, title, "\n\n".join(text), {"command": vars(chosen), "rows": rows, "claims": claims}, opening)
     print(claims)
 
 

@@ -22,6 +22,7 @@ import numpy as np
 import scipy.stats
 
 from refhmc.diagnostics import jacobian
+from validation import judging
 from validation.brofos_figures2and3 import MOST_ITERATIONS, WIDTHS, positions, problem
 from validation.brofos_tables import UNCHECKED, integrator
 from validation.common import RESULTS, command_line, markdown, write_results
@@ -150,7 +151,18 @@ def report(points: list[dict], chosen, name: str) -> None:
     ]
     title = "Figure 4 of Brofos and Lederman (2021): the exception at the smallest tolerance"
     data = {"command": vars(chosen), "alarm": ALARM, "cells": cells, "tests": tests, "points": points}
-    write_results(name, title, "\n\n".join(text), data)
+    write_results(name, title, "\n\n".join(text), data, opening)
+
+
+def opening(data: dict) -> str:
+    """Return the first line of the page for the contents of its JSON file."""
+    (test,) = [test for test in data["tests"] if test["measure"] == TESTED[-1]]
+    word = {"G.L.F.": "Reproduced", "I.M.": "Differs"}.get(test["better"], "Undecided")
+    p = "" if test["p"] is None else f" (p = {test['p']:.2g})"
+    return judging.line(
+        word,
+        f"extrapolated differences judge the exception{p}; at the paper's width their own error is larger than the effect.",
+    )
 
 
 def make(chosen) -> None:

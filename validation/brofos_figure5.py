@@ -15,6 +15,7 @@ import numpy as np
 
 import refhmc
 from refhmc.dynamics.trajectory import integrate
+from validation import judging
 from validation.brofos_tables import UNCHECKED, integrator
 from validation.common import command_line, markdown, over_trials, save_figure, write_results
 
@@ -113,7 +114,17 @@ def report(rows: list[dict], chosen, name: str) -> None:
         "Claims: " + "; ".join(f"{claim}: {value}" for claim, value in claims.items()) + ".",
     ]
     title = "Figure 5 of Brofos and Lederman (2021): energy errors on a Gaussian"
-    write_results(name, title, "\n\n".join(text), {"command": vars(chosen), "rows": rows, "claims": claims})
+    write_results(name, title, "\n\n".join(text), {"command": vars(chosen), "rows": rows, "claims": claims}, opening)
+
+
+def opening(data: dict) -> str:
+    """Return the first line of the page for the contents of its JSON file."""
+    claims, near = data["claims"], ": medians near 1e-10"
+    met = {name.removesuffix(near).rpartition(" ")[2]: held for name, held in claims.items() if name.endswith(near)}
+    held = [claims["leapfrog's error grows with the step"], any(met.values())]
+    yes, no = (" or ".join(name for name, held in met.items() if held is which) or "none" for which in (True, False))
+    because = f"Tolerances with errors near 1e-10: {yes}; without: {no}. The paper does not name its tolerance."
+    return judging.opening(["holds" if each else "does not hold" for each in held], "claims", because)
 
 
 def make(chosen) -> None:

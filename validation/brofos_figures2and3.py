@@ -21,6 +21,7 @@ import numpy as np
 
 import refhmc
 from refhmc.diagnostics import reversibility_violation, volume_violation
+from validation import judging
 from validation.brofos_table1 import banana
 from validation.brofos_table2 import funnel
 from validation.brofos_table4 import fitzhugh_nagumo
@@ -221,6 +222,20 @@ def draw(figure: int, rows: list[dict], name: str) -> None:
     plt.close(picture)
 
 
+def opening(data: dict) -> str:
+    """Return the first line of the page for the contents of its JSON file."""
+    verdicts = []
+    for measure, found in data["checks"].items():
+        better, cells = found["im_better"], found["cells"]
+        volume = measure != "reversibility" and data["figure"] == 4
+        apart = sum(cell["tolerance"] == min(TOLERANCES) for cell in data["cells"]) if volume and cells else 0
+        verdicts += ["holds"] * (better - apart) + ["does not hold"] * (cells - better) + ["undecided"] * apart
+    because = "Each claim is that the implicit midpoint's median is the smaller one, of one measure in one cell."
+    if data["figure"] == 4:
+        because += " The exception at the smallest tolerance is undecided (brofos_figure4_exception.md)."
+    return judging.opening(verdicts, "claims", because)
+
+
 def make(figure: int, chosen) -> None:
     """Run, draw and write one figure."""
     begin = time.perf_counter()
@@ -238,8 +253,8 @@ def make(figure: int, chosen) -> None:
     name = f"brofos_figure{figure}" + ("_quick" if chosen.quick else "")
     draw(figure, rows, name)
     title = f"Figure {figure} of Brofos and Lederman (2021): reversibility and volume, {FIGURES[figure][0]}"
-    data = {"command": vars(chosen), "checks": checks(cells), "cells": cells, "trials": rows}
-    write_results(name, title, text_of(figure, cells, chosen), data)
+    data = {"figure": figure, "command": vars(chosen), "checks": checks(cells), "cells": cells, "trials": rows}
+    write_results(name, title, text_of(figure, cells, chosen), data, opening)
     print(f"figure {figure}: {checks(cells)}, {time.perf_counter() - begin:.0f} s")
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 import refhmc
 from refhmc.metrics import Fisher
-from validation import common
+from validation import common, judging
 from validation.brofos_table1 import banana
 from validation.brofos_tables import integrator
 from validation.judging import alarm_text, compare, level, over_trials, verdict
@@ -90,8 +90,17 @@ def main() -> None:
     text = (__doc__ or "").split("\n\n", 2)[2].strip() + "\n\n" + common.markdown(header, lines) + "\n\n"
     text += f"{TRIALS} trials of {DRAWS} draws. {alarm_text(m)}\n\n{conclusion(rows)}"
     common.write_results(
-        NAME, "Table 1 of Brofos and Lederman (2021): fixed or random numbers of steps", text, {"rows": rows}
+        NAME, "Table 1 of Brofos and Lederman (2021): fixed or random numbers of steps", text, {"rows": rows}, opening
     )
+
+
+def opening(data: dict) -> str:
+    """Return the first line of the page for the contents of its JSON file."""
+    by_law: dict[bool, list[str]] = {False: [], True: []}
+    for row in data["rows"]:
+        by_law[row["random"]] += [row[f"{figure}_verdict"] for figure in FIGURES if f"{figure}_verdict" in row]
+    because = f"With a random number of steps: {judging.tally(by_law[True])}." if by_law[True] else ""
+    return judging.opening(by_law[False], because=f"These are with a fixed number of steps. {because}")
 
 
 def conclusion(rows: list[dict]) -> str:

@@ -32,6 +32,7 @@ from validation.brofos_tables import (
     estimate,
     integrator,
     kept_rows,
+    opening,
     row_figures,
     rule_text,
     summary,
@@ -286,7 +287,9 @@ def write(rows: list[dict[str, Any]], printed: dict[tuple, dict], chosen) -> Non
         if "comparison" in row:
             add_percentiles(row, printed[row["step_size"], row["n_steps"], row["method"]])
     data = {"command": vars(chosen), **verdict_data(TABLE, rows, jointly), "wanted_times_faster": WANTED}
-    write_results(TABLE.name + ("_quick" if chosen.quick else ""), TABLE.title, text_of(rows, jointly, chosen), data)
+    write_results(
+        TABLE.name + ("_quick" if chosen.quick else ""), TABLE.title, text_of(rows, jointly, chosen), data, opening
+    )
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ import numpy as np
 
 import refhmc
 from refhmc.integrators import GeneralizedLeapfrog, ImplicitMidpoint
+from validation import judging
 from validation.common import (
     RESULTS,
     Chains,
@@ -434,6 +435,23 @@ def verdict_data(table: Table, rows: list[dict], jointly: list[dict]) -> dict[st
     return {"settings": settings, **rule, "summary": summary(rows), "together": jointly, "rows": rows}
 
 
+def opening(data: dict) -> str:
+    """Return the first line of the page for the contents of its JSON file."""
+    counts, reasons = data["summary"], []
+    verdicts = [word for word in ("agrees", "undecided", "differs", "differs together") for _ in range(counts[word])]
+    if not verdicts:
+        reasons.append("The paper's table was not available.")
+    if counts["differs together"]:
+        reasons.append(
+            f"Of those that differ, {counts['differs together']} do so only together with others of their setting."
+        )
+    if counts["undecided"]:
+        reasons.append("Undecided ones could not have shown a difference that matters.")
+    if len(data["rows"]) < data["rows_wanted"]:
+        reasons.append(f"{len(data['rows'])} of {data['rows_wanted']} rows were run.")
+    return judging.opening(verdicts, because=" ".join(reasons))
+
+
 def report(table: Table, rows: list[dict], chosen, printed: dict[tuple, dict]) -> None:
     """Write what there is; called again after every row."""
     jointly = compare_rows(table, rows, printed)
@@ -458,7 +476,7 @@ def report(table: Table, rows: list[dict], chosen, printed: dict[tuple, dict]) -
     text += [f"Mean ESS per second, ours and the published. {speed_text(rows)}", speed_table(rows)]
     text += [table.notes.strip()] if table.notes else []
     data = {"command": vars(chosen), **verdict_data(table, rows, jointly)}
-    write_results(table.name, table.title, "\n\n".join(text), data)
+    write_results(table.name, table.title, "\n\n".join(text), data, opening)
 
 
 def estimate(values: dict[str, Any], **more: Any) -> Estimate:

@@ -20,6 +20,7 @@ import numpy as np
 import scipy.stats
 
 import refhmc
+from validation import judging
 from validation.brofos_sets import CODINGS, FILES, SIZES, mode_of, random_set
 from validation.brofos_tables import UNCHECKED, integrator
 from validation.common import command_line, markdown, run_chains, write_results
@@ -91,6 +92,15 @@ def found_text(out: list[dict]) -> str:
     )
 
 
+def opening(data: dict) -> str:
+    """Return the first line of the page for the contents of its JSON file."""
+    words = []
+    for size in ("training", "test"):
+        rows = [row for row in data["rows"] if row["size"] == size]
+        words.append(f"for {sum(map(excluded, rows))} of {len(rows)} cases of the {size} sets' size")
+    return judging.line("Found", f"the printed acceptances are excluded {' and '.join(words)}.")
+
+
 def report(out: list[dict], chosen) -> None:
     """The table of spreads."""
     body = []
@@ -113,7 +123,7 @@ def report(out: list[dict], chosen) -> None:
     ]
     name = "brofos_training_sets" + ("_quick" if chosen.quick else "")
     title = "Brofos and Lederman (2021), tables 5 to 7: which rows of the data"
-    write_results(name, title, "\n\n".join(text), {"command": vars(chosen), "alarm": ALARM, "rows": out})
+    write_results(name, title, "\n\n".join(text), {"command": vars(chosen), "alarm": ALARM, "rows": out}, opening)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from refhmc.check import targets
 from refhmc.check.mutants import samplers as planted
 from refhmc.check.samplers import evidence
 from tests.helpers.p_values import most_wealth, p_values
-from validation import common
+from validation import common, judging
 
 NAME = "check_power"
 TESTS = ("one-sample KS", "one-sample AD", "two-sample KS", "two-sample AD")
@@ -137,6 +137,17 @@ def table(rows: list[dict]) -> str:
     return "\n".join(lines)
 
 
+def opening(data: dict) -> str:
+    """Return the first line of the page for the contents of its JSON file."""
+    found = [row["found"].split(" of ") for row in data["detection"]]
+    alarms = data["false_alarms"][-1]
+    return judging.line(
+        "Found",
+        f"{sum(one == runs for one, runs in found)} of {len(found)} planted bugs are found in every run, and correct kernels "
+        f"fail {alarms['happened']} of {alarms['runs']} runs at alpha = {alarms['bound']:g}.",
+    )
+
+
 def main() -> None:
     """Run all and write ``results/check_power.md`` and ``.json``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -176,7 +187,7 @@ What the default budget prints for a right kernel:
 ```
 {example}
 ```"""
-    common.write_results(NAME, "Power and false alarms of the sampler check", text, parts)
+    common.write_results(NAME, "Power and false alarms of the sampler check", text, parts, opening)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ import numpy as np
 import refhmc
 from refhmc.integrators import ExplicitTao, GeneralizedLeapfrog, ProjectedTao
 from refhmc.metrics import Fisher, Identity
-from validation import common
+from validation import common, judging
 from validation.cobb_published import PublishedExplicit, binding_matrix
 
 NAME = "cobb_figures"
@@ -172,6 +172,20 @@ def claims(sweep: dict, races: dict) -> list[tuple[str, str, str, str]]:
     ]
 
 
+def opening(data: dict) -> str:
+    """Return the first line of the page for the contents of its JSON file."""
+    claims = [(figure, verdict) for figure, _, _, verdict in data["claims"] if verdict != "no claim"]
+    return judging.opening([verdict for _, verdict in claims], "claims", judging.tallies(by_figure(claims), "claims"))
+
+
+def by_figure(claims: list) -> dict[str, list[str]]:
+    """Return the verdicts of each figure; the figure comes first in a claim and its verdict last."""
+    found: dict[str, list[str]] = {}
+    for figure, *_, verdict in claims:
+        found.setdefault(f"figure {figure.rstrip('ab')}", []).append(verdict)
+    return dict(sorted(found.items()))
+
+
 def yes(good: bool) -> str:
     return "holds" if good else "does not hold"
 
@@ -183,7 +197,7 @@ def several(found: dict) -> str:
 def pair(found: dict) -> str:
     """Whether the implicit sampler's figure is below HMC's, with the printed settings and at L = 10."""
     printed, longer = (found["implicit" + more].value < found["HMC" + more].value for more in ("", ", L = 10"))
-    return f"{yes(longer)} at L = 10; {yes(printed)} with the settings of appendix D.1"
+    return f"{yes(printed)} with the settings of appendix D.1; {yes(longer)} at L = 10"
 
 
 # -------------------------------------------------------------------------------------------------------------- main
@@ -228,7 +242,7 @@ def main() -> None:
         "program_determinant_one_coordinate": determinants,
     }
     data |= {"sweep": strip, "races": {k: drop(x) for k, x in races.items()}}
-    common.write_results(NAME, "Cobb et al. (2019), figures 1 and 7", text, data)
+    common.write_results(NAME, "Cobb et al. (2019), figures 1 and 7", text, data, opening)
 
 
 def drop(row: dict) -> dict:

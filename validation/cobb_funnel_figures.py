@@ -29,7 +29,7 @@ import scipy.stats
 import refhmc
 from refhmc.diagnostics import geyer_ess
 from validation import cobb_runs as runs
-from validation import common
+from validation import common, judging
 from validation.betancourt_runs import autocorrelations
 from validation.cobb_program import Rule, chain
 from validation.comparing import smaller
@@ -135,6 +135,14 @@ def table(found: dict) -> str:
     return common.markdown(header, rows)
 
 
+def opening(data: dict) -> str:
+    """Return the first line of the page for the contents of its JSON file."""
+    right, program = ([claim[k] for claim in data["claims"]] for k in (3, 5))
+    groups = {"the chain of Metropolis and Hastings": right, "the published program's chain": program}
+    because = f"{judging.tallies(groups, 'claims')} The runs scatter too much to decide the rest."
+    return judging.opening([*right, *program], "claims", because)
+
+
 def write(found: dict) -> None:
     from validation.cobb_pictures import draw_growth, draw_histograms, draw_planes
 
@@ -158,6 +166,7 @@ def write(found: dict) -> None:
         "Cobb et al. (2019), figures 2, 3 and 4: the funnel",
         "\n\n".join(parts),
         {"claims": checked, "samplers": found},
+        opening,
     )
 
 

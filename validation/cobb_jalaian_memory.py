@@ -34,7 +34,7 @@ import warnings
 import numpy as np
 
 import refhmc
-from validation import common
+from validation import common, judging
 from validation.cobb_jalaian_sets import OPTION, TRAINING, images
 
 NAME = "cobb_jalaian_memory"
@@ -126,6 +126,11 @@ def claims(rows: list[dict]) -> list[tuple[str, str, bool]]:
     ]
 
 
+def opening(data: dict) -> str:
+    """Return the first line of the page for the contents of its JSON file."""
+    return judging.opening(["holds" if held else "does not hold" for _, _, held in data["claims"]], "claims")
+
+
 def main() -> None:
     chosen = common.command_line(__doc__, trials=1, draws=1, images={"type": int, "default": TRAINING}, **OPTION)
     n = 1200 if chosen.quick else chosen.images
@@ -151,7 +156,7 @@ def main() -> None:
     )
     name = NAME + ("_quick" if chosen.quick else "")
     common.write_results(
-        name, "Memory of the symmetric split (Cobb and Jalaian 2021)", text, {"rows": rows, "claims": held}
+        name, "Memory of the symmetric split (Cobb and Jalaian 2021)", text, {"rows": rows, "claims": held}, opening
     )
     for claim, found, good in held:
         print("PASS" if good else "FAIL", claim, found)

@@ -35,7 +35,7 @@ from refhmc.dynamics.assemble import make_dynamics
 from refhmc.integrators import Leapfrog, NaiveSplit, RandomizedSplit, SymmetricSplit
 from refhmc.integrators.parts import KNOWN
 from refhmc.metrics import Diagonal, Identity
-from validation import cobb_program, common
+from validation import cobb_program, common, judging
 from validation.comparing import paired, verdict
 from validation.judging import Estimate, compare, level, over_trials
 
@@ -250,6 +250,22 @@ def report(
         parts += ["The program's chains at the same settings:"]
         parts += [common.markdown(["chain", "scheme", "acceptance", "printed", "verdict"], lines)]
     return "\n\n".join(parts), data
+
+
+def opening(data: dict) -> str:
+    """Return the first line of the page for the contents of its JSON file."""
+    if "orders" not in data:
+        return judging.opening([], because="The paper's table was not available.")
+    groups = {
+        "acceptance rates": [row["verdict"] for row in data["rows"].values()],
+        "the printed order of the schemes": [row["verdict"] for row in data["orders"]],
+        "orders of the scores": [row["verdict"] for row in data.get("claims", [])],
+    }
+    groups = {name: verdicts for name, verdicts in groups.items() if verdicts}
+    reduced = "" if data["command"]["full"] else " The protocol is reduced."
+    return judging.opening(
+        [word for words in groups.values() for word in words], because=f"{judging.tallies(groups)}{reduced}"
+    )
 
 
 def alone(found: dict[str, list[dict]]) -> str:

@@ -23,6 +23,7 @@ import scipy.optimize
 import refhmc
 from validation import cobb_jalaian_schemes as schemes
 from validation import common
+from validation.cobb_jalaian_schemes import opening
 from validation.cobb_jalaian_sets import OPTION, TRAINING, images
 from validation.judging import alarm_text
 
@@ -95,7 +96,7 @@ def main() -> None:
     name, paper = NAME + ("_quick" if chosen.quick else ""), schemes.paper_rows("cobb_jalaian_2021_table1")
     title = "Table 1 of Cobb and Jalaian (2021): softmax regression on MNIST"
     if paper is None:
-        common.write_results(name, title, schemes.alone(found), {"runs": found})
+        common.write_results(name, title, schemes.alone(found), {"runs": found}, opening)
         return
     text, data = schemes.report(found, paper, {})
     said = f"{chosen.trials} chains, {chosen.draws} transitions of each scheme, {chosen.images:,} images"
@@ -106,7 +107,7 @@ def main() -> None:
         *([] if chosen.full or chosen.quick else [NOTES]),
         alarm_text(len(paper)),
     ]
-    common.write_results(name, title, "\n\n".join(parts), {**data, "command": {**vars(chosen), "data": ""}})
+    common.write_results(name, title, "\n\n".join(parts), {**data, "command": {**vars(chosen), "data": ""}}, opening)
     print(data["verdict"])
 
 

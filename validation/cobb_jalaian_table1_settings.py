@@ -42,7 +42,7 @@ import refhmc
 from refhmc.integrators import Leapfrog, RandomizedSplit, SymmetricSplit
 from validation import cobb_jalaian_schemes as schemes
 from validation import cobb_jalaian_table1 as table1
-from validation import common
+from validation import common, judging
 from validation.cobb_jalaian_schemes import FULL, NOT_RESTORED, RANDOM, RESET, RIGHT, SYMMETRIC
 from validation.cobb_jalaian_sets import OPTION, TRAINING, images
 from validation.judging import compare, level, over_trials
@@ -324,6 +324,7 @@ def main() -> None:
 
 def write(found: list[dict], chosen: Any) -> None:
     paper = schemes.paper_rows("cobb_jalaian_2021_table1")
+    reached = met(found, paper) if paper else None
     header = ["pixels", "step", "prior precision", "power", "start", "rule", *STEPS, "mean ESS of full"]
     body = []
     for row in found:
@@ -344,8 +345,8 @@ def write(found: list[dict], chosen: Any) -> None:
     parts = [
         (__doc__ or "").split("\n\n", 2)[2].strip(),
         f"{said}; {chosen.images:,} images.",
-        f"**UNDECIDED: the cause.** All three printed rates are met by: {'; '.join(met(found, paper)) or 'none'}."
-        if paper
+        f"**UNDECIDED: the cause.** All three printed rates are met by: {'; '.join(reached) or 'none'}."
+        if reached is not None
         else "UNDECIDED: the paper's table is not here.",
         common.markdown(header, body),
         *([] if chosen.quick else [NOTES]),
@@ -353,7 +354,19 @@ def write(found: list[dict], chosen: Any) -> None:
     name = NAME + ("_quick" if chosen.quick else "")
     title = "Table 1 of Cobb and Jalaian (2021): what would make the printed rates"
     command = {**vars(chosen), "data": ""}
-    common.write_results(name, title, "\n\n".join(parts), {"rows": found, "command": command})
+    common.write_results(name, title, "\n\n".join(parts), {"rows": found, "met": reached, "command": command}, opening)
+
+
+def opening(data: dict) -> str:
+    """Return the first line of the page for the contents of its JSON file."""
+    if data["met"] is None:
+        return judging.opening([], because="The paper's table was not available.")
+    there = sum(f"step {table1.SETTING.step_size:.2g}," in setting for setting in data["met"])
+    return judging.line(
+        "Undecided",
+        f"the cause of the printed rates is not known. {len(data['met'])} of {len(data['rows'])} settings have all of them, "
+        f"{there} of these at the printed step.",
+    )
 
 
 def met(found: list[dict], paper: dict[str, dict]) -> list[str]:

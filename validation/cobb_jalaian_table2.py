@@ -20,6 +20,7 @@ from refhmc import uncertainty
 from refhmc.models import datasets
 from validation import cobb_jalaian_schemes as schemes
 from validation import common
+from validation.cobb_jalaian_schemes import opening
 from validation.cobb_jalaian_sets import PRECISION, regression_network
 from validation.judging import alarm_text
 
@@ -139,7 +140,7 @@ def main() -> None:
     draw(bands, name.replace("table2", "figure1"))
     figures = {scheme: band_figures(outputs) for scheme, outputs in bands.items()}
     if paper is None:
-        common.write_results(name, "Table 2 of Cobb and Jalaian (2021)", schemes.alone(found), {"runs": found})
+        common.write_results(name, "Table 2 of Cobb and Jalaian (2021)", schemes.alone(found), {"runs": found}, opening)
         return
     rates = {scheme: [run["acceptance"] for run in runs] for scheme, runs in found.items()}
     judged = schemes.beside(rates, paper)
@@ -184,7 +185,9 @@ def main() -> None:
         alarm_text(len(paper)),
     ]
     title = "Table 2 and Figure 1 of Cobb and Jalaian (2021): regression in one dimension"
-    common.write_results(name, title, "\n\n".join(parts).strip(), {**data, "bands": figures, "command": vars(chosen)})
+    common.write_results(
+        name, title, "\n\n".join(parts).strip(), {**data, "bands": figures, "command": vars(chosen)}, opening
+    )
     print(data["verdict"])
 
 

@@ -34,6 +34,7 @@ from refhmc.sampling.results.prediction import predicted
 from validation import cobb_jalaian_methods as methods
 from validation import cobb_jalaian_schemes as schemes
 from validation import common
+from validation.cobb_jalaian_schemes import opening
 from validation.cobb_jalaian_sets import OPTION, TRAINING, images
 from validation.judging import alarm_text, number
 
@@ -103,7 +104,7 @@ def write(found: dict[str, list[dict]], chosen) -> None:
     title = "Table 3 of Cobb and Jalaian (2021): a convolutional network on Fashion-MNIST"
     rows = methods.judged(methods.better(found, schemes.SYMMETRIC, SCORES), found, CLASSES)
     if paper is None:
-        common.write_results(name, title, schemes.alone(found), {"runs": found, "claims": rows})
+        common.write_results(name, title, schemes.alone(found), {"runs": found, "claims": rows}, opening)
         return
     why = "" if chosen.full else f"UNDECIDED, for {chosen.images:,} images in place of {TRAINING:,}"
     text, data = schemes.report(found, paper, {}, why)
@@ -119,7 +120,7 @@ def write(found: dict[str, list[dict]], chosen) -> None:
         *([alarm_text(len(paper))] if chosen.full else []),
     ]
     command = {**vars(chosen), "data": ""}
-    common.write_results(name, title, "\n\n".join(parts), {**data, "claims": rows, "command": command})
+    common.write_results(name, title, "\n\n".join(parts), {**data, "claims": rows, "command": command}, opening)
     print(data["verdict"], methods.count(rows))
 
 

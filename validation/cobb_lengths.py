@@ -14,7 +14,7 @@ import numpy as np
 
 import refhmc
 from validation import cobb_runs as runs
-from validation import common
+from validation import common, judging
 from validation.cobb_program import Rule, chain
 
 NAME = "cobb_lengths"
@@ -34,6 +34,17 @@ def prefixes(name: str, rule: str) -> list[dict]:
         rates = [one.acceptance for one in done]
         rows.append({"draws": n, "kl_quantiles": quantiles, "acceptance": np.quantile(rates, [0.05, 0.5, 0.95])})
     return rows
+
+
+def opening(data: dict) -> str:
+    """Return the first line of the page for the contents of its JSON file."""
+    last = {rule: [rows[rule][-1] for rows in data["lengths"].values()] for rule in ("Metropolis", "program")}
+    right, program = (sum(all(row["contains_the_printed"]) for row in rows) for rows in last.values())
+    return judging.line(
+        "Found",
+        f"at the printed lengths both printed figures are within the range of the program's chain in {program} of "
+        f"{len(last['program'])} rows, and of the correct chain in {right}.",
+    )
 
 
 def main() -> None:
@@ -83,7 +94,9 @@ def write(found: dict) -> None:
         2
     ] + f'\n{TRIALS} runs each; "within": which printed figures lie between the 5 % and '
     text += "the 95 % points.\n\n" + common.markdown([*header, "within"], lines) + "\n\n" + CONCLUSION
-    common.write_results(NAME, "How long a run has the figures of Cobb et al.'s Table 1", text, {"lengths": found})
+    common.write_results(
+        NAME, "How long a run has the figures of Cobb et al.'s Table 1", text, {"lengths": found}, opening
+    )
 
 
 CONCLUSION = """At the printed length the program's chain has both figures of either HMC row, and the right chain has none of

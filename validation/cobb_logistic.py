@@ -30,7 +30,8 @@ from refhmc.diagnostics import autocovariances, geyer_ess
 from refhmc.integrators import Leapfrog
 from refhmc.metrics import Fisher, Identity
 from validation import cobb_runs as runs
-from validation import common
+from validation import common, judging
+from validation.cobb_figures import by_figure
 from validation.cobb_program import Rule, chain
 from validation.cobb_published import PublishedExplicit
 from validation.comparing import smaller
@@ -221,6 +222,13 @@ def claims(memories: dict, posteriors: dict) -> list[list[str]]:
     return rows
 
 
+def opening(data: dict) -> str:
+    """Return the first line of the page for the contents of its JSON file."""
+    verdicts = [verdict for *_, verdict in data["claims"]]
+    because = f"{judging.tallies(by_figure(data['claims']), 'claims')} Undecided ones have few runs, or runs without a figure."
+    return judging.opening(verdicts, "claims", because)
+
+
 def yes(good: bool) -> str:
     return "holds" if good else "does not hold"
 
@@ -296,7 +304,7 @@ def main() -> None:
     }
     data = {"claims": checked, "figure5": memories, "figure6": slim, "acceptance_by_omega": swept}
     title = "Cobb et al. (2019), figures 5 and 6: logistic regression with eleven parameters"
-    common.write_results(NAME, title, "\n\n".join(parts), data)
+    common.write_results(NAME, title, "\n\n".join(parts), data, opening)
 
 
 if __name__ == "__main__":

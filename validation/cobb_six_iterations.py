@@ -21,7 +21,7 @@ import numpy as np
 
 import refhmc
 from validation import cobb_runs as runs
-from validation import common
+from validation import common, judging
 from validation.cobb_program import Rule, chain
 from validation.cobb_published import JitteredSoftAbs
 from validation.comparing import further_observation, rule_text, verdict
@@ -89,7 +89,23 @@ def write(rows: list[dict], cost: float) -> None:
             conclusion(rows),
         ]
     )
-    common.write_results(NAME, "Cobb et al. (2019), footnote 7: six iterations", text, {"rows": rows, "explicit": cost})
+    common.write_results(
+        NAME, "Cobb et al. (2019), footnote 7: six iterations", text, {"rows": rows, "explicit": cost}, opening
+    )
+
+
+def opening(data: dict) -> str:
+    """Return the first line of the page for the contents of its JSON file."""
+    rows = [row for row in data["rows"] if row["cap"] == CAP]
+    left, n = sum(row["verdict"] != "differs" for row in rows), len(rows)
+    if left:
+        return judging.line("Undecided", f"{left} of {n} readings of the footnote are not excluded.")
+    nearest = min((float(np.mean(row["acceptance"])) for row in rows), key=lambda rate: abs(rate - PAPER[CAP]))
+    return judging.line(
+        "Differs",
+        f"each of {n} readings of the footnote has another acceptance than the printed {PAPER[CAP]:.2f}; the nearest is "
+        f"{nearest:.2f}.",
+    )
 
 
 def conclusion(rows: list[dict]) -> str:

@@ -16,7 +16,7 @@ import refhmc
 from refhmc.integrators import ExplicitTao, ProjectedTao
 from refhmc.metrics import SoftAbs
 from validation import cobb_runs as runs
-from validation import common
+from validation import common, judging
 from validation.cobb_published import PublishedExplicit
 
 NAME = "cobb_violations"
@@ -54,6 +54,19 @@ def measure(integrator, step: float) -> dict:
     return found
 
 
+def opening(data: dict) -> str:
+    """Return the first line of the page for the contents of its JSON file."""
+    names = {
+        "implicit": "implicit, published threshold, step 0.15",
+        "explicit": "explicit, program's binding, step 0.14",
+    }
+    medians = [f"{data['maps'][name]['reversal']['quantiles'][0]:.2g} ({short})" for short, name in names.items()]
+    return judging.line(
+        "Found",
+        f"the published maps are not reversible: trajectories miss their starts by {' and '.join(medians)}, medians.",
+    )
+
+
 def main() -> None:
     found = {name: measure(*what) for name, what in maps().items()}
     rows = [
@@ -65,7 +78,9 @@ def main() -> None:
     ]
     header = ["map", "reversal, median", "90 %", f"of {DRAWS}", "volume of a step, median", "90 %", f"of {DRAWS}"]
     text = (__doc__ or "").split("\n\n", 2)[2] + "\n" + common.markdown(header, rows)
-    common.write_results(NAME, "Reversibility and volume of the maps of Cobb et al.'s Table 1", text, {"maps": found})
+    common.write_results(
+        NAME, "Reversibility and volume of the maps of Cobb et al.'s Table 1", text, {"maps": found}, opening
+    )
 
 
 if __name__ == "__main__":

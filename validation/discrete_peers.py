@@ -19,10 +19,11 @@ import numpy as np
 import refhmc
 from refhmc.models.closed_population import probabilities
 from refhmc.models.datasets import load_json
-from validation import metropolis_within_gibbs
+from validation import judging, metropolis_within_gibbs
 from validation.common import command_line, effective_sizes, markdown, over_trials, write_results
 
 CHAINS = 4
+AGREE = 1.1  # chains with a largest R-hat below it
 MOST_VALUES = 20_000  # a draw of a sampler that tries them all, one after the other
 
 
@@ -257,12 +258,33 @@ def table(problem: Problem, rows: list[dict]) -> str:
             words = f"at most {most:.3f}, if draws were independent"
             lines.append([*line, words, words, f"at least {reference / most:.0f} times", *["–"] * 4])
             continue
-        useful = row["rhat"] < 1.1
+        useful = row["rhat"] < AGREE
         line = [row["sampler"], f"{CHAINS} x {row['draws']:,}", f"{row['evaluations']:,.0f}"]
         line += [str(row["first"]), str(row["least"])] if useful else ["chains disagree", "–"]
         line += [f"{reference / row['least'].value:.1f} times" if useful else "–"]
         lines.append([*line, f"{row['mean']:.3f}", f"{row['z']:+.1f}", f"{row['moves']:.1%}", f"{row['rhat']:.3f}"])
     return markdown(header, lines)
+
+
+def opening(data: dict) -> str:
+    """Return the first line of the page for the contents of its JSON file."""
+    words = []
+    for problem, (default, *others) in ((name, rows) for name, rows in data.items() if name != "about"):
+        sizes = [
+            row["least"]["value"]
+            for row in others
+            if row.get("least") and row["rhat"] < AGREE and not row["sampler"].startswith("refhmc")
+        ]
+        words.append(
+            f"{default['least']['value'] / max(sizes):.2f} ({problem})"
+            if sizes
+            else f"no other's chains agree ({problem})"
+        )
+    return judging.line(
+        "Found",
+        "the least ESS per evaluation of refhmc's default, relative to the best other sampler whose chains agree: "
+        f"{', '.join(words)}.",
+    )
 
 
 def main() -> None:
@@ -291,7 +313,9 @@ def main() -> None:
         parts.append(table(problem, data[problem.name]))
         if not (chosen.quick or chosen.only):  # again after each problem: the last takes longest
             text = "\n\n".join([*parts, foot])
-            write_results("discrete_peers", "Discontinuous HMC beside samplers of discrete parameters", text, data)
+            write_results(
+                "discrete_peers", "Discontinuous HMC beside samplers of discrete parameters", text, data, opening
+            )
     print(*parts, foot, sep="\n\n")
 
 

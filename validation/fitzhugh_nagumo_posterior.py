@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 import refhmc
+from validation import judging
 from validation.brofos_table4 import mode_of
 from validation.common import command_line, markdown, write_results
 
@@ -61,6 +62,17 @@ def other_modes(model, mode, n: int, rng) -> list[dict]:
     return found
 
 
+def opening(data: dict) -> str:
+    """Return the first line of the page for the contents of its JSON file."""
+    finest = data["grids"][-1]
+    other = data["grids"][max(len(data["grids"]) - 2, 0)]
+    sd = np.sqrt(np.diag(finest["covariance"]))
+    apart = np.max(np.abs(np.subtract(finest["mean"], other["mean"])) / sd)
+    return judging.line(
+        "Found", f"the means of the two finest grids are at most {apart:.0e} posterior standard deviations apart."
+    )
+
+
 def main(chosen) -> None:
     """Quadrature, other modes, result file."""
     model = refhmc.models.FitzHughNagumo()
@@ -89,7 +101,7 @@ def main(chosen) -> None:
     ]
     name = "fitzhugh_nagumo_posterior" + ("_quick" if chosen.quick else "")
     data = {"mode": mode, "mean": best["mean"], "covariance": best["covariance"], "grids": rows, "other_modes": others}
-    write_results(name, "The FitzHugh-Nagumo posterior of the canonical data", "\n\n".join(text), data)
+    write_results(name, "The FitzHugh-Nagumo posterior of the canonical data", "\n\n".join(text), data, opening)
     print(repr(best["mean"]), repr(np.diag(best["covariance"])), words)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 import refhmc
 from refhmc.integrators import GaussianSplit, Leapfrog
-from validation import common
+from validation import common, judging
 
 NAME = "gaussian_split"
 MULTIPLES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0)
@@ -52,6 +52,21 @@ def measured(model: refhmc.Model) -> list[dict]:
     return rows
 
 
+def opening(data: dict) -> str:
+    """Return the first line of the page for the contents of its JSON file."""
+    best: dict[str, dict[str, float]] = {}
+    for row in data["rows"]:
+        of_model = best.setdefault(row["model"], {"leapfrog": 0.0, "split": 0.0})
+        for name in of_model:
+            of_model[name] = max(of_model[name], row[name]["effective"] or 0.0)
+    ratios = [found["split"] / found["leapfrog"] for found in best.values()]
+    return judging.line(
+        "Found",
+        f"at the best step of each, the split has {min(ratios):.1f} to {max(ratios):.1f} times the effective draws of the "
+        f"leapfrog ({len(ratios)} models).",
+    )
+
+
 def main() -> None:
     models = (refhmc.models.Heart(), refhmc.models.BreastCancer(), refhmc.models.Diabetes(), simulated())
     rows = [row for model in models for row in measured(model)]
@@ -63,7 +78,7 @@ def main() -> None:
         lines.append([row["model"], row["multiple"], f"{row['step_size']:.3f}", row["n_steps"], *shown])
     header = ["model", "step / limit", "step", "steps", "accepted, leapfrog", "split", "effective, leapfrog", "split"]
     text = (__doc__ or "").split("\n\n", 2)[2] + "\n" + common.markdown(header, lines)
-    common.write_results(NAME, "Shahbaba's split beside the leapfrog", text, {"rows": rows})
+    common.write_results(NAME, "Shahbaba's split beside the leapfrog", text, {"rows": rows}, opening)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import numpy as np
 
 import refhmc
 from refhmc.models.datasets import load_json
-from validation import metropolis_within_gibbs
+from validation import judging, metropolis_within_gibbs
 from validation.common import command_line, effective_sizes, markdown, save_figure, write_results
 from validation.judging import POWER, Estimate, alarm_text, compare, number, over_trials, verdict
 
@@ -190,6 +190,15 @@ def draw_figure(run: Run, summary: dict) -> None:
     save_figure(figure, "jolly_seber")
 
 
+def opening(data: dict) -> str:
+    """Return the first line of the page for the contents of its JSON file."""
+    n = len(NAMES) * (1 + len(QUANTILES))
+    return judging.line(
+        "Found",
+        f"{n - data['differ']} of {n} comparisons with our reference draws agree; the largest |z| is {data['largest_z']:.1f}.",
+    )
+
+
 def main() -> None:
     chosen = command_line(__doc__, trials=CHAINS, draws=10_000)
     sweeps = 5 * chosen.draws
@@ -204,8 +213,7 @@ def main() -> None:
     table, differ, largest = posterior_table(rows)
     text, data = efficiency_table(runs)
     comparisons = len(NAMES) * (1 + len(QUANTILES))
-    words = f"{comparisons - differ} of {comparisons} comparisons agree; the largest |z| is {largest:.1f}. "
-    words += told_words(shown, rows)
+    words = told_words(shown, rows)
     parts = [
         f"DHMC of {TABLE_LENGTH} steps, {CHAINS} chains of {chosen.draws:,} draws, seed {chosen.seed}, beside draws by "
         "component-wise Metropolis on the integers themselves (`refhmc/data/jolly_seber_posterior.json`).",
@@ -225,7 +233,7 @@ def main() -> None:
     if not chosen.quick:
         draw_figure(shown, summary)
         facts = {"draws": chosen.draws, "seed": chosen.seed, "largest_z": largest, "differ": differ, "efficiency": data}
-        write_results("jolly_seber", "Jolly-Seber by discontinuous HMC", "\n\n".join(parts), facts)
+        write_results("jolly_seber", "Jolly-Seber by discontinuous HMC", "\n\n".join(parts), facts, opening)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
 from refhmc.check import mutants
+from validation import judging
 from validation.common import RESULTS, markdown, write_results
 
 SEEDS = 20
@@ -75,6 +76,16 @@ def recorded() -> dict[tuple[str, str], dict]:
     return {(row["area"], row["bug"]): row for row in rows}
 
 
+def opening(data: dict) -> str:
+    """Return the first line of the page for the contents of its JSON file."""
+    bugs, found, runs, alarms = data["summary"].values()
+    return judging.line(
+        "Found",
+        f"the conformance kit finds {found} of {bugs} bugs, with {alarms} false alarms in {runs} runs of their correct "
+        "counterparts.",
+    )
+
+
 def write(rows: list[dict]) -> str:
     """Write the table of these rows and return its first line."""
     found, alarms, runs = (
@@ -83,17 +94,15 @@ def write(rows: list[dict]) -> str:
     summary = {"bugs": len(rows), "found": found, "runs of counterparts": runs, "false alarms": alarms}
     without = sum(len(pairs_of(area)) for area in areas()) - len(rows)
     table = [[row[key] if key != "seconds" else f"{row[key]:.2f}" for key in SHOWN] for row in rows]
-    first = (
-        f"{found} of {len(rows)} bugs are found; {alarms} false alarms in {runs} runs of their correct counterparts."
-    )
     write_results(
         "mutation_score",
         "Planted bugs, and where the conformance kit finds them",
-        f"{first} {without} planted bugs have no row yet. Seconds are processor time until the report on the bug.\n\n"
+        f"{without} planted bugs have no row yet. Seconds are processor time until the report on the bug.\n\n"
         + markdown(SHOWN, table),
         {"summary": summary, "rows": rows},
+        opening,
     )
-    return first
+    return opening({"summary": summary})
 
 
 def main() -> None:

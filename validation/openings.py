@@ -28,7 +28,7 @@ def module_of(page: str) -> str:
         return "brofos_tables"
     if re.match(r"brofos_figure[234]$", page):
         return "brofos_figures2and3"
-    return page.removesuffix("_quick")
+    return re.sub(r"_(quick|\d+_passes)$", "", page)
 
 
 def opening_of(page: str) -> str:

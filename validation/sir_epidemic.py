@@ -19,6 +19,7 @@ import scipy.stats
 
 import refhmc
 from refhmc.models.ode import ODE
+from validation import judging
 from validation.common import command_line, effective_sizes, markdown, save_figure, write_results
 from validation.fitzhugh_nagumo_posterior import moments
 from validation.judging import ALARM, POWER, level
@@ -163,6 +164,17 @@ def draw(model, draws: np.ndarray) -> None:
     plt.close(picture)
 
 
+def opening(data: dict) -> str:
+    """Return the first line of the page for the contents of its JSON file."""
+    z, n = [np.abs(row["z"]).max() for row in data["rows"]], len(kernels())
+    bound = scipy.stats.norm.isf(level(3 * n) / 2)
+    return judging.line(
+        "Found",
+        f"the posterior means of {sum(each < bound for each in z)} of {n} kernels agree with quadrature; the largest |z| is "
+        f"{max(z):.1f}.",
+    )
+
+
 def main(chosen) -> None:
     """Both kernels, the table, the picture."""
     model = epidemic()
@@ -208,7 +220,7 @@ def main(chosen) -> None:
         "![course](sir_epidemic.png)",
     ]
     data = {"rows": rows, "quadrature": truth}
-    write_results("sir_epidemic", "An SIR epidemic", "\n\n".join(text), data)
+    write_results("sir_epidemic", "An SIR epidemic", "\n\n".join(text), data, opening)
     print(markdown(header, body))
 
 

@@ -26,7 +26,7 @@ import numpy as np
 
 import refhmc
 from refhmc import Until, diagnostics
-from validation import common
+from validation import common, judging
 
 NAME = "stopping"
 D = 5
@@ -91,6 +91,16 @@ def row(name: str, found: Runs) -> dict:
     }
 
 
+def opening(data: dict) -> str:
+    """Return the first line of the page for the contents of its JSON file."""
+    covered = [float(row["coverage"].split()[0]) for row in data["rows"]]
+    ruled, fixed = (f"{min(values):.3f} to {max(values):.3f}" for values in (covered[::2], covered[1::2]))
+    return judging.line(
+        "Found",
+        f"95 % intervals cover the mean in {ruled} of the runs that a rule stops, and in {fixed} of fixed runs.",
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--runs", type=int, default=1000)
@@ -114,7 +124,7 @@ def main() -> None:
         print(rows[-2:], flush=True)
     text = "\n\n".join((__doc__ or "").split("\n\n")[1:])
     table = common.markdown(list(rows[0]), [list(each.values()) for each in rows])
-    common.write_results(NAME, "Stopping rules", f"{runs} runs of each.\n\n{text}\n{table}", {"rows": rows})
+    common.write_results(NAME, "Stopping rules", f"{runs} runs of each.\n\n{text}\n{table}", {"rows": rows}, opening)
 
 
 if __name__ == "__main__":

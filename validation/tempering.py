@@ -31,7 +31,7 @@ import numpy as np
 
 import refhmc
 from refhmc import NUTS, Tempered, diagnostics
-from validation import common
+from validation import common, judging
 
 NAME = "tempering"
 WEIGHT, HALF = 0.2, 5.0
@@ -194,6 +194,15 @@ def mixture(seeds: int) -> list[dict]:
     return rows
 
 
+def opening(data: dict) -> str:
+    """Return the first line of the page for the contents of its JSON file."""
+    words = []
+    for method in ("NUTS", "Tempered, 4 rungs", "Tempered, 10 rungs"):
+        shares = [float(row["share"].split()[0]) for row in data["rows"] if row["method"] == method]
+        words.append(f"{min(shares):.3f} to {max(shares):.3f} ({method.replace('Tempered, ', '')})")
+    return judging.line("Found", f"the mean share of draws in the minor mode, exactly 0.2, is {', '.join(words)}.")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--runs", type=int, default=20)
@@ -214,7 +223,7 @@ def main() -> None:
     text = "\n\n".join((__doc__ or "").split("\n\n")[1:])
     tables = [common.markdown(list(each[0]), [list(row.values()) for row in each]) for each in (rows, of_mixture)]
     page = f"{chosen.runs} runs of each, and {chosen.seeds} seeds of the mixture.\n\n{text}\n" + "\n\n".join(tables)
-    common.write_results(NAME, "Tempering", page, {"rows": rows, "mixture": of_mixture})
+    common.write_results(NAME, "Tempering", page, {"rows": rows, "mixture": of_mixture}, opening)
 
 
 if __name__ == "__main__":
