@@ -13,11 +13,11 @@ cut. If s_i = M_i^1/2 z with z standard normal, and log M_i = c x_j has the stan
 pi^2/2)^1/2, and s_i has the kurtosis 3 exp(w^2). Coordinates whose kurtosis is less than halfway between 3 and that for |r| =
 ``LEAST`` are not looked at. (On many posteriors none is left, and the search ends here.) A coordinate j may be a
 *hyperparameter* if one |r_ji| exceeds ``LEAST`` and ``CHANCE`` standard errors; independent draws exceed the latter in one of
-10^6 pairs. That with the largest sum of these |r_ji| is one, and all i whose |r_ji| exceeds ``LEAST`` / 2 and ``WEAK``
-standard errors are its children. Their log s_i^2 are replaced by the residuals of a regression on it, and the search is
-repeated until no other is found. (In the centred eight schools, each theta is correlated with the squared scores of the
-others, but no longer if log tau is taken into account.) ``LEAST`` = 0.2 is w = 0.45: the masses one standard deviation up and
-down differ by a factor of 2.5.
+10^6 pairs (above d = ``WIDEST``, where there are as many pairs, it is ``CHANCE_WIDE``). That with the largest sum of these
+|r_ji| is one, and all i whose |r_ji| exceeds ``LEAST`` / 2 and ``WEAK`` standard errors are its children. Their log s_i^2 are
+replaced by the residuals of a regression on it, and the search is repeated until no other is found. (In the centred eight
+schools, each theta is correlated with the squared scores of the others, but no longer if log tau is taken into account.)
+``LEAST`` = 0.2 is w = 0.45: the masses one standard deviation up and down differ by a factor of 2.5.
 
 The draws of a chain are not independent. If x_j and the part of log s_i^2 that does not depend on x_j are autoregressive with
 the autocorrelations a and b at lag one, the standard error of r_ji is ((1 + ab) / (1 - ab) / n)^1/2. Here b is (rho - r_ji^2 a)
@@ -25,10 +25,16 @@ the autocorrelations a and b at lag one, the standard error of r_ji is ((1 + ab)
 varying intercepts were taken for hyperparameters.)
 
 The coordinates of a variable, such as theta[0], theta[1], ..., usually have the same parents, and their mean of log s_i^2 has
-far less noise than one of them. All of them are looked at if the share ``SHARE`` of them has such a kurtosis. If the
-covariance w of that mean with x_j exceeds ``CHANCE`` standard errors, and corresponds to more than ``LEAST``, then j may be a
-hyperparameter. If it is one, then all coordinates of the variable are its children if w exceeds ``WEAK`` standard errors, and
-corresponds to more than ``LEAST`` / 2.
+far less noise than one of them. If the covariance w of that mean with x_j exceeds ``CHANCE`` standard errors, and is large
+enough, then j may be a hyperparameter. If it is one, then all coordinates of the variable are its children if w exceeds
+``WEAK`` standard errors, and half of that size. A variable is looked at as a whole if the share ``SHARE`` of its coordinates
+has such a kurtosis. Then w must correspond to ``LEAST``. Many coordinates hold x_j even if the dependence is weaker: if m
+masses have log M_i = w x_j, then x_j in standard units has the precision m w^2/2 given their coordinates (the information of m
+normals on their scale), where its marginal precision is 1. With a constant metric it cannot move farther than that between two
+draws of the momentum, however long the trajectories are. Hence w >= (2/m)^1/2 is enough. Such a variable is looked at if the
+logarithm of the mean of s_i^2 / E[s_i^2] over its coordinates has a variance above 2/m, which is that of independent normals,
+plus w^2/2. (In a model of stochastic volatility with m = 1,000, w = 0.22, and 0.26 effective draws of the scale per 1,000
+gradients of HMC became 1.9.)
 
 **Order.** Hyperparameters come first, those with the largest sum of |r| to their children minus that from their parents at the
 beginning. A coordinate has earlier hyperparameters as parents only, and at most ``PARENTS``, those of the largest |r|. The
@@ -51,13 +57,16 @@ children (in the funnel it is 1/9 + n/2, and not the marginal precision 1/9). Al
 :mod:`refhmc.adaptation.fisher_divergence`.
 
 **Correlations.** Given the lower levels, D^-1/2 s has the covariance C, the correlations of the precision, if they do not
-change with the hyperparameters. (The draws are not used: their mean changes with the hyperparameters.) The eigenvectors of C
-in every second draw are the directions u_j of a level, and 1 / mean (u_j . D^-1/2 s)^2 over the other draws is lambda_j, if
-|log lambda_j| exceeds three standard errors, 3 (2/n)^1/2 for n held-out draws. Above level 0, lambda_j is between 1/2 and 2:
-where hyperparameters make the correlations weaker, a larger one lets steps diverge (in the centred eight schools 0.2 % of the
-transitions without a limit, and 0.003 % with this one). Above d = ``WIDEST`` there are no directions. A dependence must then
-be stronger, ``LEAST_WIDE`` in place of ``LEAST``, to be worth more than the directions of a metric of low rank. (In a model of
-stochastic volatility with d = 1,003 and a weak dependence, the largest R-hat of NUTS was 1.58 instead of 1.07.)
+change with the hyperparameters. (The draws are not used: their mean changes with the hyperparameters.) The eigenvectors of C in
+every second draw are the directions u_j of a level, and 1 / mean (u_j . D^-1/2 s)^2 over the other draws is lambda_j, if |log
+lambda_j| exceeds three standard errors, 3 (2/n)^1/2 for n held-out draws. Above level 0, lambda_j is between 1/2 and 2: where
+hyperparameters make the correlations weaker, a larger one lets steps diverge (in the centred eight schools 0.2 % of the
+transitions without a limit, and 0.003 % with this one). A level with more than ``WIDEST`` coordinates has too few scores for
+the eigenvectors of C. Its directions and eigenvalues are those of least Fisher divergence of D^1/2 (x - mean x) and D^-1/2 s,
+as many as :mod:`refhmc.adaptation.fisher_divergence` finds worth their cost, at most ``MOST_OF_MANY``. There only those are
+limited whose log (u_j . D^-1/2 s)^2 has a correlation above ``LEAST`` with a hyperparameter. (In the model of stochastic
+volatility, log beta and the mean of all log variances h are slow together. Without the direction of that mean, whose eigenvalue
+is 500 to 800, HMC had 26 effective draws of log beta in 4,000, and with it 1,500.)
 
 **Choice.** If no coordinate scales another, the metric of low rank is used. The search then costs the sums of s_i^2 and s_i^4
 and, for the coordinates that are looked at, one compiled pass over the logarithms and their correlations. In that pass all
@@ -76,7 +85,7 @@ w_i, then log E[M_i] - E[log M_i] = w_i^2 / 2. With all correlations C within le
 
     d + sum over levels of log det E[s s'] - sum_i w_i^2 / 2,      w_i^2 = sum_j r_ji^2 / (1 - sum_j r_ji^2) pi^2 / 2.
 
-If the metric of low rank is below it, the fit is left out.
+If the metric of low rank is below it, the fit is left out. (With fewer draws than coordinates it is -inf.)
 """
 
 from __future__ import annotations
@@ -84,20 +93,30 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numba import types as nb
 
-from refhmc.adaptation.fisher_divergence import STANDARD_ERRORS, Learned, centred, scales
+from refhmc.adaptation.fisher_divergence import (
+    STANDARD_ERRORS,
+    Learned,
+    centred,
+    directions,
+    held_out_eigenvalues,
+    rank,
+    scales,
+)
 from refhmc.compile.compiled import entry, jit
 from refhmc.core import types
 from refhmc.core.point import copy_row
-from refhmc.metrics.hierarchical import PARENTS, TERMS, WIDEST, Hierarchical, levels_of
+from refhmc.metrics.hierarchical import PARENTS, TERMS, WIDEST, Hierarchical, levels_of, most_directions
 from refhmc.numerics.linalg import cholesky, solve_lower, solve_lower_transposed
 
-LEAST, LEAST_WIDE, CHANCE, WEAK = 0.2, 0.45, 5.0, 3.0  # ``LEAST_WIDE`` above d = ``WIDEST``
+LEAST, CHANCE, CHANCE_WIDE, WEAK = 0.2, 5.0, 6.0, 3.0  # ``CHANCE_WIDE`` above d = ``WIDEST``
 SHARE = 0.25  # of the coordinates of a variable that must have the least kurtosis for all of them to be looked at
 LARGEST_CHANGE = 2.0  # of an eigenvalue above level 0
+STEP = 100.0  # multiplications per coordinate in a step, without directions
 TAIL = 8.0  # log s^2 is cut at so much below its mean, where 0.8 % of the logarithms of chi^2 are
 WORTH, RIDGE, RIDGE_OF_CONSTANT, TINY = 4.0, 1.0, 0.1, 1e-9
 FEWEST, FEWEST_MEMBERS, LOW = 50, 3, 0.05
@@ -120,32 +139,35 @@ def learn_hierarchy(
     if n < FEWEST or d < 2:
         return None
     draws, scores = np.ascontiguousarray(draws), np.ascontiguousarray(scores)  # compiled code relies on it
-    least = LEAST if d <= WIDEST else LEAST_WIDE
     with np.errstate(all="ignore"):
         squares = scores**2
         size = np.einsum("td->d", squares) / n
-        is_mixed = np.einsum("td,td->d", squares, squares) / n > least_kurtosis(least) * size**2
-        if not is_mixed.any() or not np.isfinite(size).all():
-            return None
-        variable = np.full(d, -1)
-        if variables is not None:
-            members = np.bincount(variables)
-            mixed = np.bincount(variables, is_mixed) >= SHARE * members
-            variable = np.where((mixed & (members >= FEWEST_MEMBERS) & (members < d))[variables], variables, -1)
+        is_mixed = np.einsum("td,td->d", squares, squares) / n > least_kurtosis() * size**2
+        variable = np.full(d, -1) if variables is None else may_be_scaled(squares, size, is_mixed, variables)
         looked_at = np.flatnonzero(is_mixed | (variable >= 0))
+        if not len(looked_at) or not np.isfinite(size).all():
+            return None
+        members = np.bincount(variable[variable >= 0])
         if d <= WIDEST:
             among = np.ascontiguousarray(np.zeros((0, 0), bool) if earlier is None else earlier)
-            room = np.zeros(n), np.zeros((4 + variable.max(), d))
-            if not may_be_found(draws, squares, looked_at, variable, among, least, *room):
+            room = np.zeros(n), np.zeros((3 + len(members), d))
+            if not may_be_found(draws, squares, looked_at, variable, among, LEAST, least_change(members), *room):
                 return None
         center = np.einsum("td->d", draws) / n
         x, y = draws - center, logarithms(squares[:, looked_at])
         scale = np.sqrt(np.einsum("td,td->d", x, x) / n)
         x /= scale
-        possible = np.isfinite(y[0]) & (np.arange(d)[:, None] != looked_at)
-        possible &= True if earlier is None else earlier[:, looked_at]
         r = np.zeros((d, d))
-        r[:, looked_at] = screened(x, y, possible, variable[looked_at], least)
+        own, whole = np.flatnonzero(is_mixed), variable[looked_at] == np.arange(len(members))[:, None]
+        of = np.r_[own, [np.argmax(variable == v) for v in range(len(members))]].astype(int)
+        y = np.concatenate([y[:, is_mixed[looked_at]], y @ (whole.T / members)], axis=1)
+        possible = np.isfinite(y[0]) & ((np.arange(d)[:, None] != of) | (np.arange(len(of)) >= len(own)))
+        possible &= True if earlier is None else earlier[:, of]
+        found = screened(x, y, possible, variable[own], members)
+        r[:, own] = found[:, : len(own)]
+        for v in range(len(members)):
+            r[:, variable == v] = np.fmax(r[:, variable == v], found[:, len(own) + v, None])
+        np.fill_diagonal(r, 0.0)
     if not r.any():
         return None
     parents, matters = parents_of(r)
@@ -172,29 +194,52 @@ def learn_hierarchy(
     constants[:, children] = a.T + np.log(size[children])
     constants[1, children] -= np.sum(c * center[of], axis=0)
     coefficients[1, :most, children] = c.T
-    metric = Hierarchical(constants, parents, coefficients)
-    D = metric.masses(draws)
-    metric = with_correlations(metric, scores / D**0.5)
-    return metric if mean_divergence(D, *metric.low_rank(d), scores) < to_beat else None
+    metric = with_correlations(Hierarchical(constants, parents, coefficients), draws, scores)
+    return metric if mean_divergence(metric.masses(draws), *metric.low_rank(d), scores) < to_beat else None
 
 
-def with_correlations(metric: Hierarchical, s: np.ndarray) -> Hierarchical:
-    """Return the metric with directions within its levels, from scores D^-1/2 s (n, d)."""
-    (n, d), levels = s.shape, metric.levels()
-    if d > WIDEST or not np.all(np.isfinite(s)):
+def with_correlations(metric: Hierarchical, draws: np.ndarray, scores: np.ndarray) -> Hierarchical:
+    """Return the metric with directions within its levels, from draws and scores (n, d)."""
+    levels, is_hyper, root = metric.levels(), metric.hyperparameters(), np.sqrt(metric.masses(draws))
+    x, s = centred(draws) * root, scores / root
+    if not (np.all(np.isfinite(x)) and np.all(np.isfinite(s))):
         return metric
-    s = s / np.sqrt(np.mean(s**2, axis=0))
-    rows, found = [np.zeros((0, d))], [np.zeros(0)]
+    rows, found = [np.zeros((0, draws.shape[1]))], [np.zeros(0)]
     for level in range(levels.max() + 1):
         of = np.flatnonzero(levels == level)
-        U = np.linalg.eigh(s[::2, of].T @ s[::2, of])[1].T
-        precisions = np.mean((s[1::2, of] @ U.T) ** 2, axis=0)
-        matters = np.abs(np.log(precisions)) > STANDARD_ERRORS * np.sqrt(2 / (n // 2))
-        rows.append(np.zeros((matters.sum(), d)))
-        rows[-1][:, of] = U[matters]
-        most = LARGEST_CHANGE if level else np.inf
-        found.append(np.clip(1 / precisions[matters], 1 / most, most))
-    return replace(metric, directions=np.concatenate(rows), eigenvalues=np.concatenate(found))
+        if len(of) > WIDEST:
+            of = of[~is_hyper[of]]
+            U, eigenvalues = of_many(x[:, of], s[:, of], level > 0, centred(draws[:, is_hyper]))
+        else:
+            U, eigenvalues = of_scores(s[:, of], level > 0)
+        rows.append(np.zeros((len(U), draws.shape[1])))
+        rows[-1][:, of] = U
+        found.append(eigenvalues)
+    U, eigenvalues = np.concatenate(rows), np.concatenate(found)
+    most = np.argsort(-np.abs(np.log(eigenvalues)), kind="stable")[: most_directions(draws.shape[1])]
+    return replace(metric, directions=U[most], eigenvalues=eigenvalues[most])
+
+
+def of_scores(s: np.ndarray, is_above: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return directions (k, d) and eigenvalues (k,) of scaled scores (n, d) of a level, which ``is_above`` another or not."""
+    s = s / np.sqrt(np.mean(s**2, axis=0))
+    U = np.linalg.eigh(s[::2].T @ s[::2])[1].T
+    precisions = np.mean((s[1::2] @ U.T) ** 2, axis=0)
+    matters = np.abs(np.log(precisions)) > STANDARD_ERRORS * np.sqrt(2 / (len(s) // 2))
+    most = LARGEST_CHANGE if is_above else np.inf
+    return U[matters], np.clip(1 / precisions[matters], 1 / most, most)
+
+
+def of_many(x: np.ndarray, s: np.ndarray, is_above: bool, hyper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the same of the many scaled draws and scores (n, d) of a level, from which ``hyper`` (n, h) were removed."""
+    U = directions(x[::2], s[::2])
+    eigenvalues = held_out_eigenvalues(U, x[1::2], s[1::2])
+    k, _ = rank(eigenvalues, STANDARD_ERRORS / np.sqrt(len(x) // 2), STEP)
+    chosen = np.argsort(-np.abs(np.log(eigenvalues)), kind="stable")[:k]
+    U, eigenvalues = U[chosen], eigenvalues[chosen]
+    w, size = covariances(hyper / hyper.std(axis=0), logarithms((s @ U.T) ** 2))
+    most = np.where(np.any(w / size > LEAST, axis=0) & is_above, LARGEST_CHANGE, np.inf)
+    return U, np.clip(eigenvalues, 1 / most, most)
 
 
 def predicted_divergence(scores: np.ndarray, r: np.ndarray, levels: np.ndarray) -> float:
@@ -202,8 +247,9 @@ def predicted_divergence(scores: np.ndarray, r: np.ndarray, levels: np.ndarray) 
     n, d = scores.shape
     explained = np.minimum(np.sum(r * r, axis=0), 0.99)
     of_levels = [np.flatnonzero(levels == level) for level in range(levels.max() + 1)]
-    groups = of_levels if d <= WIDEST else np.arange(d)[:, None]
-    log_det = sum(np.linalg.slogdet(scores[:, of].T @ scores[:, of] / n)[1] for of in groups)
+    if n < max(map(len, of_levels)):
+        return -math.inf
+    log_det = sum(np.linalg.slogdet(scores[:, of].T @ scores[:, of] / n)[1] for of in of_levels)
     return float(d + log_det - np.sum(explained / (1 - explained)) * np.pi**2 / 4)
 
 
@@ -220,7 +266,7 @@ def mean_divergence(D: np.ndarray, U: np.ndarray, eigenvalues: np.ndarray, s: np
 @entry(
     lambda: nb.boolean(
         *(types.MATRIX, types.MATRIX, types.INTEGERS, types.INTEGERS, nb.boolean[:, ::1], nb.float64),
-        *(types.VECTOR, types.MATRIX),
+        *(types.VECTOR, types.VECTOR, types.MATRIX),
     ),
     "the search for a hierarchy",
 )
@@ -231,15 +277,16 @@ def may_be_found(
     variable: np.ndarray,
     earlier: np.ndarray,
     least: float,
+    least_w: np.ndarray,
     y: np.ndarray,
     room: np.ndarray,
 ) -> bool:
     """Return whether :func:`screened` could find something if all standard errors were 1/sqrt(n), the least possible ones.
 
-    ``squares`` (n, d) are the s^2. ``earlier`` (d, d) restricts the pairs, or is empty. ``y`` (n,) and ``room`` (3 + k, d) are
-    zeros, and overwritten; k exceeds the numbers in ``variable``.
+    ``squares`` (n, d) are the s^2. ``earlier`` (d, d) restricts the pairs, or is empty. ``least_w`` (k,) are the least w of
+    whole variables. ``y`` (n,) and ``room`` (3 + k, d) are zeros, and overwritten.
     """
-    (n, d), least_w = draws.shape, least * math.pi / math.sqrt(2 * (1 - least**2))
+    n, d = draws.shape
     bound, center, scale, w, sums = max(least, CHANCE / math.sqrt(n)), room[0], room[1], room[2], room[3:]
     for t in range(n):
         for j in range(d):
@@ -281,48 +328,84 @@ def may_be_found(
         for i in range(d):
             members += variable[i] == v
         for j in range(d):
-            if sums[v, j] > least_w * members:
+            if sums[v, j] > least_w[v] * members:
                 return True
     return False
 
 
-def screened(x: np.ndarray, y: np.ndarray, possible: np.ndarray, variable: np.ndarray, least: float) -> np.ndarray:
-    """Return |r| (d, m) of hyperparameters among x (n, d) and their children, with log s^2 in y (n, m); 0 elsewhere.
+def screened(
+    x: np.ndarray, y: np.ndarray, possible: np.ndarray, variable: np.ndarray, members: np.ndarray
+) -> np.ndarray:
+    """Return |r| (d, m + V) of hyperparameters among x (n, d) with the columns of y that they scale; 0 elsewhere.
 
-    ``possible`` (d, m) restricts the pairs. ``variable`` (m,) are numbers of variables that are looked at as a whole, or -1.
-    Overwrites ``y``.
+    ``y`` (n, m + V) has the log s^2 of m coordinates, then the means over the ``members`` (V,) of each variable; overwritten.
+    ``variable`` (m,) is that of a coordinate, or -1. ``possible`` (d, m + V) restricts the pairs.
     """
-    (n, d), m = x.shape, y.shape[1]
-    r, is_hyper, changed = np.zeros((d, m)), np.zeros(d, bool), np.ones(m, bool)
-    found, strong, linked = np.zeros((d, m)), np.zeros((d, m), bool), np.zeros((d, m), bool)
-    persistence = autocorrelations(x)
+    (n, d), m, V = x.shape, len(variable), len(members)
+    is_whole, part = np.arange(m + V) >= m, np.flatnonzero(variable >= 0)
+    w_least = least_change(members)
+    least = np.r_[np.full(m, LEAST), correlation_of(w_least)]
+    weights = np.r_[np.ones(m), members - np.bincount(variable[part], minlength=V)]
+    r, is_hyper, changed = np.zeros((d, m + V)), np.zeros(d, bool), np.ones(m + V, bool)
+    own, strong_own, linked_own = np.zeros_like(r), np.zeros_like(r, bool), np.zeros_like(r, bool)
+    persistence, chance = autocorrelations(x), CHANCE if d <= WIDEST else CHANCE_WIDE
     while changed.any():
-        of_changed = y[:, changed]
-        w, size = covariances(x, of_changed)
-        found[:, changed] = now = w / size
-        error = errors(now, persistence, of_changed)
-        strong[:, changed] = (now > least) & (now > CHANCE * error)
-        linked[:, changed] = (now > least / 2) & (now > WEAK * error)
-        for v in set(variable[changed]) - {-1}:
-            of, mean = variable == v, y[:, variable == v].mean(axis=1, keepdims=True)
-            w, size = covariances(x, mean)
-            pooled, error = w / np.sqrt(w**2 + np.pi**2 / 2), errors(w / size, persistence, mean) * size
-            found[:, of] = np.fmax(found[:, of], np.where(w > WEAK * error, pooled, 0.0))
-            strong[:, of] |= (pooled > least) & (w > CHANCE * error)
-            linked[:, of] |= (pooled > least / 2) & (w > WEAK * error)
+        w, size = covariances(x, y[:, changed])
+        now, whole, bound = w / size, is_whole[changed], least[changed]
+        error = errors(now, persistence, y[:, changed])
+        is_linked = now > WEAK * error
+        value = np.where(whole, np.where(is_linked, correlation_of(w), 0.0), now)
+        own[:, changed] = value
+        strong_own[:, changed] = (value > bound) & (now > chance * error)
+        linked_own[:, changed] = (value > bound / 2) & is_linked
+        found, strong, linked = own.copy(), strong_own.copy(), linked_own.copy()
+        above = m + variable[part]  # what holds for a variable holds for its coordinates
+        found[:, part] = np.fmax(own[:, part], own[:, above])
+        strong[:, part] |= strong_own[:, above]
+        linked[:, part] |= linked_own[:, above]
         strong &= possible & ~is_hyper[:, None]
         if not strong.any():
             break
-        j = np.argmax(np.sum(found, axis=1, where=strong))
+        j = np.argmax(np.sum(found * weights, axis=1, where=strong))
         changed = possible[j] & linked[j]
         r[j, changed], is_hyper[j] = found[j, changed], True
         y[:, changed] -= x[:, j, None] * (x[:, j] @ y[:, changed] / n)
     return r
 
 
-def least_kurtosis(least: float) -> float:
-    """Return the kurtosis halfway between that of a normal and that for |r| = ``least``."""
-    return 1.5 + 1.5 * math.exp(0.5 * math.pi**2 * least**2 / (1 - least**2))
+def may_be_scaled(squares: np.ndarray, size: np.ndarray, is_mixed: np.ndarray, variables: np.ndarray) -> np.ndarray:
+    """Return numbers of the variables that are looked at as a whole, from 0 on, (d,); -1 for coordinates of the others.
+
+    ``squares`` (n, d) have the means ``size`` (d,), and ``is_mixed`` (d,) tells which have a large kurtosis.
+    """
+    members = np.bincount(variables)
+    share = (variables[:, None] == np.arange(len(members))) / members / size[:, None]
+    mean = np.log(squares @ share)
+    w = least_change(members)
+    is_weak = (w < log_mass_of(LEAST)) & (np.var(mean, axis=0) > 2 / members + 0.5 * w**2)
+    mixed = np.bincount(variables, is_mixed) >= SHARE * members
+    chosen = (mixed | is_weak) & (members >= FEWEST_MEMBERS) & (members < len(variables))
+    return np.where(chosen, np.cumsum(chosen) - 1, -1)[variables]
+
+
+def least_change(members: np.ndarray) -> np.ndarray:
+    """Return the least w of variables with so many coordinates, (V,)."""
+    return np.minimum(log_mass_of(LEAST), np.sqrt(2 / np.maximum(members, 1)))
+
+
+def correlation_of(w: Any) -> Any:
+    """Return the correlation of x_j and log s_i^2 if log M_i = c x_j has the standard deviation w."""
+    return w / np.sqrt(w**2 + np.pi**2 / 2)
+
+
+def log_mass_of(r: float) -> float:
+    """Return the standard deviation w of log M_i for such a correlation."""
+    return r * math.pi / math.sqrt(2 * (1 - r**2))
+
+
+def least_kurtosis() -> float:
+    """Return the kurtosis halfway between that of a normal and that for |r| = ``LEAST``."""
+    return 1.5 + 1.5 * math.exp(log_mass_of(LEAST) ** 2)
 
 
 def logarithms(squares: np.ndarray) -> np.ndarray:

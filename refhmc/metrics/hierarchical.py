@@ -54,12 +54,12 @@ from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import dot
 
 views = HIERARCHY.views
-# After the rows of a hierarchy: constants (K, d), parents (P, d), slopes (P, d), coefficients (K P, d); M^1/2; lambda - 1,
+# After the rows of a hierarchy: constants (K, d), parents (P, d), slopes (P, d), coefficients (K P, d); M^-1/2; lambda - 1,
 # lambda^-1/2 - 1 and the number k of directions; then the directions.
 FIRST = HIERARCHY.n_vectors
 OTHERS = 4
 TERMS, PARENTS = 2, 3  # rows of a metric that warm-up learns
-WIDEST = 200  # dimension above which it has no directions
+WIDEST, MOST_OF_MANY = 200, 20  # the dimension above which it has at most so many directions
 
 
 @dataclass(frozen=True, eq=False)
@@ -382,13 +382,14 @@ def levels_of(parents: np.ndarray, matters: np.ndarray) -> np.ndarray:
     )
 
 
+def most_directions(d: int) -> int:
+    """Return how many directions a metric that is learned may have."""
+    return d if d <= WIDEST else MOST_OF_MANY
+
+
 def identity(d: int) -> Hierarchical:
     """Return the identity with the terms and parents of a metric that is learned, and as many directions as it may have."""
-    a, parents, most = (
-        np.stack([np.full(d, -np.inf), np.zeros(d)]),
-        np.zeros((PARENTS, d), int),
-        d if d <= WIDEST else 0,
-    )
+    a, parents, most = np.stack([np.full(d, -np.inf), np.zeros(d)]), np.zeros((PARENTS, d), int), most_directions(d)
     return Hierarchical(a, parents, np.zeros((TERMS, PARENTS, d)), np.eye(most, d), np.ones(most))
 
 
@@ -498,6 +499,8 @@ def factorise(model: tuple, work: tuple) -> bool:
             vecs[slopes + p, i] = 0.0
         for k in range(K):
             exponent = vecs[FIRST + k, i]
+            if exponent == -math.inf:
+                continue
             for p in range(P):
                 exponent += vecs[coefficients + k * P + p, i] * w.position[int(vecs[parents + p, i])]
             e = math.exp(exponent)
@@ -507,7 +510,7 @@ def factorise(model: tuple, work: tuple) -> bool:
         if not 0 < mass < math.inf:
             return False
         w.scales[i] = mass
-        vecs[coefficients + K * P, i] = math.sqrt(mass)
+        vecs[coefficients + K * P, i] = 1 / math.sqrt(mass)
         for p in range(P):
             vecs[slopes + p, i] /= mass
     return True
@@ -515,7 +518,7 @@ def factorise(model: tuple, work: tuple) -> bool:
 
 @jit_inline
 def first_direction(work: tuple) -> int:
-    """Return the row of the first direction; those before it are lambda - 1, lambda^-1/2 - 1, k, and one earlier M^1/2."""
+    """Return the row of the first direction; those before it are lambda - 1, lambda^-1/2 - 1, k, and one earlier M^-1/2."""
     options = as_work(work).options
     return FIRST + options.n_terms + 2 * options.n_parents + options.n_terms * options.n_parents + OTHERS
 
@@ -526,14 +529,14 @@ def inverse_product(p: np.ndarray, work: tuple, out: np.ndarray) -> None:
     vecs, first = as_work(work).vecs, first_direction(work)
     root, spread = vecs[first - 4], vecs[first - 3]
     for i in range(p.shape[0]):
-        out[i] = p[i] / root[i]
+        out[i] = p[i] * root[i]
     for k in range(int(vecs[first - 1, 0])):  # one after another: u_j . out is not changed by the others
         u = vecs[first + k]
         along = spread[k] * dot(u, out)
         for i in range(p.shape[0]):
             out[i] += along * u[i]
     for i in range(p.shape[0]):
-        out[i] /= root[i]
+        out[i] *= root[i]
 
 
 @jit
@@ -549,9 +552,14 @@ def velocity_and_force(
     for i in range(p.shape[0]):
         dH_dq[i] = -phi * w.gradient[i] if phi != 0 else 0.0
     for k in range(P):
-        parents, slopes = vecs[FIRST + K + k], vecs[FIRST + K + P + k]
+        parents, slopes, j, total = vecs[FIRST + K + k], vecs[FIRST + K + P + k], 0, 0.0
         for i in range(p.shape[0]):
-            dH_dq[int(parents[i])] += 0.5 * slopes[i] * (phi - tau * p[i] * v[i])
+            if slopes[i] != 0:
+                if int(parents[i]) != j:  # most coordinates have the parent of the one before
+                    dH_dq[j] += total
+                    j, total = int(parents[i]), 0.0
+                total += 0.5 * slopes[i] * (phi - tau * p[i] * v[i])
+        dH_dq[j] += total
 
 
 @jit
@@ -567,4 +575,4 @@ def draw(normals: np.ndarray, work: tuple, p: np.ndarray) -> None:
         for i in range(p.shape[0]):
             p[i] += along * u[i]
     for i in range(p.shape[0]):
-        p[i] *= root[i]
+        p[i] /= root[i]
