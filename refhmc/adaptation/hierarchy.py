@@ -13,11 +13,11 @@ cut. If s_i = M_i^1/2 z with z standard normal, and log M_i = c x_j has the stan
 pi^2/2)^1/2, and s_i has the kurtosis 3 exp(w^2). Coordinates whose kurtosis is less than halfway between 3 and that for |r| =
 ``LEAST`` are not looked at. (On many posteriors none is left, and the search ends here.) A coordinate j may be a
 *hyperparameter* if one |r_ji| exceeds ``LEAST`` and ``CHANCE`` standard errors; independent draws exceed the latter in one of
-10^6 pairs (above d = ``WIDEST``, where there are as many pairs, it is ``CHANCE_WIDE``). That with the largest sum of these
-|r_ji| is one, and all i whose |r_ji| exceeds ``LEAST`` / 2 and ``WEAK`` standard errors are its children. Their log s_i^2 are
-replaced by the residuals of a regression on it, and the search is repeated until no other is found. (In the centred eight
-schools, each theta is correlated with the squared scores of the others, but no longer if log tau is taken into account.)
-``LEAST`` = 0.2 is w = 0.45: the masses one standard deviation up and down differ by a factor of 2.5.
+10^6 pairs (``CHANCE_WIDE`` above d = ``WIDEST``, with as many pairs). That with the largest sum of these |r_ji| is one, and all
+i whose |r_ji| exceeds ``LEAST`` / 2 and ``WEAK`` standard errors are its children. Their log s_i^2 are replaced by the
+residuals of a regression on it, and the search is repeated until no other is found. (In the centred eight schools, each theta
+is correlated with the squared scores of the others, but no longer if log tau is taken into account.) ``LEAST`` = 0.2 is w =
+0.45: the masses one standard deviation up and down differ by a factor of 2.5.
 
 The draws of a chain are not independent. If x_j and the part of log s_i^2 that does not depend on x_j are autoregressive with
 the autocorrelations a and b at lag one, the standard error of r_ji is ((1 + ab) / (1 - ab) / n)^1/2. Here b is (rho - r_ji^2 a)
@@ -31,10 +31,10 @@ enough, then j may be a hyperparameter. If it is one, then all coordinates of th
 has such a kurtosis. Then w must correspond to ``LEAST``. Many coordinates hold x_j even if the dependence is weaker: if m
 masses have log M_i = w x_j, then x_j in standard units has the precision m w^2/2 given their coordinates (the information of m
 normals on their scale), where its marginal precision is 1. With a constant metric it cannot move farther than that between two
-draws of the momentum, however long the trajectories are. Hence w >= (2/m)^1/2 is enough. Such a variable is looked at if the
-logarithm of the mean of s_i^2 / E[s_i^2] over its coordinates has a variance above 2/m, which is that of independent normals,
-plus w^2/2. (In a model of stochastic volatility with m = 1,000, w = 0.22, and 0.26 effective draws of the scale per 1,000
-gradients of HMC became 1.9.)
+draws of the momentum, however long the trajectories are. Therefore w >= (2/m)^1/2 is enough. Such a variable is looked at if
+the logarithm of the mean of s_i^2 / E[s_i^2] over its coordinates has a variance above 2/m, which is that of independent
+normals, plus w^2/2. (In a model of stochastic volatility with m = 1,000, w = 0.22, and 0.26 effective draws of the scale per
+1,000 gradients of HMC became 1.9.)
 
 **Order.** Hyperparameters come first, those with the largest sum of |r| to their children minus that from their parents at the
 beginning. A coordinate has earlier hyperparameters as parents only, and at most ``PARENTS``, those of the largest |r|. The
@@ -376,7 +376,7 @@ def screened(
 def may_be_scaled(squares: np.ndarray, size: np.ndarray, is_mixed: np.ndarray, variables: np.ndarray) -> np.ndarray:
     """Return numbers of the variables that are looked at as a whole, from 0 on, (d,); -1 for coordinates of the others.
 
-    ``squares`` (n, d) have the means ``size`` (d,), and ``is_mixed`` (d,) tells which have a large kurtosis.
+    ``squares`` (n, d) have the means ``size`` (d,), and ``is_mixed`` (d,) is True where the kurtosis is large.
     """
     members = np.bincount(variables)
     share = (variables[:, None] == np.arange(len(members))) / members / size[:, None]
