@@ -142,33 +142,8 @@ def learn_hierarchy(
     with np.errstate(all="ignore"):
         squares = scores**2
         size = np.einsum("td->d", squares) / n
-        is_mixed = np.einsum("td,td->d", squares, squares) / n > least_kurtosis() * size**2
-        variable = np.full(d, -1) if variables is None else may_be_scaled(squares, size, is_mixed, variables)
-        looked_at = np.flatnonzero(is_mixed | (variable >= 0))
-        if not len(looked_at) or not np.isfinite(size).all():
-            return None
-        members = np.bincount(variable[variable >= 0])
-        if d <= WIDEST:
-            among = np.ascontiguousarray(np.zeros((0, 0), bool) if earlier is None else earlier)
-            room = np.zeros(n), np.zeros((3 + len(members), d))
-            if not may_be_found(draws, squares, looked_at, variable, among, LEAST, least_change(members), *room):
-                return None
-        center = np.einsum("td->d", draws) / n
-        x, y = draws - center, logarithms(squares[:, looked_at])
-        scale = np.sqrt(np.einsum("td,td->d", x, x) / n)
-        x /= scale
-        r = np.zeros((d, d))
-        own, whole = np.flatnonzero(is_mixed), variable[looked_at] == np.arange(len(members))[:, None]
-        of = np.r_[own, [np.argmax(variable == v) for v in range(len(members))]].astype(int)
-        y = np.concatenate([y[:, is_mixed[looked_at]], y @ (whole.T / members)], axis=1)
-        possible = np.isfinite(y[0]) & ((np.arange(d)[:, None] != of) | (np.arange(len(of)) >= len(own)))
-        possible &= True if earlier is None else earlier[:, of]
-        found = screened(x, y, possible, variable[own], members)
-        r[:, own] = found[:, : len(own)]
-        for v in range(len(members)):
-            r[:, variable == v] = np.fmax(r[:, variable == v], found[:, len(own) + v, None])
-        np.fill_diagonal(r, 0.0)
-    if not r.any():
+        r = links(draws, squares, size, earlier, variables)
+    if r is None:
         return None
     parents, matters = parents_of(r)
     children = np.flatnonzero(matters.any(axis=0))
@@ -183,7 +158,8 @@ def learn_hierarchy(
     of, used = parents[:, children], matters[:, children]
     most = int(used.sum(axis=0).max())
     of, used = of[:most], used[:most]
-    u = np.ascontiguousarray((x[:, of] * used).transpose(2, 1, 0))
+    center, scale = draws.mean(axis=0), draws.std(axis=0)
+    u = np.ascontiguousarray(((draws[:, of] - center[of]) / scale[of] * used).transpose(2, 1, 0))
     e = np.ascontiguousarray((squares[:, children] / size[children]).T)
     groups = np.unique(np.where(used, of, -1), axis=1, return_inverse=True)[1].reshape(-1)
     a, c = fitted(e, u, groups)
@@ -198,6 +174,46 @@ def learn_hierarchy(
     return metric if mean_divergence(metric.masses(draws), *metric.low_rank(d), scores) < to_beat else None
 
 
+def links(
+    draws: np.ndarray,
+    squares: np.ndarray,
+    size: np.ndarray,
+    earlier: np.ndarray | None,
+    variables: np.ndarray | None,
+) -> np.ndarray | None:
+    """Return |r| (d, d) of hyperparameters with the coordinates that they scale, 0 elsewhere; None if there are none.
+
+    ``squares`` (n, d) are the s^2, with the means ``size`` (d,).
+    """
+    n, d = draws.shape
+    is_mixed = np.einsum("td,td->d", squares, squares) / n > least_kurtosis() * size**2
+    variable = np.full(d, -1) if variables is None else may_be_scaled(squares, size, is_mixed, variables)
+    looked_at = np.flatnonzero(is_mixed | (variable >= 0))
+    if not len(looked_at) or not np.isfinite(size).all():
+        return None
+    members = np.bincount(variable[variable >= 0])
+    if d <= WIDEST:
+        among = np.ascontiguousarray(np.zeros((0, 0), bool) if earlier is None else earlier)
+        room = np.zeros(n), np.zeros((3 + len(members), d))
+        if not may_be_found(draws, squares, looked_at, variable, among, LEAST, least_change(members), *room):
+            return None
+    x = draws - np.einsum("td->d", draws) / n
+    x /= np.sqrt(np.einsum("td,td->d", x, x) / n)
+    y, own = logarithms(squares[:, looked_at]), np.flatnonzero(is_mixed)
+    wholes = [variable[looked_at] == v for v in range(len(members))]
+    y = np.column_stack([y[:, is_mixed[looked_at]], *(y[:, each].mean(axis=1) for each in wholes)])
+    of = np.r_[own, [looked_at[each][0] for each in wholes]].astype(int)
+    possible = np.isfinite(y[0]) & ((np.arange(d)[:, None] != of) | (np.arange(len(of)) >= len(own)))
+    possible &= True if earlier is None else earlier[:, of]
+    found = screened(x, y, possible, variable[own], members)
+    r = np.zeros((d, d))
+    r[:, own] = found[:, : len(own)]
+    for v in range(len(members)):
+        r[:, variable == v] = np.fmax(r[:, variable == v], found[:, len(own) + v, None])
+    np.fill_diagonal(r, 0.0)
+    return r if r.any() else None
+
+
 def with_correlations(metric: Hierarchical, draws: np.ndarray, scores: np.ndarray) -> Hierarchical:
     """Return the metric with directions within its levels, from draws and scores (n, d)."""
     levels, is_hyper, root = metric.levels(), metric.hyperparameters(), np.sqrt(metric.masses(draws))
@@ -206,7 +222,7 @@ def with_correlations(metric: Hierarchical, draws: np.ndarray, scores: np.ndarra
         return metric
     rows, found = [np.zeros((0, draws.shape[1]))], [np.zeros(0)]
     for level in range(levels.max() + 1):
-        of = np.flatnonzero(levels == level)
+        of = np.flatnonzero((levels == level) & np.any(s != 0, axis=0))
         if len(of) > WIDEST:
             of = of[~is_hyper[of]]
             U, eigenvalues = of_many(x[:, of], s[:, of], level > 0, centred(draws[:, is_hyper]))
@@ -379,8 +395,8 @@ def may_be_scaled(squares: np.ndarray, size: np.ndarray, is_mixed: np.ndarray, v
     ``squares`` (n, d) have the means ``size`` (d,), and ``is_mixed`` (d,) is True where the kurtosis is large.
     """
     members = np.bincount(variables)
-    share = (variables[:, None] == np.arange(len(members))) / members / size[:, None]
-    mean = np.log(squares @ share)
+    share = np.where(variables[:, None] == np.arange(len(members)), 1 / (members * size[:, None]), 0.0)
+    mean = np.log(squares @ np.where(np.isfinite(share), share, 0.0))
     w = least_change(members)
     is_weak = (w < log_mass_of(LEAST)) & (np.var(mean, axis=0) > 2 / members + 0.5 * w**2)
     mixed = np.bincount(variables, is_mixed) >= SHARE * members

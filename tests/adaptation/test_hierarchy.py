@@ -293,6 +293,14 @@ def test_many_coordinates_with_a_weak_dependence_are_found(w, is_found):
     assert learn_hierarchy(draws, scores) is None
 
 
+def test_a_coordinate_without_scores_does_not_hide_the_others():
+    """The funnel's 60 coordinates are found as a variable although the score of another variable is always zero."""
+    draws, scores = exact(refhmc.models.Funnel(60), 100)
+    draws, scores = np.column_stack([draws, draws[:, :3]]), np.column_stack([scores, np.zeros((100, 3))])
+    metric = learn_hierarchy(draws, scores, variables=np.r_[0, np.ones(60, int), [2, 2, 2]])
+    assert metric.levels().tolist() == [0] + [1] * 60 + [0] * 3
+
+
 @pytest.mark.parametrize("changes", [False, True])
 def test_directions_of_a_wide_level_are_limited_if_they_change_with_a_hyperparameter(changes):
     """300 coordinates with the precision e^v, and the precision e^v / 100 along one direction; or with e^(-v) / 100 there.
