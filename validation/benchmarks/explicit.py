@@ -41,6 +41,7 @@ from validation.benchmarks import common
 from validation.benchmarks.peers import number, spread
 from validation.benchmarks.samplers import CHAINS, RESULT_MARK
 
+FIRST_PROCESSOR = "AMD EPYC"  # of cells that do not name theirs
 COMMIT_BEFORE = "34b412ff"  # the last one without a learned hierarchical metric
 ENOUGH = 300.0  # seconds of sampling after which no further seed is taken
 STARTING = 600.0
@@ -414,6 +415,19 @@ def conditions(judge: Judge, funnels: list[str], others: list[str], before: str)
     return rows + [[f"{name}: default, 0.97 of before", *judge.against_before(name, before, 0.97)] for name in others]
 
 
+def of_other_processors(row: dict[str, dict[str, Any]]) -> list[str]:
+    """Return a sentence for each processor but the first, with the samplers that ran on it."""
+    names: dict[str, list[str]] = {FIRST_PROCESSOR: []}
+    for name, cell in row.items():
+        if cell["runs"]:
+            names.setdefault(cell.get("processor", FIRST_PROCESSOR), []).append(name)
+    return [
+        f"On {processor}, so that seconds cannot be compared with other rows: {'; '.join(of)}."
+        for processor, of in names.items()
+        if processor != FIRST_PROCESSOR
+    ]
+
+
 def page(cells: Cells, references: dict[str, Any], funnels: list[str], others: list[str]) -> str:
     """Return the tables of all targets and the conditions."""
     from validation.benchmarks.explicit_samplers import BEFORE, LEARNED, SAMPLERS
@@ -428,6 +442,7 @@ def page(cells: Cells, references: dict[str, Any], funnels: list[str], others: l
                 row_of(name, cells[target][name], references.get(target)) for name in SAMPLERS if name in cells[target]
             ]
             parts += [f"## {target}", draws_of(cells[target]), common.table(HEADER, rows)]
+            parts += of_other_processors(cells[target])
     table = common.table(["condition", "answer", "figures"], conditions(judge, funnels, others, BEFORE))
     took = sum(cell["took"] for row in cells.values() for cell in row.values())
     return "\n\n".join([*parts, "## What must hold", table, f"All cells together took {took / 60:.0f} minutes."])
@@ -503,7 +518,7 @@ def main() -> None:
             else:
                 cells = {sampler: cell_of(target, sampler, seeds, options.peers if peer else sys.executable, None)}
             for name, cell in cells.items():
-                measured.setdefault(target, {})[name] = cell | {"measured": now}
+                measured.setdefault(target, {})[name] = cell | {"measured": now, "processor": about["processor"]}
                 figure = spread(map(per_1000, cell["runs"])) if cell["runs"] else ""
                 print(f"{target}, {name}: {figure} {cell['why']} ({cell['took']:.0f} s)", file=sys.stderr, flush=True)
             PARTIAL.write_text(json.dumps({"cells": merged(kept(), measured)}), encoding="utf-8")
