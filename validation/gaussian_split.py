@@ -44,7 +44,11 @@ def measured(model: refhmc.Model) -> list[dict]:
                 step_size=eps, n_steps=n_steps, step_jitter=0.1, metric=refhmc.metrics.Identity(), integrator=integrator
             )
             options = {"draws": DRAWS, "tune": 50, "chains": CHAINS, "random_seed": 1, "raw": True, "cores": 1}
-            run = refhmc.sample(model, kernel, initvals=split.mean, progressbar=False, **options)
+            try:
+                run = refhmc.sample(model, kernel, initvals=split.mean, progressbar=False, **options)
+            except refhmc.errors.WarmupError:  # every transition of a chain diverged
+                row[name] = {"acceptance": 0.0, "effective": math.nan}
+                continue
             rate = float(run.sample_stats["acceptance_rate"].mean())
             effective = 1000 * refhmc.diagnostics.ess(run.draws).min() / (CHAINS * DRAWS * n_steps)
             row[name] = {"acceptance": rate, "effective": effective if rate > LEAST_ACCEPTANCE else math.nan}
