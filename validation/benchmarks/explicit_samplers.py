@@ -122,8 +122,10 @@ def nutpie(target: Target):
     return run
 
 
-def walnutpie(target: Target):
+def walnutpie(target: Target, starts: np.ndarray | None = None):
     """The model's own compiled density and gradient in walnutpie, as a C function compiled by Numba.
+
+    ``starts`` (chain, d) replaces its random starts.
 
     walnutpie reports no gradients, so the C function counts its calls in the last of the user's numbers. Chains therefore run
     one after another, and with lengths that are fixed, as those of the other samplers.
@@ -153,7 +155,9 @@ def walnutpie(target: Target):
         lengths = {"min_warmup_iter": tune, "max_warmup_iter": tune}
         lengths |= {"min_sampling_iter": draws, "max_sampling_iter": draws}
         for k in range(chains):
-            found += walnutpie.walnuts_pyfunc(function, num_params=dim, num_chains=1, seed=seed, id=k + 1, **lengths)
+            start = None if starts is None else starts[k]
+            options = {"num_params": dim, "inits": start, "num_chains": 1, "seed": seed, "id": k + 1, **lengths}
+            found += walnutpie.walnuts_pyfunc(function, **options)
         gradients = int(numbers[-1])
         share = draws / (draws + tune)  # the draws' own gradients are not known
         return lambda: Run(np.stack([np.asarray(each) for each in found]), gradients, round(share * gradients))
