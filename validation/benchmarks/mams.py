@@ -1,5 +1,5 @@
 """MAMS next to NUTS and BlackJAX: ``python -m validation.benchmarks.mams [--seeds 5] [--only normal ...]
-[--peers /path/to/python] [--only-own]``.
+[--peers /path/to/python] [--only-own] [--limit 300]``.
 
 The targets are those of ``validation.benchmarks.warmup``. A run has four chains, one after another on one core, with 1,000
 iterations of warm-up and 5,000 draws. MAMS and NUTS run with their defaults. BlackJAX's Metropolis-adjusted microcanonical
@@ -14,7 +14,8 @@ jax.numpy, compiled before. The columns are medians and ranges over the seeds:
 
 A ratio is that of the medians. Transitions of MAMS are shorter than those of NUTS, so that with equally many draws its warm-up
 is a larger part of a run. BlackJAX runs in the interpreter of `--peers`. Results that were not selected by `--only` are kept.
-A sampler that takes longer than 300 s for a run has no results.
+A sampler that takes longer than `--limit` seconds for a run has no results (a dash). The limit was 300 s, and 900 s, with one
+seed, for stochastic volatility and the normal of 1,000 dimensions and condition 1e6.
 """
 
 from __future__ import annotations
@@ -43,15 +44,15 @@ from validation.benchmarks.samplers import RESULT_MARK
 from validation.benchmarks.warmup import is_meant, microcanonical_chain, of_jax
 
 NAME, BLACKJAX = "mams", "BlackJAX"
-FEW, MANY, CAP = 1000, 5000, 300.0
+FEW, MANY = 1000, 5000
 PACKAGES = ["refhmc", "numba", "numpy"]
 Figures = dict[str, float]
 
 
-def of_refhmc(problem: str, kernel: Any, gradients_per_step: int) -> Callable[[int], Figures]:
+def of_refhmc(problem: str, kernel: Any, gradients_per_step: int, limit: float) -> Callable[[int], Figures]:
     """Return a function of the seed that samples, and returns the figures."""
     model = POSTERIORS[problem]().model()
-    options: dict[str, Any] = {"cores": 1, "raw": True, "progressbar": False, "max_seconds": CAP}
+    options: dict[str, Any] = {"cores": 1, "raw": True, "progressbar": False, "max_seconds": limit}
     refhmc.sample(model, kernel, draws=1, tune=100, random_seed=0, **options)  # compiles
 
     def run(seed: int) -> Figures:
@@ -93,17 +94,17 @@ def figures_of(draws: np.ndarray, warm: float, each: np.ndarray, seconds: float)
     return figures | {"per_draw": float(each.mean()), "by_second": float(diagnostics.ess(draws).min()) / seconds}
 
 
-SAMPLERS: dict[str, Callable[[str], Callable[[int], Figures]]] = {
-    "MAMS": lambda problem: of_refhmc(problem, refhmc.MAMS(), 2),
-    "NUTS": lambda problem: of_refhmc(problem, refhmc.NUTS(), 1),
-    BLACKJAX: of_blackjax,
+SAMPLERS: dict[str, Callable[[str, float], Callable[[int], Figures]]] = {
+    "MAMS": lambda problem, limit: of_refhmc(problem, refhmc.MAMS(), 2, limit),
+    "NUTS": lambda problem, limit: of_refhmc(problem, refhmc.NUTS(), 1, limit),
+    BLACKJAX: lambda problem, limit: of_blackjax(problem),
 }
 
 
-def measure(problem: str, sampler: str, seeds: list[int]) -> list[Figures]:
+def measure(problem: str, sampler: str, seeds: list[int], limit: float) -> list[Figures]:
     """Return the figures of a sampler on a problem, for each seed."""
     warnings.simplefilter("ignore")
-    run, found = SAMPLERS[sampler](problem), []
+    run, found = SAMPLERS[sampler](problem, limit), []
     for seed in seeds:
         try:
             found.append(run(seed))
@@ -116,7 +117,7 @@ def by_peer(arguments: argparse.Namespace, problem: str) -> list[Figures]:
     """Return the figures of BlackJAX in the interpreter of the peers."""
     command = [arguments.peers, "-W", "ignore", "-P", __file__, "--measure", problem, BLACKJAX]
     command += ["--seeds", str(arguments.seeds)]
-    limit = CAP * (arguments.seeds + 1)
+    limit = arguments.limit * (arguments.seeds + 1)
     try:
         done = subprocess.run(
             command, cwd=common.ROOT, env=common.environment(), capture_output=True, text=True, timeout=limit
@@ -154,6 +155,8 @@ def ratios(cells: dict[str, list[Figures]]) -> list[float]:
 
 
 def row_of(name: str, runs: list[Figures]) -> list[str]:
+    if not runs:
+        return [name, *["-"] * (len(HEADER) - 1)]
     gradients = f"{number(median(runs, 'warm'))}, {number(median(runs, 'per_draw'))}"
     worst = f"{max(run['r_hat'] for run in runs):.3f}"
     return [name, *(spread(run[column] for run in runs) for column in COLUMNS), gradients, worst]
@@ -166,9 +169,7 @@ def write(cells: dict[str, dict[str, list[Figures]]], about: dict[str, Any]) -> 
     shown = [[problem, *("" if np.isnan(x) else f"{x:.2f}" for x in found)] for problem, found in each.items()]
     known = [[x for x in column if not np.isnan(x)] for column in zip(*each.values(), strict=True)]
     shown.append(["*median; least*", *(f"{np.median(x):.2f}; {min(x):.2f}" if x else "" for x in known)])
-    rows = [
-        row_of(f"{problem}: {name}", runs) for problem, found in cells.items() for name, runs in found.items() if runs
-    ]
+    rows = [row_of(f"{problem}: {name}", runs) for problem, found in cells.items() for name, runs in found.items()]
     what = "\n\n".join((__doc__ or "").split("\n\n")[1:])
     text = "\n\n".join([what, common.table(["problem", *RATIOS], shown), common.table(HEADER, rows)])
     common.report(NAME, "MAMS next to NUTS and BlackJAX", text, {"cells": cells}, about)
@@ -187,11 +188,12 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[], help="problems, by their names or by words in them")
     parser.add_argument("--only-own", action="store_true", help="keep the results of BlackJAX")
     parser.add_argument("--peers", default=sys.executable, metavar="PYTHON", help="interpreter that has BlackJAX")
+    parser.add_argument("--limit", type=float, default=300.0, metavar="SECONDS", help="limit of a run (default 300)")
     parser.add_argument("--measure", nargs=2, metavar=("PROBLEM", "SAMPLER"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     seeds = list(range(1, arguments.seeds + 1))
     if arguments.measure:
-        print(RESULT_MARK + json.dumps(measure(*arguments.measure, seeds)))
+        print(RESULT_MARK + json.dumps(measure(*arguments.measure, seeds, arguments.limit)))
         return
     common.pin_to_one_core()
     stored = common.RESULTS / f"{NAME}.json"
@@ -209,9 +211,8 @@ def main() -> None:
             if name == BLACKJAX:
                 found[name] = found.get(name, []) if arguments.only_own else by_peer(arguments, problem)
             else:
-                found[name] = measure(problem, name, seeds)
-            if found[name]:
-                print(" | ".join(row_of(f"{problem}: {name}", found[name])), flush=True)
+                found[name] = measure(problem, name, seeds, arguments.limit)
+            print(" | ".join(row_of(f"{problem}: {name}", found[name])), flush=True)
         write(cells, about)
 
 
