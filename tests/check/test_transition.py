@@ -356,11 +356,14 @@ def test_hmc_kernels_of_refhmc_pass(name):
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("kernel", [refhmc.GIST, refhmc.AutoStep])
-def test_self_tuning_kernels_of_refhmc_are_in_detailed_balance(kernel, few_weighted_moves):
+@pytest.mark.parametrize(
+    ("kernel", "model"),
+    [(refhmc.GIST, gaussian()), (refhmc.GIST, refhmc.models.Funnel(1)), (refhmc.AutoStep, gaussian())],
+)
+def test_self_tuning_kernels_of_refhmc_are_in_detailed_balance(kernel, model, few_weighted_moves):
     metric, bound = refhmc.metrics.Identity(), {"max_steps": 8} if kernel is refhmc.GIST else {"max_doublings": 3}
     kernel = kernel(step_size=0.6, metric=metric, **bound)
-    report = rc.transition(kernel, refhmc.Hamiltonian(gaussian(), metric), n_points=3, seconds=240.0)
+    report = rc.transition(kernel, refhmc.Hamiltonian(model, metric), n_points=3, seconds=240.0)
     assert report.ok, report
     assert report.row("detailed balance").status == PASS
 
@@ -387,6 +390,21 @@ def test_delayed_rejection_of_refhmc_passes_with_a_fresh_and_a_kept_momentum(per
     kernel = refhmc.DRHMC(step_size=1.3, persistence=persistence, metric=refhmc.metrics.Identity())
     report = rc.transition(kernel, gaussian(), n_points=4, seconds=240.0)
     assert report.ok, report
+
+
+@pytest.mark.parametrize(("factor", "status"), [(1.0, PASS), (0.99, FAIL)])
+def test_a_small_probability_that_the_kernel_states_is_compared(factor, status, few_weighted_moves):
+    """A flip states its logarithm, so that a probability of 1e-200 is known to rounding. A uniform shows 2^-53 only."""
+
+    def kernel(draws, q):
+        new = q + 20 * draws.normal(2)
+        return new if draws.flip(0.5 * factor * min(q @ q - new @ new, 0.0)) else q
+
+    points = 0.1 * np.random.default_rng(1).normal(size=(4, 2))
+    row = rc.transition(kernel, lambda q: -0.5 * q @ q, points=points, n_points=4, seconds=None).row("detailed balance")
+    assert row.status == status, row
+    if status == PASS:
+        assert float(row.basis.split("of probability ")[1].split()[0]) < 1e-50
 
 
 def test_a_velocity_that_mams_keeps_is_left_to_check_sampler():

@@ -35,6 +35,7 @@ GRID = np.array([TINY, 0.03, 0.11, 0.23, 0.37, 0.52, 0.61, 0.74, 0.88, 0.97, 1 -
 HALVINGS = 60
 MOST_CELLS, MOST_OUTCOMES, MOST_CHOICES, MOST_STEPS = 16, 256, 32, 6
 PLACES = (1e-9, 0.3, 0.7, 1 - 1e-9)  # relative positions in a cell at which the outcomes below it are compared
+ROUNDING = 2.0**-53
 NARROW = 1e-11  # width of a cell that is not split
 
 
@@ -54,12 +55,17 @@ Path = tuple[PathStep, ...]  # the questions that lead to an outcome
 
 
 class Outcome(NamedTuple):
-    """An outcome: its path, its probability, the end of the kernel, and whether that differs from the start."""
+    """An outcome: its path, its probability, the end of the kernel, and whether that differs from the start.
+
+    ``error`` is the relative error of the probability. A cell of a uniform has an absolute error of 2^-53, and a probability
+    that the kernel states only a relative one, however small it is.
+    """
 
     path: Path
     probability: float
     transition: Transition
     moved: bool
+    error: float = 0.0
 
     @property
     def decisions(self) -> int:
@@ -155,7 +161,9 @@ class _Tree:
         found: list[Outcome] = []
         for step, share in self.branches(path, questions[len(path)]):
             if share > 0:
-                found += [x._replace(probability=share * x.probability) for x in self.below((*path, step))]
+                error = ROUNDING if step.kind in ("flip", "choice") else ROUNDING / share
+                below = self.below((*path, step))
+                found += [x._replace(probability=share * x.probability, error=error + x.error) for x in below]
         if len(found) > MOST_OUTCOMES:
             raise Inconclusive("the kernel has too many outcomes to enumerate (for a tree sampler use check.orbit)")
         return found

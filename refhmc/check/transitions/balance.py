@@ -44,6 +44,7 @@ from refhmc.check.subject.foreign import Inconclusive, SubjectError
 from refhmc.check.subject.outcomes import (
     FREE,
     LOWER,
+    ROUNDING,
     WHOLE,
     Outcome,
     Path,
@@ -257,6 +258,7 @@ class Pairing(NamedTuple):
     full: bool = True  # all noise moves the position, and in all directions
     why: str = ""
     returns: float = np.nan  # P'
+    error: float = np.nan  # relative, of P
 
 
 def reversed_trail(q: np.ndarray, trail: np.ndarray) -> np.ndarray:
@@ -268,6 +270,13 @@ def reversed_trail(q: np.ndarray, trail: np.ndarray) -> np.ndarray:
 def probability_at(found: list[Outcome], to: np.ndarray, near: float) -> float:
     """Return the probability of all outcomes at ``to``."""
     return float(sum(x.probability for x in found if np.abs(x.transition.q - to).max() <= near))
+
+
+def error_at(found: list[Outcome], to: np.ndarray, near: float) -> float:
+    """Return the relative error of :func:`probability_at`."""
+    there = [x for x in found if np.abs(x.transition.q - to).max() <= near]
+    total = math.fsum(x.probability for x in there)
+    return math.fsum(x.probability * x.error for x in there) / total if total > 0 else math.inf
 
 
 def pair(
@@ -293,8 +302,10 @@ def pair(
     full = len(active) == len(z) == size
     subsets = [active] if len(active) <= size else [active[:size], active[-size:]]
     near = (1e-7 + 1e3 * setting.runner.kernel.epsilon + 100 * setting.delta) * (1 + np.abs(q).max())
-    P = probability_at([x for x in found if x.moved], to, near)
-    best = Pairing(q, z, outcome, "open", to=to, probability=P, full=full, why="no reverse move was found")
+    there = [x for x in found if x.moved]
+    P, error = probability_at(there, to, near), error_at(there, to, near)
+    why = "no reverse move was found"
+    best = Pairing(q, z, outcome, "open", to=to, probability=P, full=full, why=why, error=error)
     many = "more normals than coordinates move it: return the positions between its steps as path"
     for subset in subsets:
         at = volume_of(here.jacobian, _error_of(here), subset, here.by_q, z if setting.sphere else None)
@@ -665,9 +676,10 @@ def _compare(
     r = setting.log_density(to, z_back) - there.log_volume - forward
     wanted = min(1.0, P * math.exp(-min(max(r, -700.0), 700.0)))
     confirmed = _is_probability(setting, to, z_back, path, best.outcome, goal, near, wanted)
-    P_back = wanted
+    P_back, error_back = wanted, ROUNDING / wanted if wanted > 0 else math.inf
     if not confirmed:
-        P_back = probability_at([x for x in setting.outcomes(to, z_back, frees_of(path)) if x.moved], q, near)
+        back = [x for x in setting.outcomes(to, z_back, frees_of(path)) if x.moved]
+        P_back, error_back = probability_at(back, q, near), error_at(back, q, near)
     mismatch = abs(math.log(P) - r - math.log(P_back)) if P_back > 0 else np.inf
     kernel = setting.runner.kernel
     size = 1 + abs(forward) + abs(setting.log_density(to, z_back))
@@ -677,7 +689,7 @@ def _compare(
         + 10 * (at.error + there.error)
         + 10 * (1 + np.abs(z_back).max()) * root
         + 64 * kernel.epsilon * size
-        + 4 * 2.0**-53 * (1 / P + (1 / P_back if P_back > 0 else 0.0))
+        + 4 * (best.error + (error_back if P_back > 0 else 0.0))
         + 10 * setting.delta * (at.inverse + there.inverse)
     )
     state = "match" if mismatch <= tolerance < COARSE else "open"
