@@ -15,8 +15,8 @@ posteriors are those of ``validation.benchmarks.warmup``. The columns are median
 - ESS per second: of the worst coordinate, by processor time of the whole run, with compiled code.
 
 The last table has the medians, over the posteriors, of the ratios to NUTS. A kernel that needs more than 60 s for a run has no
-further seed, and one that needs more than `--limit` seconds has no results. The limit was 100 s, and 600 s for the normal of
-1,000 dimensions and condition 1e6. (MCLMC is not exact: its means and variances have a bias.)
+further seed, and one that needs more than `--limit` seconds (100 by default) has no results. (MCLMC is not exact: its means and
+variances have a bias.)
 Results that ``--only TARGET:KERNEL`` does not select are kept; a name in full selects only itself. ``--references`` makes the
 long runs.
 """
