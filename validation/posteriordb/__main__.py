@@ -1,8 +1,9 @@
 """Posteriors of posteriordb: ``python -m validation.posteriordb --posteriordb FOLDER [--only NAME ...]
-[--sampler refhmc,nutpie] [--seeds 3] [--peers /path/to/python] [--shared]``.
+[--sampler refhmc,nutpie] [--seeds 3] [--more] [--timeout 900] [--peers /path/to/python] [--shared]``.
 
 FOLDER is a copy of https://github.com/stan-dev/posteriordb, which may also be named by the variable POSTERIORDB. Each sampler
-runs on each posterior in a process of its own, with a time limit. Results that were not selected are kept.
+runs on each posterior in a process of its own, with a time limit. Results that were not selected are kept. ``--more`` keeps the
+recorded runs of the selected ones, too, and adds the seeds that are missing, except where a sampler has failed.
 ``--shared``: other programs use the machine, so that the process is not pinned to a core and its seconds are not recorded.
 ``--references NAME ...`` makes the long runs for posteriors without reference draws. ``--page`` only writes the page.
 """
@@ -27,7 +28,6 @@ from validation.posteriordb import database, page, samplers
 from validation.posteriordb.posteriors import all_posteriors
 
 ENOUGH = 300.0  # seconds of sampling after which no further seed is taken
-TIMEOUT = 900.0
 RECORDED, PARTIAL = (database.RESULTS / f"{page.NAME}.{end}" for end in ("json", "partial.json"))
 SHORT = 300  # characters of a message that are kept
 
@@ -70,21 +70,31 @@ def measure(name: str, sampler: str, seeds: list[int], folder: str) -> None:
             break
 
 
-def cell_of(name: str, sampler: str, options: argparse.Namespace) -> dict[str, Any]:
+def cell_of(name: str, sampler: str, seeds: list[int], options: argparse.Namespace) -> dict[str, Any]:
     """Return the runs of a sampler on a posterior from a process of its own, or why there are none."""
     interpreter = options.peers if sampler in samplers.PEERS else sys.executable
-    command = [interpreter, "-W", "ignore", "-m", "validation.posteriordb", "--measure", name, sampler]
-    command += ["--posteriordb", os.path.abspath(options.posteriordb), "--seeds", str(options.seeds)]
+    command = [
+        interpreter,
+        "-W",
+        "ignore",
+        "-m",
+        "validation.posteriordb",
+        "--measure",
+        name,
+        sampler,
+        *map(str, seeds),
+    ]
+    command += ["--posteriordb", os.path.abspath(options.posteriordb)]
     command += ["--shared"] if options.shared else []
     cell: dict[str, Any] = {"runs": [], "why": ""}
     begin = time.time()
     try:
         done = subprocess.run(
-            command, cwd=common.ROOT, env=common.environment(), capture_output=True, text=True, timeout=TIMEOUT
+            command, cwd=common.ROOT, env=common.environment(), capture_output=True, text=True, timeout=options.timeout
         )
         output, error = done.stdout, (done.stderr.strip().splitlines() or [""])[-1] if done.returncode else ""
     except subprocess.TimeoutExpired as late:
-        output, error = (late.stdout or b"").decode(), f"no result in {TIMEOUT:.0f} s"
+        output, error = (late.stdout or b"").decode(), f"no result in {options.timeout:.0f} s"
     for line in output.splitlines():
         if line.startswith(RESULT_MARK):
             found = json.loads(line[len(RESULT_MARK) :])
@@ -102,18 +112,23 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="words in the names of posteriors")
     parser.add_argument("--sampler", default="refhmc", help=f"names with commas: {', '.join(samplers.SAMPLERS)}")
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds (default 3)")
+    parser.add_argument("--more", action="store_true", help="keep the recorded runs and add the seeds that are missing")
+    parser.add_argument(
+        "--timeout", type=float, default=900.0, help="seconds for a sampler on a posterior (default 900)"
+    )
     parser.add_argument("--peers", default=sys.executable, metavar="PYTHON", help="interpreter that has the peers")
     parser.add_argument("--shared", action="store_true", help="other programs use the machine: record no seconds")
     parser.add_argument("--references", nargs="+", metavar="NAME", help="make the long runs of these posteriors")
     parser.add_argument("--page", action="store_true", help="write the page from the recorded results")
-    parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--measure", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if not options.page and not options.posteriordb:
         parser.error("--posteriordb FOLDER must name a copy of https://github.com/stan-dev/posteriordb.")
     if options.measure:
         if not options.shared:
             common.pin_to_one_core()
-        return measure(*options.measure, list(range(1, options.seeds + 1)), options.posteriordb)
+        name, sampler, *seeds = options.measure
+        return measure(name, sampler, list(map(int, seeds)), options.posteriordb)
     posteriors = all_posteriors()
     if options.references:
         for name in options.references:
@@ -124,7 +139,13 @@ def main() -> None:
     database.RESULTS.mkdir(exist_ok=True)
     for sampler in options.sampler.split(","):
         for name in [] if options.page else chosen:
-            cell = cell_of(name, sampler, options)
+            old = cells.get(name, {}).get(sampler) if options.more else None
+            runs = old["runs"] if old else []
+            seeds = sorted({*range(1, options.seeds + 1)} - {run["seed"] for run in runs})
+            if not seeds or (old and old["why"]):
+                continue
+            cell = cell_of(name, sampler, seeds, options)
+            cell["runs"] = runs + cell["runs"]
             cells.setdefault(name, {})[sampler] = cell
             print(f"{name}, {sampler}: {page.summary(cell)} ({cell['took']:.0f} s)", file=sys.stderr, flush=True)
             PARTIAL.write_text(json.dumps({"cells": cells}), encoding="utf-8")
