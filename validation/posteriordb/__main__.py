@@ -40,8 +40,9 @@ def measure(name: str, sampler: str, seeds: list[int], folder: str) -> None:
     """Run a sampler on a posterior, and print a line for each seed."""
     posterior = all_posteriors()[name]
     kind, reference = database.reference_of(folder, posterior)
+    in_stan = database.in_stan(folder, name) if sampler == "stan" else {}
     begin = time.process_time()
-    run = samplers.SAMPLERS[sampler](posterior, database.data_of(folder, name))
+    run = samplers.SAMPLERS[sampler](posterior, database.data_of(folder, name), **in_stan)
     say(prepared=time.process_time() - begin, reference=kind)
     spent = 0.0
     for seed in seeds:
@@ -49,7 +50,7 @@ def measure(name: str, sampler: str, seeds: list[int], folder: str) -> None:
         finish = run(seed)
         seconds = time.process_time() - begin
         found, values = finish()
-        numbers = database.entries(database.parameters_of(folder, posterior, values))
+        numbers = database.entries(values if in_stan else database.parameters_of(folder, posterior, values))
         sizes, draws = diagnostics.ess(np.stack(list(numbers.values()), axis=-1)), np.asarray(found.draws)
         scores = {row.name: database.z_scores(row, numbers[row.name]) for row in reference}
         say(
@@ -124,6 +125,8 @@ def main() -> None:
     options = parser.parse_args()
     if not options.page and not options.posteriordb:
         parser.error("--posteriordb FOLDER must name a copy of https://github.com/stan-dev/posteriordb.")
+    if "stan" in options.sampler.split(",") and not options.shared:
+        parser.error("The sampler stan needs --shared, because PyStan samples in other processes, which are not timed.")
     if options.measure:
         if not options.shared:
             common.pin_to_one_core()

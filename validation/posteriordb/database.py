@@ -47,6 +47,13 @@ def data_of(folder: str | pathlib.Path, name: str) -> dict[str, Any]:
     return {key: np.array(value) if isinstance(value, list) else value for key, value in found.items()}
 
 
+def in_stan(folder: str | pathlib.Path, name: str) -> dict[str, Any]:
+    """Return the Stan program of a posterior and the names of its parameters."""
+    about = entry(folder, name)
+    path = root(folder) / "models" / "stan" / f"{about['model_name']}.stan"
+    return {"program": path.read_text(encoding="utf-8"), "names": list(about["dimensions"])}
+
+
 def reference_draws(folder: str | pathlib.Path, name: str) -> dict[str, np.ndarray] | None:
     """Return the reference draws (chain, draw) of each parameter, or None if the folder has none."""
     reference = entry(folder, name)["reference_posterior_name"]

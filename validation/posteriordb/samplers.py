@@ -1,4 +1,4 @@
-"""The samplers on one posterior: refhmc's default, and NUTS of NumPyro and nutpie on the same posterior.
+"""The samplers on one posterior: refhmc's default, and NUTS of NumPyro, nutpie and Stan on the same posterior.
 
 Each makes 4 chains, one after another on one core, with 1,000 iterations of warm-up and 1,000 draws. A sampler prepares: it
 imports, compiles and makes a first draw. It returns a function of the seed that samples and returns a function that reads the
@@ -102,6 +102,44 @@ def of_nutpie(posterior: ModuleType, data: dict[str, Any], low_rank: bool = Fals
     return run
 
 
+def of_stan(posterior: ModuleType, data: dict[str, Any], program: str, names: list[str]) -> Callable:
+    """Return Stan's own NUTS by PyStan, with the draws of the named parameters of posteriordb's Stan program."""
+    import stan
+
+    compile_for_pystan(program)
+
+    def run(seed: int) -> Callable:
+        built = stan.build(program, data=data, random_seed=seed)
+        fit = built.sample(num_chains=CHAINS, num_warmup=TUNE, num_samples=DRAWS, save_warmup=True)
+        return lambda: read(fit)
+
+    def by_chain(fit: Any, name: str) -> np.ndarray:
+        dims = tuple(fit.dims[fit.param_names.index(name)]) if name in fit.param_names else ()
+        return np.moveaxis(fit[name].reshape(*dims, TUNE + DRAWS, CHAINS), (-1, -2), (0, 1))
+
+    def read(fit: Any) -> tuple[Run, dict]:
+        values = {name: by_chain(fit, name)[:, TUNE:] for name in names}
+        steps, divergent = (by_chain(fit, name) for name in ("n_leapfrog__", "divergent__"))
+        draws = np.concatenate([x.reshape(CHAINS, DRAWS, -1) for x in values.values()], axis=-1)
+        draw_steps, divergences = int(steps[:, TUNE:].sum()), int(divergent[:, TUNE:].sum())
+        return Run(draws, int(steps.sum()), draw_steps, divergences=divergences), values
+
+    return run
+
+
+def compile_for_pystan(program: str) -> None:
+    """Compile a Stan program where PyStan looks for it, with fewer optimisations than PyStan's, which take minutes."""
+    import asyncio
+
+    from httpstan import cache, models
+
+    name = models.calculate_model_name(program)
+    if not (cache.model_directory(name) / "stderr.log").exists():
+        output = asyncio.run(models.build_services_extension_module(program, ["-O1", "-std=c++14", "-w"]))
+        cache.dump_stanc_warnings("", name)
+        cache.dump_services_extension_module_compiler_output(output, name)
+
+
 def jax_model(log_density: Callable, dim: int) -> Any:
     """Return a model of nutpie with the gradient by JAX."""
     import jax
@@ -130,6 +168,7 @@ SAMPLERS: dict[str, Callable] = {
     "numpyro-dense": functools.partial(of_numpyro, dense=True),
     "nutpie": of_nutpie,
     "nutpie-low-rank": functools.partial(of_nutpie, low_rank=True),
+    "stan": of_stan,
 }
 PEERS = tuple(name for name in SAMPLERS if name != "refhmc")
-DEFAULTS = ("numpyro", "nutpie")  # the peers with their default metric
+DEFAULTS = ("numpyro", "nutpie", "stan")  # the peers with their default metric
