@@ -24,6 +24,7 @@ _HOME = {  # each in a directory in the plural, so that no submodule overwrites 
     "grid": "grids.grid",
     "coupling": "couplings.coupling",
     "tempering": "temperings.tempering",
+    "stopping": "stoppings.stopping",
     "sampler": "samplers.sampler",
     "adaptation": "adaptations.adaptation",
     "batch": "reproducibility.batch",

@@ -55,6 +55,7 @@ DECISIVE: dict[str, frozenset[str]] = {
         "grid": "irreducible; aperiodic; invariance",
         "coupling": "first margin; second margin",
         "tempering": "stationary; log Z",
+        "stopping": "effective sample size; R-hat; standard error",
         "sampler": "stationarity (e-value); distribution (KS/AD)",
         "batch": "alone equals batch; order of chains; divergent neighbour; streams independent; decisions independent",
         "randomness": "one use of each number; key reuse",

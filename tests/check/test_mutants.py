@@ -41,6 +41,7 @@ DEFAULT = {
     "random_data": "data: unadjusted",
     "randomness": "M33, P25, P25d, P25e, stop, spreads, thaws, norm, numpyro#479",
     "samplers": "P17-count, P18",
+    "stoppings": "first chain, once, added, square, whole, no root, not a number, any, warm-up, last part, limit",
     "temperings": "sign, stale, sweep, random parity, blackjax#914, error",
     "transitions": "P16, cap, dense transposed",
 }
@@ -63,6 +64,7 @@ SWEEP = {
     "randomness": "global, own, reseeds, one short, P25b, P25c, sum",
     "samplers": "P25-momentum, S04",
     "splits": ", ".join(pair.id for area, pair in PLACED if area == "splits"),
+    "stoppings": "all draws, first coordinate, mean, direction, still, variance, independent, alone, before the last, repeated",
     "temperings": "one side, no difference of b, one parity, wrong end, rectangles",
     "transitions": "P18, M32, clip, M23, flip, refresh first, refresh both, kept curved, kept floor, DR, mass twice, "
     "AdvancedHMC#280, DR kept ghost on one side, DR kept ghost density, dense diagonal drift, MALT refreshments, "

@@ -19,7 +19,8 @@ from typing import Any
 
 from refhmc.check import CHECKS
 
-SEVERAL = ("sbc", "minibatch", "coupling", "tempering")  # these need several functions, or functions of other things
+# These need several functions, or functions of other things.
+SEVERAL = ("sbc", "minibatch", "coupling", "tempering", "stopping")
 KINDS = tuple(name for name in CHECKS if name not in SEVERAL)
 
 

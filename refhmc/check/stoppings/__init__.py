@@ -1,0 +1,1 @@
+"""Check of stopping rules."""
