@@ -1,7 +1,8 @@
 """Stan models through BridgeStan, compared with a hand-written model.
 
 ``Stan`` has BridgeStan's interface (compared with the library if it is installed) and the densities of refhmc's centred
-eight schools. With a Stan toolchain (folder ``BRIDGESTAN``), the tests also run Stan's own code.
+eight schools. With a Stan toolchain (the sources of BridgeStan in the folder ``BRIDGESTAN``, httpstan, and a C++ compiler), a
+test also runs Stan's own code. It is compiled by the commands of ``docs/how_to/stan_programs.md``.
 """
 
 from __future__ import annotations
@@ -9,8 +10,12 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import pathlib
 import pickle
 import re
+import shutil
+import subprocess
+import sys
 import threading
 import time
 
@@ -20,6 +25,7 @@ import pytest
 import refhmc
 from refhmc.errors import InitError, ShapeError
 
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "how_to" / "stan_programs.md"
 PROGRAM = """
 data { int J; vector[J] y; vector[J] sigma; }
 parameters { vector[J] theta; real mu; real<lower=0> tau; }
@@ -182,14 +188,24 @@ def test_rmhmc_runs(model):
     np.testing.assert_allclose(by_stan.draws, by_hand.draws, rtol=0, atol=1e-5)
 
 
-@pytest.mark.sweep
-def test_stans_own_code(tmp_path):
+@pytest.fixture(scope="module")
+def own_code(tmp_path_factory):
+    """Stan's own eight schools, compiled as the page on Stan programs says."""
     bridgestan = pytest.importorskip("bridgestan", reason="BridgeStan is not installed (extra stan)")
-    if "BRIDGESTAN" not in os.environ:
-        pytest.skip("no Stan toolchain: BRIDGESTAN names the folder of BridgeStan's sources")
-    (tmp_path / "schools.stan").write_text(PROGRAM, encoding="utf-8")
-    library = bridgestan.compile_model(str(tmp_path / "schools.stan"), make_args=["BRIDGESTAN_AD_HESSIAN=true"])
-    made = refhmc.from_bridgestan(bridgestan.StanModel(library, json.dumps({"J": 8, "y": Y, "sigma": SIGMA})))
+    pytest.importorskip("httpstan", reason="httpstan, which has Stan's compiler and headers, is not installed")
+    if "BRIDGESTAN" not in os.environ or not shutil.which("g++"):
+        pytest.skip("no Stan toolchain: BRIDGESTAN names the folder of BridgeStan's sources, and g++ is needed")
+    folder = tmp_path_factory.mktemp("compiled")
+    (folder / "model.stan").write_text(PROGRAM, encoding="utf-8")
+    (commands,) = re.findall(r"```bash\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    paths = os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]])
+    subprocess.run(["bash", "-ec", commands], cwd=folder, env={**os.environ, "PATH": paths}, check=True)
+    return bridgestan.StanModel(str(folder / "model.so"), json.dumps({"J": 8, "y": Y, "sigma": SIGMA}))
+
+
+@pytest.mark.sweep
+def test_stans_own_code_has_the_derivatives_by_hand(own_code):
+    made = refhmc.from_bridgestan(own_code)
     by_hand, rng = refhmc.models.EightSchools(centered=True), np.random.default_rng(1)
     q, M = rng.normal(0, 2, 10), rng.standard_normal((10, 10))
     np.testing.assert_allclose(made.gradient(q), by_hand.gradient(q), rtol=1e-12)
@@ -201,3 +217,14 @@ def test_stans_own_code(tmp_path):
         atol=1e-8 * abs(by_hand.hessian_contraction(q, M)).max(),
     )
     assert made.constrain(q)["pairs"].tolist() == [[q[0], q[1]], [q[2], q[3]]]
+
+
+@pytest.mark.sweep
+def test_stans_own_code_is_sampled_as_the_model_by_hand(own_code):
+    kernel = refhmc.HMC(step_size=0.1, n_steps=5)
+    few = {"draws": 20, "tune": 0, "chains": 2, "initvals": np.append(np.zeros(9), 1.0)}
+    by_stan, by_hand = (
+        refhmc.sample(each, kernel, **few, **ALONE)
+        for each in (refhmc.from_bridgestan(own_code), refhmc.models.EightSchools(centered=True))
+    )
+    np.testing.assert_allclose(by_stan.draws, by_hand.draws, rtol=0, atol=1e-8)
