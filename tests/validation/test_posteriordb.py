@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ import scipy.stats
 
 from tests.helpers.models import FEW_CALLS
 from tests.helpers.sweeps import representatives
-from validation.posteriordb import database, page
+from validation.posteriordb import database, page, samplers
 from validation.posteriordb.posteriors import all_posteriors
 
 POSTERIORS = all_posteriors()
@@ -166,6 +168,33 @@ def test_entries_have_the_names_of_posteriordb():
     assert np.array_equal(found["beta[2]"], values["beta"][..., 1])
 
 
+class FitOfStan:
+    """PyStan's fit of two parameters, whose values tell the iteration and the chain; a matrix goes down its columns."""
+
+    param_names, dims = ("mu", "L"), ([], [2, 3])
+    n = samplers.TUNE + samplers.DRAWS
+
+    def __getitem__(self, name):
+        flat = (np.arange(self.n)[:, None] + 0.1 * np.arange(samplers.CHAINS)).ravel()  # chains vary fastest
+        if name == "L":
+            rows = [flat + 10_000 * (10 * i + j) for j in range(3) for i in range(2)]
+            return np.array(rows).reshape(2, 3, -1, order="F")
+        return flat[None] if name == "mu" else np.ones((1, len(flat)))
+
+
+def test_draws_of_stan_have_their_chains_and_dimensions(monkeypatch):
+    built = types.SimpleNamespace(sample=lambda **options: FitOfStan())
+    monkeypatch.setitem(sys.modules, "stan", types.SimpleNamespace(build=lambda *program, **options: built))
+    monkeypatch.setattr(samplers, "compile_for_pystan", lambda program: None)
+    found, values = samplers.of_stan(None, {}, "program", ["mu", "L"])(1)()
+    assert values["mu"].shape == (4, 1000)
+    assert values["mu"][2, 5] == samplers.TUNE + 5 + 0.2
+    assert values["L"].shape == (4, 1000, 2, 3)
+    assert values["L"][2, 5, 1, 2] == samplers.TUNE + 5 + 0.2 + 120_000
+    assert found.draws.shape == (4, 1000, 7)
+    assert (found.gradients, found.draw_gradients, found.divergences) == (8000, 4000, 4000)
+
+
 def run_of(ess, z=0.5, r_hat=1.002, seconds=1.0, warnings=()):
     found = {"seed": 1, "seconds": seconds, "gradients": 10_000, "draw_gradients": 5000, "draws": 4000, "ess": ess}
     return found | {
@@ -189,6 +218,7 @@ def test_page_names_wrong_posteriors_and_counts_lost_comparisons(monkeypatch):
     cells["garch-garch11"]["refhmc"] = cell_of(
         run_of(500, r_hat=1.2, warnings=["R-hat is above 1.01 for mu. Draw more."])
     )
+    cells["sblri-blr"] = {"refhmc": cell_of(run_of(990), run_of(1010), run_of(980)), "nutpie": cell_of(run_of(1000))}
     assert "1, undecided with fewer than 50 posteriors" in page.text_of(cells, POSTERIORS)
     monkeypatch.setattr(page, "FEWEST", 1)
     text = page.text_of(cells, POSTERIORS)
@@ -196,7 +226,12 @@ def test_page_names_wrong_posteriors_and_counts_lost_comparisons(monkeypatch):
     assert "- arma-arma11: mean of mu, |z| 7.0." in text
     assert "- garch-garch11: R-hat up to 1.200 in 1 of 1 runs, 1 with a warning." in text
     rows = [[each.strip() for each in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
-    assert ["ESS per gradient", "default metric", "4", "2", "0.5", "2", "1", "1, met"] in rows
+    assert ["ESS per gradient", "default metric", "4", "1.5", "0.5", "2", "2", "1, met"] in rows
+    assert ["sblri-blr", "nutpie", "0.99", page.WITHIN] in rows
+    assert ["garch-garch11", "nutpie", "0.50", ""] in rows
+    assert (
+        "refhmc has 1 to 3 seeds on 4 posteriors, nutpie has 1 seed on 4 posteriors, nutpie-low-rank has 1 seed" in text
+    )
     assert ["ESS per second", "best metric", "1", "0.5", "0.5", "0.5", "1", "2, not met"] in rows
     assert "ESS per second" not in page.text_of(
         {"arma-arma11": {"refhmc": cell_of(run_of(9), shared=True)}}, POSTERIORS

@@ -28,9 +28,10 @@ Cells = dict[str, dict[str, Cell]]
 
 HEADER = """{count} posteriors of [posteriordb](https://github.com/stan-dev/posteriordb), each written in a file of
 `validation/posteriordb/posteriors/` as a user of refhmc would write it. Four chains run one after another, with 1,000
-iterations of warm-up and 1,000 draws. refhmc runs with its default options on every posterior. NumPyro and nutpie run NUTS
-with target acceptance 0.8 and trees of depth 10 at most, on a diagonal metric or on their dense or low-rank one. nutpie has
-refhmc's compiled density and gradient, or JAX's if the model of refhmc is in JAX.
+iterations of warm-up and 1,000 draws. refhmc runs with its default options on every posterior. NumPyro, nutpie and Stan run
+NUTS with target acceptance 0.8 and trees of depth 10 at most, on a diagonal metric or on their dense or low-rank one. nutpie
+has refhmc's compiled density and gradient, or JAX's if the model of refhmc is in JAX. Stan runs posteriordb's own program, by
+PyStan, and its R-hat is that of the parameters on their own scale.
 
 - z: the largest |z| of mean and variance of all parameters over all seeds. Variances are mean squares about the mean of the
   reference. The critical value is {critical:.2f}, for a false alarm in any of the {tests:,} z-scores of a sampler with
@@ -40,7 +41,9 @@ refhmc's compiled density and gradient, or JAX's if the model of refhmc is in JA
   draws and target acceptance 0.95.
 - ESS / 1,000: the smallest bulk ESS of the parameters per 1,000 gradients, of warm-up and draws.
 
-Median and range over the seeds.{note}"""
+Median and range over the seeds; {seeds}.{note}"""
+
+WITHIN = "within the ranges over seeds"
 
 
 def scores(cell: Cell) -> list[float]:
@@ -120,6 +123,24 @@ def ratios(cells: Cells, peers: list[str], figure: Callable = per_1000) -> dict[
     return found
 
 
+def reason(name: str, row: dict[str, Cell], peer: str, figure: Callable, why: dict[str, str]) -> str:
+    """Return why a ratio is below 1, if the posterior's file states it, or if the values of the seeds overlap."""
+    ours, theirs = (list(map(figure, row[sampler]["runs"])) for sampler in ("refhmc", peer))
+    return why.get(name, WITHIN if max(ours) >= min(theirs) else "")
+
+
+def seeds_of(cells: Cells, names: list[str], samplers: list[str]) -> str:
+    """Return how many seeds and posteriors each sampler has."""
+    parts = []
+    for sampler in samplers:
+        numbers = [len(cells[n][sampler]["runs"]) for n in names if cells[n].get(sampler, {}).get("runs")]
+        if numbers:
+            few, many = min(numbers), max(numbers)
+            seeds = f"{few}" if few == many else f"{few} to {many}"
+            parts.append(f"{sampler} has {seeds} seed{'s' * (many > 1)} on {len(numbers)} posteriors")
+    return ", ".join(parts)
+
+
 def comparisons(cells: Cells, samplers: list[str], timed: bool, why: dict[str, str]) -> str:
     """Return the section about refhmc's ESS per gradient and per second, and those of the best peer."""
     peers = [s for s in samplers if s in PEERS]
@@ -148,7 +169,7 @@ def comparisons(cells: Cells, samplers: list[str], timed: bool, why: dict[str, s
                 [figure, metric, str(len(values)), *map(number, (middle, min(values), max(values))), below, wanted]
             )
             rows = [
-                [name, peer, f"{ratio:.2f}", why.get(name, "") if ratio < 1 else ""]
+                [name, peer, f"{ratio:.2f}", reason(name, cells[name], peer, of, why) if ratio < 1 else ""]
                 for name, (peer, ratio) in sorted(found.items(), key=lambda item: item[1][1])
             ]
             parts.append(
@@ -177,6 +198,7 @@ def text_of(cells: Cells, posteriors: dict[str, ModuleType]) -> str:
     timed = not any(cell["shared"] for name in names for cell in cells[name].values())
     note = "" if timed else " Seconds are not shown, because other programs used the machine."
     options = {"critical": critical, "tests": tests, "alarm": FALSE_ALARM, "note": note}
+    options["seeds"] = seeds_of(cells, names, samplers)
     parts = [HEADER.format(count=len(names), **options), judgement(cells, names, critical)]
     why = {name: posteriors[name].WHY_NOT for name in names if hasattr(posteriors[name], "WHY_NOT")}
     parts.append(comparisons(cells, samplers, timed, why))
