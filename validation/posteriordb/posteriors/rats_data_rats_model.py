@@ -11,7 +11,7 @@ Licence: BSD-3-Clause (model and database).
 import refhmc
 
 NAME = "rats_data-rats_model"
-WHY_NOT = "warm-up takes 100,000 to 150,000 gradients, the draws as many as with nutpie"
+WHY_NOT = "warm-up takes 100,000 to 150,000 gradients, and the draws as many as with nutpie; the cause is not known"
 
 
 def in_numpyro(data):
