@@ -180,8 +180,8 @@ def comparisons(cells: Cells, samplers: list[str], timed: bool, why: dict[str, s
     header = ["figure", "peers", "posteriors", "median ratio", "least", "greatest", "below 1", "wanted median"]
     text = (
         "## refhmc and its peers\n\nThe ratio of refhmc's median to that of the best peer, on each posterior. The peers have "
-        "their default, diagonal metric, or the best one of it and the dense or low-rank metric. Posteriors on which no such "
-        "peer was measured are left out.\n\n"
+        "their default, diagonal metric, or the best one of it and the dense or low-rank metric. The best is chosen by the "
+        "same runs, so that chance favours it. Posteriors on which no such peer was measured are left out.\n\n"
     )
     return "\n\n".join([text + table(header, summaries), *parts])
 
