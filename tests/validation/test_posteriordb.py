@@ -161,6 +161,15 @@ def test_critical_value_has_the_stated_false_alarm_rate():
     assert 500 * 2 * scipy.stats.norm.sf(critical) == pytest.approx(page.FALSE_ALARM)
 
 
+def test_interval_of_a_median_has_the_stated_probability():
+    """Exact, by the binomial distribution of the number of values below the median; the next interval would be too short."""
+    for n in (20, 70):
+        low, high = page.interval_of_median(list(range(n)))
+        assert low + high == n - 1
+        assert 2 * scipy.stats.binom.cdf(low, n, 0.5) <= 1 - page.LEVEL < 2 * scipy.stats.binom.cdf(low + 1, n, 0.5)
+    assert page.interval_of_median([3.0]) == (3.0, 3.0)
+
+
 def test_entries_have_the_names_of_posteriordb():
     values = {"mu": np.zeros((4, 10)), "beta": np.arange(80.0).reshape(4, 10, 2)}
     found = database.entries(values)
@@ -226,13 +235,22 @@ def test_page_names_wrong_posteriors_and_counts_lost_comparisons(monkeypatch):
     assert "- arma-arma11: mean of mu, |z| 7.0." in text
     assert "- garch-garch11: R-hat up to 1.200 in 1 of 1 runs, 1 with a warning." in text
     rows = [[each.strip() for each in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
-    assert ["ESS per gradient", "default metric", "4", "1.5", "0.5", "2", "2", "1, met"] in rows
+    assert [
+        "ESS per gradient",
+        "default metric",
+        "4",
+        "1.5 (0.5..2)",
+        "0.5",
+        "2",
+        "2",
+        "1, undecided by the interval",
+    ] in rows
     assert ["sblri-blr", "nutpie", "0.99", page.WITHIN] in rows
     assert ["garch-garch11", "nutpie", "0.50", ""] in rows
     assert (
         "refhmc has 1 to 3 seeds on 4 posteriors, nutpie has 1 seed on 4 posteriors, nutpie-low-rank has 1 seed" in text
     )
-    assert ["ESS per second", "best metric", "1", "0.5", "0.5", "0.5", "1", "2, not met"] in rows
+    assert ["ESS per second", "best metric", "1", "0.5 (0.5..0.5)", "0.5", "0.5", "1", "2, not met"] in rows
     assert "ESS per second" not in page.text_of(
         {"arma-arma11": {"refhmc": cell_of(run_of(9), shared=True)}}, POSTERIORS
     )

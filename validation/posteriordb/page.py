@@ -19,6 +19,7 @@ FALSE_ALARM = (
 )
 MOST_R_HAT = 1.01
 LEAST_PER_GRADIENT, LEAST_PER_SECOND = 1.0, 2.0
+LEVEL = 0.95  # of the interval of a median over posteriors
 FEWEST = 50  # posteriors with a peer for which the wanted median is decided
 
 KINDS = ("diverged", "max_treedepth", "R-hat is", "effective sample size", "far apart", "no progress")  # of warnings
@@ -123,6 +124,12 @@ def ratios(cells: Cells, peers: list[str], figure: Callable = per_1000) -> dict[
     return found
 
 
+def interval_of_median(values: list[float]) -> tuple[float, float]:
+    """Return the order statistics between which the median lies with probability LEVEL at least, as far as there are any."""
+    k = max(int(scipy.stats.binom.ppf((1 - LEVEL) / 2, len(values), 0.5)), 1)
+    return sorted(values)[k - 1], sorted(values)[-k]
+
+
 def reason(name: str, row: dict[str, Cell], peer: str, figure: Callable, why: dict[str, str]) -> str:
     """Return why a ratio is below 1, if the posterior's file states it, or if the values of the seeds overlap."""
     ours, theirs = (list(map(figure, row[sampler]["runs"])) for sampler in ("refhmc", peer))
@@ -159,14 +166,14 @@ def comparisons(cells: Cells, samplers: list[str], timed: bool, why: dict[str, s
             if not found:
                 continue
             values = [ratio for _, ratio in found.values()]
-            middle = statistics.median(values)
-            answer = "met" if middle >= least else "not met"
-            wanted = (
-                f"{least:g}, {answer if len(values) >= FEWEST else f'undecided with fewer than {FEWEST} posteriors'}"
-            )
+            low, high = interval_of_median(values)
+            answer = "met" if low >= least else "not met" if high < least else "undecided by the interval"
+            few = f"undecided with fewer than {FEWEST} posteriors"
+            wanted = f"{least:g}, {answer if len(values) >= FEWEST else few}"
+            middle = f"{statistics.median(values):.3g} ({low:.3g}..{high:.3g})"
             below = str(sum(value < 1 for value in values))
             summaries.append(
-                [figure, metric, str(len(values)), *map(number, (middle, min(values), max(values))), below, wanted]
+                [figure, metric, str(len(values)), middle, *map(number, (min(values), max(values))), below, wanted]
             )
             rows = [
                 [name, peer, f"{ratio:.2f}", reason(name, cells[name], peer, of, why) if ratio < 1 else ""]
@@ -177,7 +184,8 @@ def comparisons(cells: Cells, samplers: list[str], timed: bool, why: dict[str, s
             )
     if not summaries:
         return ""
-    header = ["figure", "peers", "posteriors", "median ratio", "least", "greatest", "below 1", "wanted median"]
+    middle = f"median ratio ({LEVEL:.0%} interval)"
+    header = ["figure", "peers", "posteriors", middle, "least", "greatest", "below 1", "wanted median"]
     text = (
         "## refhmc and its peers\n\nThe ratio of refhmc's median to that of the best peer, on each posterior. The peers have "
         "their default, diagonal metric, or the best one of it and the dense or low-rank metric. The best is chosen by the "
