@@ -63,7 +63,7 @@ def shown(values: list[float]) -> str:
 
 def opening(data: dict) -> str:
     """Return the first line of the page for the contents of its JSON file."""
-    return judging.opening([data["verdict"]], "comparisons of the acceptance rate")
+    return judging.opening([data["verdict"]])
 
 
 def main() -> None:

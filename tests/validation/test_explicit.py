@@ -242,3 +242,12 @@ def test_page_has_a_row_for_each_sampler_and_each_condition():
     assert ["default", "40 (40..40)", "80 (80..80)"] in [line[:3] for line in lines]
     assert ["nutpie", "none: not installed: nutpie"] in [[line[0], line[-1]] for line in lines]
     assert ["arK: default, 0.97 of before", "not measured", ""] in lines
+
+
+def test_runs_with_a_chain_that_never_moved_do_not_count():
+    still = run() | {"r_hat": float("nan")}
+    cells = {"a": {"A": cell(run(), still), "B": cell(still), "C": cell(run(), run(2), why="late")}}
+    found = explicit.of_chains_that_move(cells)["a"]
+    assert [len(found[name]["runs"]) for name in "ABC"] == [1, 0, 2]
+    assert found["A"]["why"] == found["B"]["why"] == "in 1 more a chain never moved"
+    assert found["C"]["why"] == "late"

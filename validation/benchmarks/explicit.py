@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import pathlib
 import statistics
 import subprocess
@@ -415,6 +416,18 @@ def conditions(judge: Judge, funnels: list[str], others: list[str], before: str)
     return rows + [[f"{name}: default, 0.97 of before", *judge.against_before(name, before, 0.97)] for name in others]
 
 
+def of_chains_that_move(cells: Cells) -> Cells:
+    """Return the cells without the runs of which a chain never moved: their R-hat is NaN, and their ESS means nothing."""
+    found: Cells = {}
+    for target, row in cells.items():
+        for name, cell in row.items():
+            moved = [run for run in cell["runs"] if math.isfinite(run["r_hat"])]
+            still = len(cell["runs"]) - len(moved)
+            why = f"in {still} more a chain never moved" if still else cell["why"]
+            found.setdefault(target, {})[name] = cell | {"runs": moved, "why": why}
+    return found
+
+
 def of_other_processors(row: dict[str, dict[str, Any]]) -> list[str]:
     """Return a sentence for each processor but that of most cells, with the samplers that ran on it."""
     names: dict[str, list[str]] = {}
@@ -432,6 +445,7 @@ def page(cells: Cells, references: dict[str, Any], funnels: list[str], others: l
     """Return the tables of all targets and the conditions."""
     from validation.benchmarks.explicit_samplers import BEFORE, LEARNED, SAMPLERS
 
+    cells = of_chains_that_move(cells)
     own = ("default", *LEARNED, "Fisher, HMC", "Fisher, NUTS", "graph, HMC")
     judge = Judge(cells, references, LEARNED, own)
     what = "\n\n".join(part.strip() for part in (__doc__ or "").split("\n\n")[1:])
