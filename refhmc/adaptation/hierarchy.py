@@ -120,6 +120,7 @@ STEP = 100.0  # multiplications per coordinate in a step, without directions
 TAIL = 8.0  # log s^2 is cut at so much below its mean, where 0.8 % of the logarithms of chi^2 are
 WORTH, RIDGE, RIDGE_OF_CONSTANT, TINY = 4.0, 1.0, 0.1, 1e-9
 FEWEST, FEWEST_MEMBERS, LOW = 50, 3, 0.05
+FEWEST_WEAK = 11  # coordinates of a model with a variable whose least w is below that of ``LEAST``
 ITERATIONS, HALVINGS, ENOUGH = 30, 12, 1e-5
 
 
@@ -187,6 +188,8 @@ def links(
     """
     n, d = draws.shape
     is_mixed = np.einsum("td,td->d", squares, squares) / n > least_kurtosis() * size**2
+    if not is_mixed.any() and (variables is None or d < FEWEST_WEAK):
+        return None
     variable = np.full(d, -1) if variables is None else may_be_scaled(squares, size, is_mixed, variables)
     looked_at = np.flatnonzero(is_mixed | (variable >= 0))
     if not len(looked_at) or not np.isfinite(size).all():
@@ -394,13 +397,13 @@ def may_be_scaled(squares: np.ndarray, size: np.ndarray, is_mixed: np.ndarray, v
 
     ``squares`` (n, d) have the means ``size`` (d,), and ``is_mixed`` (d,) is True where the kurtosis is large.
     """
-    members = np.bincount(variables)
-    share = np.where(variables[:, None] == np.arange(len(members)), 1 / (members * size[:, None]), 0.0)
-    mean = np.log(squares @ np.where(np.isfinite(share), share, 0.0))
-    w = least_change(members)
-    is_weak = (w < log_mass_of(LEAST)) & (np.var(mean, axis=0) > 2 / members + 0.5 * w**2)
-    mixed = np.bincount(variables, is_mixed) >= SHARE * members
-    chosen = (mixed | is_weak) & (members >= FEWEST_MEMBERS) & (members < len(variables))
+    members, w = np.bincount(variables), least_change(np.bincount(variables))
+    is_whole = (members >= FEWEST_MEMBERS) & (members < len(variables))
+    chosen = is_whole & (np.bincount(variables, is_mixed) >= SHARE * members)
+    for v in np.flatnonzero(is_whole & ~chosen & (w < log_mass_of(LEAST))):
+        of = variables == v
+        mean = np.log(squares[:, of] @ (1 / size[of]))
+        chosen[v] = np.var(mean) > 2 / members[v] + 0.5 * w[v] ** 2
     return np.where(chosen, np.cumsum(chosen) - 1, -1)[variables]
 
 
