@@ -70,6 +70,7 @@ nb_render_markdown_format = "myst"  # links of a generated table are resolved
 executed_elsewhere = {
     "five_ways": "tests/validation/test_five_ways.py",
     "executors": "tests/sampling/test_real_executors.py",
+    "how_to/stan_programs": "tests/derived/test_from_bridgestan.py",
 }
 
 numfig = True
