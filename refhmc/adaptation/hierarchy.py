@@ -367,8 +367,8 @@ def screened(
     """Return |r| (d, m + V) of hyperparameters among x (n, d) with the columns of y that they scale; 0 elsewhere.
 
     ``y`` (n, m + V) has the log s^2 of m coordinates, then the means over the ``members`` (V,) of each variable; overwritten.
-    ``variable`` (m,) is that of a coordinate, or -1. ``possible`` (d, m + V) restricts the pairs. ``is_held`` (d,) is True for x_j
-    on which a weak dependence is enough.
+    ``variable`` (m,) is that of a coordinate, or -1. ``possible`` (d, m + V) restricts the pairs. On x_j where ``is_held`` (d,)
+    is True, a weak dependence of a variable is enough.
     """
     (n, d), m, V = x.shape, len(variable), len(members)
     is_whole, part = np.arange(m + V) >= m, np.flatnonzero(variable >= 0)
