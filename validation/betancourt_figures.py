@@ -9,7 +9,7 @@ steps. Along them
 
 The half-period of the longest oscillation is that of the lowest peak of the spectrum of v(t) (Hann's window) with at least a
 hundredth of the largest peak's power. The paper does not define it. It is the median over trajectories from the program's
-start with momenta drawn anew, and over trajectories from exact draws of the funnel. The time at which v(0) and v(t), over the
+start with fresh momenta, and over trajectories from exact draws of the funnel. The time at which v(0) and v(t), over the
 latter, are least correlated decides how long a trajectory should be.
 
 Rules of the verdicts:
