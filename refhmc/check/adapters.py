@@ -225,22 +225,24 @@ def refhmc_kernel(model: Any, kernel: Any) -> Callable:
         ``kernel(rng, q) -> q`` and, on given randomness, ``kernel(q, p0=p, u=u) -> q``. For ``GIST``, ``AutoStep``,
         ``MAMS`` and ``MALT``, which draw other numbers, ``kernel(draws, q) -> q`` instead of the latter, where `draws` is a
         :class:`refhmc.check.Draws`. For a kernel that keeps its momentum, ``kernel(draws, q, p) -> (q, p)``, or
-        ``kernel(draws, q) -> (q, p)`` if its `persistence` is 0.
+        ``kernel(draws, q) -> (q, p)`` if its `persistence` is 0. The momentum of MAMS is replaced by the unit velocity, in
+        coordinates in which the metric is the identity.
 
     Raises
     ------
     TypeError
-        If the kernel keeps a velocity of constant length, as MAMS with a `persistence` and MCLMC do.
+        If the kernel never rejects, as MCLMC, so that its transitions are not exact.
     """
     with contextlib.suppress(Exception):  # compilation in the first call does not count as the subject's time
         own.transition(model, kernel, np.zeros(model.dim), rng=np.random.default_rng(0))
     if getattr(kernel, "keeps_momentum", False):
-        if getattr(kernel, "microcanonical", False):
+        if isinstance(kernel, own.MCLMC):
             raise TypeError(
-                f"kernel must keep a normal momentum for this check; got {type(kernel).__name__}, which keeps a velocity of "
-                "constant length, so that its refreshment is not linear in the normals. Use refhmc.check.sampler on "
-                "refhmc.check.adapters.refhmc_chain(model, kernel), or MAMS with persistence=0."
+                "kernel must accept or reject its moves for this check; got MCLMC, which accepts all of them and is not exact. "
+                "Use refhmc.check.leap for its step."
             )
+        if getattr(kernel, "microcanonical", False):
+            return _keeping_velocity(model, kernel)
         kept = _keeping_momentum(model, kernel)
         return _forgetting(model, kernel, kept) if kernel.persistence == 0 else kept
     if isinstance(kernel, own.MALT):
@@ -286,6 +288,24 @@ def _turning(model: Any, kernel: Any) -> Callable:
         return own.transition(model, kernel, to_host(q), normals=normals, uniforms=u).q
 
     return turning
+
+
+def _keeping_velocity(model: Any, kernel: Any) -> Callable:
+    """Return one transition of MAMS that keeps a part of its velocity u, where p = d^(1/2) L u and M = L L'.
+
+    L is the root with which the kernel draws its momenta from normals.
+    """
+    jitters = (kernel.step_jitter > 0) + (kernel.settings()["length_jitter"] > 0)
+    start, u = np.zeros(model.dim), np.full(jitters + 1, 0.5)
+    drawn = [own.transition(model, kernel, start, normals=e, uniforms=u).momentum for e in np.eye(model.dim)]
+    root = model.dim**0.5 * np.stack(drawn, axis=-1)
+
+    def kept(draws: Any, q: Any, u: Any) -> tuple[np.ndarray, np.ndarray]:
+        normals, uniforms = draws.normal(model.dim), np.array([draws.uniform() for _ in range(jitters + 1)])
+        made = own.transition(model, kernel, to_host(q), momentum=root @ to_host(u), normals=normals, uniforms=uniforms)
+        return made.q, np.linalg.solve(root, made.kept_momentum)
+
+    return kept
 
 
 def _keeping_momentum(model: Any, kernel: Any) -> Callable:

@@ -68,7 +68,7 @@ SWEEP = {
     "temperings": "one side, no difference of b, one parity, wrong end, rectangles",
     "transitions": "P18, M32, clip, M23, flip, refresh first, refresh both, kept curved, kept floor, DR, mass twice, "
     "AdvancedHMC#280, DR kept ghost on one side, DR kept ghost density, dense diagonal drift, MALT refreshments, "
-    "MAMS no Jacobian",
+    "MAMS no Jacobian, kept velocity inverse, kept velocity half a turn",
 }
 # The likely cause that a report names.
 SAID = {

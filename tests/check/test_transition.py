@@ -407,9 +407,70 @@ def test_a_small_probability_that_the_kernel_states_is_compared(factor, status, 
         assert float(row.basis.split("of probability ")[1].split()[0]) < 1e-50
 
 
-def test_a_velocity_that_mams_keeps_is_left_to_check_sampler():
-    with pytest.raises(TypeError, match="check.sampler"):
-        rc.transition(refhmc.MAMS(step_size=0.6, n_steps=2), gaussian())
+@pytest.mark.sweep
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"metric": refhmc.metrics.Identity()},
+        {"length_jitter": 0.5, "metric": refhmc.metrics.Dense(np.array([[1.0, 0.5], [0.5, 2.0]]))},
+        {"step_jitter": 0.3, "persistence": 0.9, "metric": refhmc.metrics.Diagonal(np.array([1.0, 3.0]))},
+    ],
+)
+def test_mams_of_refhmc_passes_with_a_velocity_that_is_kept(options, few_weighted_moves):
+    report = rc.transition(refhmc.MAMS(step_size=0.9, n_steps=3, **options), gaussian(), n_points=4, seconds=240.0)
+    assert report.ok, report
+    for name in ("on the sphere", "momentum refreshment", "reversible", "acceptance", "momentum flip", "stationarity"):
+        assert report.row(name).status == PASS, report
+
+
+def test_mclmc_is_not_examined_since_it_never_rejects():
+    with pytest.raises(TypeError, match="check.leap"):
+        rc.transition(refhmc.MCLMC(step_size=0.6), gaussian())
+
+
+def turning(angle, late=False):
+    """Return a Metropolis step of a kept unit velocity u in the plane, q* = q + u, after u is turned by ``angle(draws)``."""
+
+    def turned(draws, u):
+        a = angle(draws)
+        return np.array([[math.cos(a), -math.sin(a)], [math.sin(a), math.cos(a)]]) @ u
+
+    def kernel(draws, q, u):
+        u = u if late else turned(draws, u)
+        new = q + u
+        q, u = (new, u) if math.log(draws.uniform()) < 0.5 * (q @ q - new @ new) else (q, -u)
+        return q, turned(draws, u) if late else u
+
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("kernel", "reason"),
+    [
+        (turning(lambda draws: draws.normal(2) @ [1.0, 2.0]), "left to stationarity"),
+        (turning(lambda draws: draws.normal(2) @ [1.0, 2.0], late=True), "after the move"),
+        (turning(lambda draws: draws.normal()), "draws 1 normals in 2 dimensions"),
+    ],
+)
+def test_a_refreshment_that_rotations_do_not_explain_is_inconclusive(kernel, reason, few_weighted_moves):
+    """Each of the three kernels is right, but its refreshment is not that of the exact rows."""
+    report = rc.transition(kernel, lambda q: -0.5 * q @ q, dim=2, sphere=True, n_points=4, seconds=None)
+    assert report.status == INCONCLUSIVE, report
+    assert reason in report.row("momentum refreshment").basis, report
+
+
+def test_a_velocity_drawn_anew_need_not_be_reversed(few_weighted_moves):
+    """With a = 0 the sign of the velocity after a rejection has no effect; Barker's rule is right, too."""
+
+    def kernel(draws, q, u):
+        z = draws.normal(2)
+        new = q + z / np.linalg.norm(z)
+        r = 0.5 * (q @ q - new @ new)
+        return (new if draws.uniform() < 1 / (1 + math.exp(-r)) else q), z / np.linalg.norm(z)
+
+    report = rc.transition(kernel, lambda q: -0.5 * q @ q, dim=2, sphere=True, n_points=4, seconds=None)
+    assert report.ok, report
+    assert "fully refreshed" in report.row("momentum flip").basis
 
 
 def test_refreshments_on_the_way_are_only_decided_with_the_path(few_weighted_moves):

@@ -585,6 +585,37 @@ def mams(bug="", declared="", steps=2):
     return kernel
 
 
+def kept_velocity(bug="", declared="", steps=2, kept=0.6):
+    """Return the same with a velocity that is kept in part, u <- a u + (1 - a^2)^(1/2) z / |z|, divided by its length.
+
+    ``steps=None`` draws 2 or 3 of them.
+    """
+    leap = microcanonical(declared)
+
+    def kernel(draws, q, u):
+        z = draws.normal(3)
+        if bug == "one axis more":
+            z = z * np.array([5.0, 1.0, 1.0])
+        if bug == "positive":
+            z = np.abs(z)
+        u = kept * u + math.sqrt(1 - kept**2) * z / np.linalg.norm(z)
+        x, v, log_det = q, u if bug == "length" else u / np.linalg.norm(u), 0.0
+        u = v
+        for _ in range(2 + (draws.uniform() < 0.5) if steps is None else steps):
+            x, v, change = leap(x, v)
+            log_det += change
+        if bug == "half a turn":  # the last turn is left out
+            x, v = x + 0.3 * v, v
+        ratio = potential(q) - potential(x) + {"no Jacobian": 0.0, "inverse": -1.0}.get(bug, 1.0) * log_det
+        if bug == "floor":
+            ratio = max(ratio, math.log(0.2))
+        if math.log(draws.uniform()) < ratio:
+            return x, -v if bug == "always turned" else v
+        return q, u if bug == "no flip" else -u
+
+    return kernel
+
+
 NEARLY = {
     "floor .02": ruled(lambda r: max(0.02, math.exp(r))),
     "floor .001": ruled(lambda r: max(0.001, math.exp(r))),
@@ -886,6 +917,30 @@ PAIRS: list[Pair] = [
             ("inverse", "", None, "of drawn length, accepted with the inverse of its Jacobian"),
             ("", "d", 2, "with d instead of d - 1 in its log Jacobian"),
             ("", "d - 1 twice", 2, "with the factor d - 1 twice in its log Jacobian"),
+        )
+    ),
+    *(
+        pair_of(
+            f"kept velocity {bug or declared}",
+            f"a microcanonical trajectory with a kept velocity {what}",
+            lambda bug=bug, declared=declared, steps=steps: kept_velocity(bug, declared, steps),
+            lambda steps=steps: kept_velocity(steps=steps),
+            rows,
+            H=lambda q: -potential(q),
+            dim=3,
+            sphere=True,
+        )
+        for bug, declared, steps, rows, what in (
+            ("no Jacobian", "", 2, ("acceptance",), "accepted without its Jacobian"),
+            ("inverse", "", None, ("acceptance",), "of drawn length, accepted with the inverse of its Jacobian"),
+            ("", "d", 2, ("acceptance",), "with d instead of d - 1 in its log Jacobian"),
+            ("floor", "", 2, ("acceptance",), "accepted with a probability of at least .2"),
+            ("no flip", "", 2, ("momentum flip",), "that is not reversed after a rejection"),
+            ("always turned", "", None, ("momentum flip",), "that is reversed after moves and rejections"),
+            ("length", "", 2, ("on the sphere",), "that is not divided by its length"),
+            ("half a turn", "", 2, ("reversible",), "and a drift after its last turn"),
+            ("one axis more", "", 2, ("stationarity",), "whose new part prefers an axis"),
+            ("positive", "", 2, ("stationarity",), "whose new part is positive"),
         )
     ),
     pair_of("ULA", "Langevin's proposal is always accepted", lambda: unadjusted, lambda: mala(True), ("stationarity",)),

@@ -41,7 +41,8 @@ class Transition(NamedTuple):
 class TransitionRunner(NamedTuple):
     """``kernel``, called with the signature ``call`` in ``dim`` dimensions; a kern(q, p0=, u=) receives ``uniforms`` numbers.
 
-    If not ``recorded``, it extracts the bit generator of NumPy's interface, so that only the seed is controlled.
+    If not ``recorded``, it extracts the bit generator of NumPy's interface, so that only the seed is controlled. With
+    ``sphere`` a kept momentum is a unit vector, and each one is divided by its length first.
     """
 
     kernel: Foreign
@@ -49,6 +50,7 @@ class TransitionRunner(NamedTuple):
     dim: int
     uniforms: int = 1
     recorded: bool = True
+    sphere: bool = False
 
     @property
     def shape(self) -> str:
@@ -77,7 +79,7 @@ class TransitionRunner(NamedTuple):
 
     def _run(self, source: Any, q: Any, p: Any, u: Any, asked: list[Question]) -> Transition:
         q = np.array(q, dtype=float)
-        p = None if p is None else np.array(p, dtype=float)
+        p = None if p is None else np.array(p, dtype=float) / (np.linalg.norm(p) if self.sphere else 1.0)
         answer = self.call.call(self.kernel, draws=source, q=q, p=p, u=u)
         return Transition(*read_position(self.kernel, answer, (self.dim,), [q]), asked, self._path(answer))
 
@@ -102,7 +104,7 @@ def find_runner(kernel: Foreign, q: np.ndarray) -> TransitionRunner:
     of_the_shape = (*CALL_ERRORS, IndexError, ValueError, Unscripted)
     runner, _ = first_working(
         attempts,
-        lambda runner: runner.run(q, p=np.ones(dim)),
+        lambda runner: runner.run(q, p=np.ones(dim) / dim**0.5),
         kernel,
         goes_on=lambda wrong: isinstance(wrong.__cause__, of_the_shape),
     )

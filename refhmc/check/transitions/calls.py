@@ -39,7 +39,7 @@ def answers(test: TransitionExamination) -> Row:
     if not np.isfinite(test.target.log_pi(start(test.dim))):
         # If the density is zero, a kernel may stay without drawing any random number.
         runner = find_runner(test.kernel, test.points[0])
-    test.runner = runner
+    test.runner = runner = runner._replace(sphere=test.sphere and runner.keeps_momentum)
     test.setting = _setting(test, runner, test.points[0])
     bad, test.cost = None, math.inf
     for k, q in enumerate(test.points):

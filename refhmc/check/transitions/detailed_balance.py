@@ -29,6 +29,7 @@ from refhmc.check.transitions.examination import CLEAR, TransitionExamination, n
 from refhmc.check.transitions.momentum import in_time, kept_momentum
 from refhmc.check.transitions.refusals import BOTH_WAYS, NONE, OPEN, look_at_refusals
 from refhmc.check.transitions.stationarity import stationarity
+from refhmc.check.transitions.velocity import kept_velocity
 
 Outcomes = list[tuple[np.ndarray, np.ndarray, list[Outcome]]]  # of points and noises
 RAYS = 6  # directions in which the noise is scaled up
@@ -43,7 +44,8 @@ def detailed_balance(test: TransitionExamination) -> list[Row]:
     """Return the row, or the rows for a kernel that keeps its momentum."""
     runner, setting = test.need()
     if runner.keeps_momentum:
-        return [*kept_momentum(test), not_run("detailed balance", "the kernel keeps a momentum: see the rows before")]
+        rows = kept_velocity(test) if test.sphere else kept_momentum(test)
+        return [*rows, not_run("detailed balance", "the kernel keeps a momentum: see the rows before")]
     rows = rows_of("detailed balance", lambda: _pair_all(test, setting))
     if rows[-1].status == INCONCLUSIVE and not any(row.status == FAIL for row in rows):
         rows.append(in_time("stationarity", lambda: stationarity(test, test.setting or setting)))

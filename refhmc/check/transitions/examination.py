@@ -42,6 +42,7 @@ class TransitionExamination(Examination):
     log_density: Callable | None
     gradient: Callable | None
     dense: bool = False  # whether ``make`` takes an inverse mass matrix
+    sphere: bool = False  # whether a kept momentum is a unit vector
 
     runner: TransitionRunner | None = None
     points: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((0, 0)))

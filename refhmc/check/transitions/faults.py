@@ -215,7 +215,7 @@ def _in_units(test: TransitionExamination, a: np.ndarray) -> Row:
     def ends() -> Iterator[tuple[np.ndarray, np.ndarray, str]]:
         for k in range(equivariance.RUNS):
             q, z = test.points[k % len(test.points)], test.rng(15, k).standard_normal(d)
-            p = times(inverse(a).T, z)
+            p = z if runner.sphere else times(inverse(a).T, z)  # a unit velocity is that of coordinates with M = 1
             given = p if runner.shape == MOMENTUM else np.linalg.solve(Q, z)
             end, other = (
                 one.run(at, {"normal": list(w)}, k, x)

@@ -38,6 +38,8 @@ TYPICAL = {
     "momentum refreshment": (
         "the refreshment does not preserve the momentum distribution: p <- A p + B xi needs A M A' + B B' = M"
     ),
+    "on the sphere": "the velocity is not divided by its length",
+    "reversible": "the steps of the move are not symmetric, or their number or size is another one in reverse",
     "volume": "the move changes the volume of (q, p), for example by a step that depends on the position",
 }
 
@@ -47,12 +49,13 @@ def typical(test: TransitionExamination, rows: dict[str, Row]) -> list[str]:
     failed = {name for name, row in rows.items() if row.status == FAIL}
     said = causes(failed, TYPICAL)
     if "acceptance" in failed and test.runner is not None and test.runner.keeps_momentum:
+        rule = "the acceptance rule does not use the energies of the momenta of the move"
+        if test.sphere:
+            rule = "the acceptance ratio is not pi(q') J / pi(q) with the Jacobian J of the move on the sphere"
         late = (
             "a later proposal's ratio must contain the probabilities that the earlier ones are rejected, from both ends"
         )
-        said.append(
-            late if test.several else "the acceptance rule does not use the energies of the momenta of the move"
-        )
+        said.append(late if test.several else rule)
     known = [x for x in test.pairs if math.isfinite(x.r) and x.state != "open"]
     if failed & {"detailed balance", "acceptance", "stationarity"}:
         said += _pattern(test, known) if known else _without_reverse(test)

@@ -76,10 +76,12 @@ def stationarity(test: TransitionExamination, setting: Setting) -> Row:
     return _not_refuted(found, ["detailed balance"])
 
 
-def _weighed(test: TransitionExamination, move: Callable, root: Callable | None = None) -> Weighed:
+def _weighed(
+    test: TransitionExamination, move: Callable, root: Callable | None = None, sphere: bool = False
+) -> Weighed:
     assert test.dim is not None
     try:
-        return weigh_moves(move, test.target.log_pi, test.dim, test.rng(15), test.part(0.3), root)
+        return weigh_moves(move, test.target.log_pi, test.dim, test.rng(15), test.part(0.3), root, sphere)
     except SubjectError as wrong:
         raise Inconclusive(f"from a point in the tails: {wrong}") from None
 
@@ -98,7 +100,8 @@ def stationarity_of_both(test: TransitionExamination, wanting: list[str]) -> Row
     """Return the row for (q, p) of a kernel that keeps its momentum; ``wanting`` are exact rows that did not pass."""
     runner, _ = test.need()
 
-    root_at = functools.partial(momentum_root, test.target.energy)
+    energy = None if test.sphere else test.target.energy
+    root_at = functools.partial(momentum_root, energy)
 
     def move(x: np.ndarray, seed: int, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         transition = runner.run(x, None, seed, p)
@@ -108,7 +111,7 @@ def stationarity_of_both(test: TransitionExamination, wanting: list[str]) -> Row
 
     roots = [root_at(q) for q in test.points]
     constant = max(np.abs(L - roots[0]).max() for L in roots) <= 1e-9 * np.abs(roots[0]).max()
-    found = _weighed(test, move, (lambda q: roots[0]) if constant else root_at)
+    found = _weighed(test, move, (lambda q: roots[0]) if constant else root_at, test.sphere)
     return _told(test, found) or _not_refuted(found, wanting)
 
 

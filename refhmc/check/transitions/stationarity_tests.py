@@ -187,8 +187,12 @@ def weigh_moves(
     rng: np.random.Generator,
     seconds: float,
     mass_root: Callable | None = None,
+    sphere: bool = False,
 ) -> Weighed:
-    """Apply the second test to ``move(x, seed) -> K(x)``; with ``mass_root(q) = L(q)``, ``move(x, seed, p)`` returns p too."""
+    """Apply the second test to ``move(x, seed) -> K(x)``; with ``mass_root(q) = L(q)``, ``move(x, seed, p)`` returns p too.
+
+    With ``sphere`` the momenta are unit vectors, with a uniform distribution.
+    """
     budget = Budget(seconds)
     walked = typical_points(log_pi, dim, 120, rng, thin=10)
     centre, spread = walked.mean(axis=0), walked.std(axis=0) + 1e-9
@@ -201,7 +205,7 @@ def weigh_moves(
         level = (log_pi(x) - levels.mean()) / (levels.std() + 1e-9)
         found = [np.tanh(u), np.tanh(np.abs(u) - 0.7), [math.tanh(level) if not math.isnan(level) else -1.0]]
         if p is not None and mass_root is not None:
-            r = np.linalg.solve(mass_root(x), p)[:tested]
+            r = (math.sqrt(dim) * p if sphere else np.linalg.solve(mass_root(x), p))[:tested]
             found += [np.tanh(r), np.tanh(np.abs(r) - 0.7), np.tanh(r * u)]
         return np.concatenate(found)
 
@@ -216,6 +220,7 @@ def weigh_moves(
         log_w = log_pi(x) + 0.5 * (5 + dim) * math.log1p(scale**2 * t @ t / 5)
         if math.isfinite(log_w):
             p = () if mass_root is None else (mass_root(x) @ rng.standard_normal(dim),)
+            p = tuple(each / np.linalg.norm(each) for each in p) if sphere else p
             before = features(x, *p)
             to = move(x, int(rng.integers(2**31)), *p)
             after = features(to) if mass_root is None else features(*to)

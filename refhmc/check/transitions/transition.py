@@ -8,6 +8,7 @@ the density of its moves (``transitions/balance.py``). The rows are in
     refusals.py            noise that is rejected with certainty: whether its reverse is too
     memory.py              stateless: neither earlier calls nor their number affect the answer
     momentum.py            a momentum that is kept: its refreshment, its flip and the move's volume
+    velocity.py            the same for a unit velocity, with the Jacobian of the move on the sphere
     faults.py              zero length, NaN energies, a shifted log density, a change of units
     stationarity.py        for kernels on which detailed balance decides nothing
 
@@ -68,6 +69,7 @@ def transition(
     gradient: Callable | None = None,
     make: Callable | None = None,
     dense: bool = False,
+    sphere: bool = False,
     points: Any = None,
     n_points: int = 8,
     delta: float = 0.0,
@@ -88,7 +90,8 @@ def transition(
     w' by root finding. For HMC the acceptance probability must be min(1, exp(H(q, w) - H(q', w'))). Further rows check that
     rejection returns the start, that earlier calls do not matter, zero trajectory length, NaN energies and shifts of the log
     density. A kernel that keeps its momentum is checked for refreshment, volume, acceptance, flip and stationarity. If it has
-    several proposals, as in delayed rejection, the outcomes of all stages are enumerated.
+    several proposals, as in delayed rejection, the outcomes of all stages are enumerated. If it keeps a unit velocity, its
+    proposals are accepted with min(1, pi(q') J / pi(q)), J the Jacobian of the move on the sphere, by differences.
 
     If a trajectory refreshes its momentum on the way (:class:`refhmc.MALT`), many w' lead back. The kernel can return the
     positions between its steps, and both sides are compared for whole paths. If only the direction of the noise matters
@@ -119,6 +122,9 @@ def transition(
         third parameter, the diagonal of the inverse mass, the same transition in other units must have the same end.
     dense : bool, default False
         Whether `make` takes an inverse mass matrix, shape (dim, dim), too. If so, dense ones are also tried.
+    sphere : bool, default False
+        Whether the momentum of ``kernel(draws, q, p)`` is a unit vector with a uniform distribution, as that of
+        microcanonical samplers. It is the case for :class:`refhmc.MAMS`.
     points : array_like, shape (n, dim), optional
         Positions to start from; by default points in the bulk of the target.
     n_points : int, default 8
@@ -174,6 +180,7 @@ def transition(
         model = getattr(H, "model", H)
         in_an_order = hasattr(kern, "n_steps") and adapters.drawn_parts(kern, model) > 0
         name = name or f"refhmc's {type(kern).__name__}"
+        sphere = sphere or (getattr(kern, "microcanonical", False) and getattr(kern, "keeps_momentum", False))
         kern = (adapters.refhmc_hmc_in_an_order if in_an_order else adapters.refhmc_kernel)(model, kern)
     subject = Foreign(kern, name, like)
     target = target_density(H, log_density, like)
@@ -183,7 +190,7 @@ def transition(
     slope = gradient or getattr(H, "gradient", None) or getattr(getattr(H, "model", None), "gradient", None)
     part = math.inf if seconds is None else seconds / 3
     test = TransitionExamination(
-        subject, target, dim, given, n_points, float(delta), part, seed, make, base, slope, dense
+        subject, target, dim, given, n_points, float(delta), part, seed, make, base, slope, dense, sphere
     )
     test.settings = {"dim": test.dim or "?", "n_points": n_points}
     return test.report(
