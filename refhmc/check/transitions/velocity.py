@@ -45,7 +45,7 @@ PUSH = 1e-6
 WIDTH, LEVELS = 0.05, 14  # of differences; far from the mean a move can be a thousand times as sensitive
 FAR = np.geomspace(1.5, 30.0, 10)  # factors by which points are moved from their mean, for improbable moves
 UNLIKELY, MOST_UNLIKELY = 0.5, 12
-COARSE = 0.5  # largest error of a log Jacobian
+COARSE, FAR_ERROR = 0.05, 1e-4  # largest error of a log Jacobian, and of one far out
 SAME_SHARE = 1e-9  # of the probabilities of a branch
 LIKELY = 0.999  # a proposal that is accepted with a larger probability is not surely rejected nearby
 
@@ -233,10 +233,14 @@ def rotations(test: TransitionExamination, key: int, d: int) -> list[np.ndarray]
 
 def reversible(test: TransitionExamination, calls: list[Call]) -> Cases:
     """Yield the distance by which the move back from (q', -v') misses q, and -v up to its sign."""
-    for x in calls:
-        gap, size = min(returns(test, x, sign) for sign in (1.0, -1.0)), float(np.abs(x.taken.transition.q - x.q).max())
-        yield Measured(gap, 1e-6 * (1 + size) + 100 * test.delta, text_of(test, x))
+    yield from (misses(test, x) for x in calls)
     return f"distance from the start after the move back, {len(calls)} moves; 1e-6 of the move"
+
+
+def misses(test: TransitionExamination, x: Call) -> Measured:
+    """Return the distance by which the move back misses the start."""
+    gap, size = min(returns(test, x, sign) for sign in (1.0, -1.0)), float(np.abs(x.taken.transition.q - x.q).max())
+    return Measured(gap, 1e-6 * (1 + size) + 100 * test.delta, text_of(test, x))
 
 
 def returns(test: TransitionExamination, x: Call, sign: float) -> float:
@@ -259,12 +263,12 @@ def acceptance(test: TransitionExamination, calls: list[Call]) -> Cases:
     measured = [(x, *volume(test, x)) for x in calls]
     for x in unlikely_calls(test, calls):
         with contextlib.suppress(SubjectError, Inconclusive):
-            measured.append((x, *volume(test, x)))
+            measured.append((x, *volume_both_ways(test, x)))
         if len(measured) >= len(calls) + MOST_UNLIKELY:
             break
     for x, log_jacobian, error in measured:
         before, after = test.target.log_pi(x.q), test.target.log_pi(x.taken.transition.q)
-        error += exactness(test, max(abs(before), abs(after)))
+        error *= 1 + max(abs(before), abs(after))
         low, high = (after - before + log_jacobian + sign * error for sign in (-1, 1))
         gaps = [(abs(x.probability - 0.5 * (f(low) + f(high))), 0.5 * (f(high) - f(low))) for f in (metropolis, barker)]
         gap, allowed = min(gaps, key=lambda pair: pair[0] - pair[1])
@@ -301,10 +305,30 @@ def volume(test: TransitionExamination, x: Call) -> tuple[float, float]:
     sizes = np.linalg.svd(J, compute_uv=False) if np.isfinite(J).all() else np.zeros(1)
     if sizes[-1] <= 1e-9 * sizes[0]:
         raise Inconclusive("the derivative of the move cannot be determined: pass other points")
-    error = 1e-7 + 100 * test.delta + 20 * d * max(float(np.max(s.error)) for s in slopes) / float(sizes[-1])
+    condition = float(sizes[0] / sizes[-1])  # also that of rounding in the move
+    error = 1e-9 + exactness(test, condition) + 20 * d * max(float(np.max(s.error)) for s in slopes) / float(sizes[-1])
     if error > COARSE:
         raise Inconclusive("the derivative of the move is too inaccurate")
     return float(np.log(sizes).sum()), error
+
+
+def volume_both_ways(test: TransitionExamination, x: Call) -> tuple[float, float]:
+    """Return log J of a move from far away, and its error; Inconclusive unless the move back has the inverse Jacobian.
+
+    Far out, a turn may depend so strongly on the velocity that no difference resolves it, and rounding may make a correct move
+    irreversible.
+    """
+    if misses(test, x).ratio > 1:
+        raise Inconclusive("rounding makes the move irreversible")
+    sign = min((1.0, -1.0), key=lambda sign: returns(test, x, sign))
+    q, A = x.taken.transition.q, reflection(x.v, sign * x.after)
+    taken = x.taken._replace(transition=gone(test, x, x.taken, q, A))
+    left = x.left._replace(transition=x.left.transition._replace(p=sign * x.after))
+    there, back = volume(test, x), volume(test, Call(q, A @ x.u, x.z @ A.T, taken, left, x.branch, x.share))
+    error = there[1] + back[1]
+    if not abs(there[0] + back[0]) <= error <= FAR_ERROR:
+        raise Inconclusive("the derivative of the move is too inaccurate")
+    return there[0], error
 
 
 def turn(v: np.ndarray, e: np.ndarray, t: float) -> np.ndarray:
@@ -322,7 +346,7 @@ def flip(test: TransitionExamination, calls: list[Call]) -> Row:
     decided = []
     for x in calls:
         slope, gaps = own_part(test, x), {sign: returns(test, x, sign) for sign in (1.0, -1.0)}
-        small = 1e-6 * (1 + float(np.abs(x.taken.transition.q - x.q).max())) + 100 * test.delta
+        small = misses(test, x).allowed
         if abs(slope) <= 1e-6:
             return passed("the velocity is fully refreshed each time, so that its sign does not matter")
         if min(gaps.values()) < small < max(gaps.values()):
