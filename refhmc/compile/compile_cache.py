@@ -81,8 +81,11 @@ def cache_directory() -> pathlib.Path | None:
     """
     root = os.environ.get("REFHMC_CACHE_DIR")
     if not root:
-        import platformdirs
-
+        try:
+            import platformdirs
+        except ImportError:
+            _warn_not_kept("platformdirs, which finds the user's cache directory, is not installed")
+            return None
         root = platformdirs.user_cache_dir("refhmc", appauthor=False)
     path = pathlib.Path(root) / source_hash()
     try:

@@ -8,7 +8,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 
-import threadpoolctl
+try:
+    import threadpoolctl
+except ImportError:  # the libraries then keep their threads, and the last digits may depend on the number of processors
+    threadpoolctl = None
 
 from refhmc.core.signals import held_back
 
@@ -25,6 +28,9 @@ def one_thread() -> Iterator[None]:
     The number of BLAS threads belongs to the process. A block that restored it alone would change the rounding of chains in
     another block. The number of OpenMP threads belongs to the thread, and each block restores it.
     """
+    if threadpoolctl is None:
+        yield
+        return
     libraries = controller(len(sys.modules))
     with held_back():
         openmp = libraries.select(user_api="openmp").limit(limits=1)

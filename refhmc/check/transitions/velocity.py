@@ -40,7 +40,7 @@ from refhmc.check.transitions.examination import CLEAR, TransitionExamination
 from refhmc.check.transitions.momentum import in_time
 from refhmc.check.transitions.stationarity import stationarity_of_both
 
-ROTATIONS = 4  # of each call
+ROTATIONS, MOST_TRIES = 4, 40  # of each call, and tries for one that can be both accepted and rejected
 PUSH = 1e-6
 WIDTH, LEVELS = 0.05, 14  # of differences; far from the mean a move can be a thousand times as sensitive
 FAR = np.geomspace(1.5, 30.0, 10)  # factors by which points are moved from their mean, for improbable moves
@@ -109,7 +109,7 @@ def kept_velocity(test: TransitionExamination) -> list[Row]:
 def calls_of(test: TransitionExamination) -> list[Call]:
     """Return the calls at ``n_points`` points at which a proposal can be accepted and rejected."""
     found, points = list[Call](), 0
-    for k in range(8 * test.n_points):
+    for k in range(MOST_TRIES * test.n_points):
         q, rng = test.points[k % len(test.points)], test.rng(31, k)
         new = calls_at(test, q, unit(rng.standard_normal(len(q))), rng.standard_normal((8, len(q))))
         found, points = found + new, points + bool(new)
@@ -210,10 +210,14 @@ def refreshment(test: TransitionExamination, calls: list[Call]) -> Row | Cases:
     """Check R(A u, A z) = A R(u, z) on rejections; without it the row is Inconclusive, since R may still be right."""
     gaps, tolerance = [], exactness(test, 1.0)
     for k, x in enumerate(calls):
-        for A in rotations(test, k, len(x.q)):
+        found: list[float] = []
+        for A in itertools.islice(rotations(test, k, len(x.q)), MOST_TRIES):
             turned = gone(test, x, x.left, x.q, A)
             if np.abs(turned.q - x.q).max() <= exactness(test, float(np.abs(x.q).max())):
-                gaps.append(float(np.abs(velocity_of(turned) - A @ x.v).max()))
+                found.append(float(np.abs(velocity_of(turned) - A @ x.v).max()))
+            if len(found) == ROTATIONS:
+                break
+        gaps += found
     if len(gaps) < min(CLEAR, len(calls)):
         raise Inconclusive(f"only {len(gaps)} calls on turned velocities were rejected")
     if max(gaps) > tolerance:
@@ -225,10 +229,12 @@ def refreshment(test: TransitionExamination, calls: list[Call]) -> Row | Cases:
     return passed(f"|R(A u, A z) - A R(u, z)| for {len(gaps)} rotations and reflections", max(gaps), tolerance)
 
 
-def rotations(test: TransitionExamination, key: int, d: int) -> list[np.ndarray]:
-    """Return orthogonal matrices (d, d), uniformly distributed, with either sign of the determinant."""
-    Q = [np.linalg.qr(each)[0] for each in test.rng(32, key).standard_normal((ROTATIONS, d, d))]
-    return [A * np.where(np.arange(d) == 0, (-1.0) ** k, 1.0) for k, A in enumerate(Q)]
+def rotations(test: TransitionExamination, key: int, d: int) -> Iterator[np.ndarray]:
+    """Yield uniformly distributed orthogonal matrices (d, d), whose determinants have either sign."""
+    rng = test.rng(32, key)
+    while True:
+        Q, R = np.linalg.qr(rng.standard_normal((d, d)))
+        yield Q * np.sign(np.diagonal(R))
 
 
 def reversible(test: TransitionExamination, calls: list[Call]) -> Cases:
