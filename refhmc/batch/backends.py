@@ -62,11 +62,11 @@ def error_of_device(error: BaseException) -> DeviceError | None:
 
 
 def memory_there(backend: str) -> int | None:
-    """Return the bytes that this process may use, or those that are free on the GPU; None if unknown."""
+    """Return the bytes that this process may use, or those that are free on the GPU or kept by CuPy; None if unknown."""
     if backend == "cupy":
         import cupy
 
-        return int(cupy.cuda.runtime.memGetInfo()[0])
+        return int(cupy.cuda.runtime.memGetInfo()[0]) + int(cupy.get_default_memory_pool().free_bytes())
     return available()
 
 

@@ -68,9 +68,11 @@ def divided_difference_on_arrays(x: Array, y: Array, alpha: float) -> Array:
     """Return J(x, y): the quotient, or, if that cancels, the mean of f' between y and x by Gauss's rule."""
     xp = batched.namespace(x)
     near = alpha * xp.abs(x - y) < 0.6
-    nodes, weights = (xp.asarray(each, dtype=x.dtype) for each in (NODES, WEIGHTS))
-    between = 0.5 * (x + y)[..., None] + 0.5 * nodes * (x - y)[..., None]
-    mean = 0.5 * batched.dot(weights, softabs_derivative(between, alpha))
+    middle, half = 0.5 * (x + y), 0.5 * (x - y)
+    terms = [
+        w * softabs_derivative(middle + t * half, alpha) for t, w in zip(NODES.tolist(), WEIGHTS.tolist(), strict=True)
+    ]
+    mean = 0.5 * sum(terms[1:], terms[0])
     return xp.where(near, mean, (softabs(x, alpha) - softabs(y, alpha)) / xp.where(near, 1.0, x - y))
 
 

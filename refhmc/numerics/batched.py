@@ -16,6 +16,7 @@ import numpy as np
 Array = Any  # of a namespace of the array API
 
 LAST_BITS = 4 * float(np.finfo(float).eps)
+UNCONVERGED = 1e-5  # residual of eigenvectors relative to the largest eigenvalue, also in float32
 
 
 def namespace(x: Array) -> ModuleType:
@@ -121,32 +122,44 @@ def random_order(J: Sequence[int], uniforms: Array) -> Array:
 
 
 def solve(A: Array, b: Array) -> Array:
-    """Return A^-1 b, (..., d)."""
+    """Return A^-1 b, (..., d). A single matrix (d, d) is factorised once for all vectors."""
     xp = namespace(A)
+    if A.ndim == 2 and b.ndim > 1:
+        columns = transpose(xp.reshape(b, (-1, b.shape[-1])))
+        return xp.reshape(transpose(xp.linalg.solve(A, columns)), b.shape)
     if A.shape[:-1] != b.shape:  # CuPy's solve does not broadcast
         A = xp.broadcast_to(A, (*b.shape, b.shape[-1]))
     return xp.linalg.solve(A, b[..., None])[..., 0]
 
 
 def cholesky(G: Array) -> Array:
-    """Return L, lower, with L L' = G; NaN if G is not positive definite."""
+    """Return L, lower, with L L' = G; NaN if G is not positive definite.
+
+    Column by column, L_j = (G_j - sum_{k<j} L_k L_jk) / its j-th entry^(1/2), where the sum is a matrix times a vector.
+    The factorisations of NumPy and CuPy raise an error, or return numbers, if one matrix of many has no factor.
+    """
     xp, d = namespace(G), G.shape[-1]
-    columns: list[Array] = []
+    L = xp.zeros_like(G[..., :, :0])
     for j in range(d):
-        c = G[..., :, j]
-        for L_k in columns:
-            c = c - L_k * L_k[..., j : j + 1]
+        c = G[..., :, j] - times(L, L[..., j, :])
         c = xp.where(xp.arange(d) < j, 0.0 * c, c)
-        columns.append(c / xp.sqrt(c[..., j : j + 1]))
-    return xp.stack(columns, axis=-1)
+        L = xp.concat([L, (c / xp.sqrt(c[..., j : j + 1]))[..., None]], axis=-1)
+    return L
 
 
 def eigh(H: Array) -> tuple[Array, Array]:
-    """Return eigenvalues (..., d) and eigenvectors (columns) of symmetric matrices; NaN if H is not finite."""
+    """Return eigenvalues (..., d) and eigenvectors (columns) of symmetric matrices; NaN if H is not finite, or without result.
+
+    NumPy raises an error if the iteration does not converge. CuPy returns numbers, so that H Q = Q diag(values) is checked.
+    """
     xp = namespace(H)
-    finite = xp.all(xp.isfinite(H), axis=(-2, -1))
-    values, vectors = xp.linalg.eigh(xp.where(finite[..., None, None], H, xp.eye(H.shape[-1], dtype=H.dtype)))
-    return xp.where(finite[..., None], values, xp.nan), vectors
+    right = xp.all(xp.isfinite(H), axis=(-2, -1))
+    H = xp.where(right[..., None, None], H, xp.eye(H.shape[-1], dtype=H.dtype))
+    values, vectors = xp.linalg.eigh(H)
+    if xp is not np:
+        gap, size = xp.abs(H @ vectors - vectors * values[..., None, :]), xp.max(xp.abs(values), axis=-1)
+        right = right & (xp.max(gap, axis=(-2, -1)) <= UNCONVERGED * size)
+    return xp.where(right[..., None], values, xp.nan), vectors
 
 
 def fixed_point(

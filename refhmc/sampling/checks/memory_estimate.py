@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from refhmc.backends import Numba
-from refhmc.batch.backends import memory_there
+from refhmc.batch.backends import BUDGET, memory_there
 from refhmc.batch.draw import NOT_OF_A_DRAW
 from refhmc.core.available import available
 from refhmc.core.sample_stats import N_STATS
@@ -36,6 +36,10 @@ from refhmc.sampling.storage.store import CHUNK
 
 OF_DENSE = 5  # matrices of a dense metric while it is adapted: the metric, its factor, the scatter, and copies
 OF_RIEMANNIAN = 6  # matrices of a metric without ``n_matrices``
+OF_MODEL, MOST_OF_MODEL = (
+    3,
+    2**26,
+)  # arrays that a model has at a time on a device, and numbers in one (models' ``largest``)
 LITTLE = 2**24  # bytes that need no query of the system, which takes half a millisecond
 REVIEWED_AT_ONCE, OF_EVERY_DRAW = 10, 2  # numbers per draw: for R-hat, and for all draws reviewed
 
@@ -77,7 +81,7 @@ def check_memory(spec: RunSpec, values: int | None = None, generated: int = 0) -
             f"This run needs about {room.needed:,} bytes of memory ({room.draws:,} for draws, {room.matrices:,} for matrices "
             f"of the metric), but only {there:,} are available to this process. Use {' or '.join([*todo, 'fewer chains'])}."
         )
-    needed = room_of_transitions(spec) if spec.backend.name == "cupy" else 0
+    needed = room_on_device(spec) if spec.backend.name == "cupy" else 0
     there = memory_there("cupy") if needed else None
     if there is not None and needed > there:
         raise MemoryError(
@@ -110,6 +114,15 @@ def room_for(spec: RunSpec, values: int | None = None, generated: int = 0) -> Ro
         for each, indices in zip(parts.values(), indices_of(model, spec.kernel), strict=True)
     ]
     return Room(of_draws, (spec.workers + 1) * sum(sizes), review, generated)  # the plan also has matrices
+
+
+def room_on_device(spec: RunSpec) -> int:
+    """Return the bytes on the device: transitions, draws before they are moved, and what the model computes on the way."""
+    data, (kernel,) = spec.model.data, blocks_of(spec.kernel).values()
+    numbers = sum(each.size for each in (data if isinstance(data, tuple) else (data,)) if isinstance(each, np.ndarray))
+    of_draw = 8 * (spec.model.dim + len(kernel.statistics))
+    draws = spec.chains * max(spec.draws, spec.kept_warmup) * of_draw
+    return room_of_transitions(spec) + min(BUDGET, draws) + 8 * OF_MODEL * min(MOST_OF_MODEL, spec.chains * numbers)
 
 
 def room_of_transitions(spec: RunSpec) -> int:
