@@ -279,8 +279,10 @@ def step(H: EuclideanOnArrays, q: Array, p: Array, eps: Array, mean: Array, prec
         Momenta after the step.
     """
     xp = batched.namespace(q)
-    m = xp.asarray(mean)
-    omega, T, dual = modes(H.inverse_mass(q), xp.asarray(precision))
+    keep = getattr(H.model, "keep", lambda name, compute: compute())  # the same in all steps of a run
+    m, omega, T, dual = keep(
+        "gaussian modes", lambda: (xp.asarray(mean), *modes(H.inverse_mass(q), xp.asarray(precision)))
+    )
     p = p + eps / 2 * H.model.gradient(q)
     x = batched.times(batched.transpose(dual), q - m)
     s = batched.times(batched.transpose(T), p) + eps / 2 * omega**2 * x

@@ -416,13 +416,17 @@ class EuclideanOnArrays(HamiltonianOnArrays):
         return 0.0 * p
 
     @batched.kept
-    def factor(self, q: Array) -> Array:
-        """Return L', upper, with L L' = W."""
-        return batched.transpose(batched.cholesky(self.inverse_mass(q)))
+    def root(self, q: Array) -> Array:
+        """Return L'^-1, upper, with L L' = W.
+
+        It is computed once. Solving L' p = z for all chains together would make the last digits of one depend on the others.
+        """
+        xp, W = batched.namespace(q), self.inverse_mass(q)
+        return xp.linalg.solve(batched.transpose(batched.cholesky(W)), xp.eye(q.shape[-1], dtype=W.dtype))
 
     def draw_momentum(self, q: Array, normals: Array) -> Array:
         W = self.inverse_mass(q)
-        return normals / W**0.5 if W.ndim == 1 else batched.solve(self.factor(q), normals)
+        return normals / W**0.5 if W.ndim == 1 else batched.times(self.root(q), normals)
 
 
 @jit_inline

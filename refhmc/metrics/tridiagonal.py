@@ -166,21 +166,46 @@ class Tridiagonal(Euclidean):
 
 
 class TridiagonalOnArrays(HamiltonianOnArrays):
-    """The Hamiltonian on arrays (..., d), with the full matrix M; L D^1/2 is its Cholesky factor C."""
+    """The Hamiltonian on arrays (..., d), with M = L D L', L of ones with l below them.
+
+    D_i = a_i - l_i b_{i-1},    l_i = b_{i-1} / D_{i-1}
+    """
+
+    def bands(self, q: Array) -> tuple[Array, Array]:
+        """Return the diagonal a and the off-diagonal b, (..., d) or (d,), with a 0 at the end of b."""
+        xp, reads = batched.namespace(q), self.metric.diagonal is None
+        bands = self.model.fisher_bands(q) if reads else xp.asarray(self.metric.bands(q.shape[-1]), dtype=q.dtype)
+        return bands[..., 0, :], bands[..., 1, :]
 
     def mass(self, q: Array) -> Array:
-        xp, d = batched.namespace(q), q.shape[-1]
-        reads = self.metric.diagonal is None
-        bands = self.model.fisher_bands(q) if reads else xp.asarray(self.metric.bands(d), dtype=q.dtype)
+        xp, d, (a, b) = batched.namespace(q), q.shape[-1], self.bands(q)
         i, j = xp.arange(d)[:, None], xp.arange(d)
-        a, b = bands[..., 0, :], bands[..., 1, :]
         beside = xp.where(j == i + 1, b[..., :, None], 0.0 * b[..., :, None])
         M = batched.diagonal_matrix(a) + beside + batched.transpose(beside)
         return xp.broadcast_to(M, (*q.shape, d))
 
+    @batched.once
+    def factors(self, q: Array) -> tuple[Array, Array]:
+        """Return D and l, with l_1 = 0; NaN if M is not positive definite."""
+        xp, (a, b) = batched.namespace(q), self.bands(q)
+        D, below = [a[..., 0]], [0.0 * a[..., 0]]
+        for i in range(1, q.shape[-1]):
+            below.append(b[..., i - 1] / D[-1])
+            D.append(a[..., i] - below[-1] * b[..., i - 1])
+        pivots = xp.stack(D, axis=-1)
+        positive = xp.all(pivots > 0, axis=-1)[..., None]
+        return xp.where(positive, pivots, xp.nan), xp.stack(below, axis=-1)
+
     def inverse_product(self, q: Array, p: Array) -> Array:
-        C = batched.cholesky(self.mass(q))
-        return batched.solve(batched.transpose(C), batched.solve(C, p))
+        xp, d, (D, below) = batched.namespace(q), q.shape[-1], self.factors(q)
+        y = [p[..., 0]]
+        for i in range(1, d):
+            y.append(p[..., i] - below[..., i] * y[-1])
+        z = xp.stack(y, axis=-1) / D
+        x = [z[..., d - 1]]
+        for i in range(d - 2, -1, -1):
+            x.append(z[..., i] - below[..., i + 1] * x[-1])
+        return xp.flip(xp.stack(x, axis=-1), axis=-1)
 
     def half_log_det(self, q: Array) -> Array:
         return 0.0 * q[..., 0]  # a constant, dropped
@@ -192,7 +217,9 @@ class TridiagonalOnArrays(HamiltonianOnArrays):
         return 0.0 * p
 
     def draw_momentum(self, q: Array, normals: Array) -> Array:
-        return batched.times(batched.cholesky(self.mass(q)), normals)
+        xp, (D, below) = batched.namespace(q), self.factors(q)
+        x = D**0.5 * normals
+        return x + below * xp.concat([0.0 * x[..., :1], x[..., :-1]], axis=-1)
 
 
 @jit

@@ -9,10 +9,12 @@ G), relative to the largest entry; at most 2e-4 of it were used.
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 
 import mpmath
 import numpy as np
 import pytest
+import scipy.linalg
 
 import refhmc
 from refhmc.metrics import (
@@ -172,3 +174,56 @@ def test_cholesky_is_numpys():
     A = rng.standard_normal((3, 2, 5, 5))
     G = A @ A.mT + 0.1 * np.eye(5)
     assert np.abs(batched.cholesky(G) - np.linalg.cholesky(G)).max() < 1e-13
+
+
+def test_a_tridiagonal_metric_of_many_coordinates_needs_no_matrix():
+    """Products and momenta with d = 1,000 against SciPy's banded solver; a full matrix of each chain would take 8 MB."""
+    d, rng = 1000, np.random.default_rng(4)
+    a, b = 2.5 + rng.random(d), rng.uniform(-1, 1, d - 1)
+    H = refhmc.array_api.hamiltonian(refhmc.models.Funnel(d - 1), Tridiagonal(a, b))
+    q, p = rng.normal(size=(20, d)), rng.normal(size=(20, d))
+    tracemalloc.start()
+    v = H.inverse_product(q, p)
+    momenta = H.draw_momentum(q, p)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * d * d
+    bands = np.stack([a, np.append(b, 0.0)])
+    assert np.abs(v - scipy.linalg.solveh_banded(bands, p.T, lower=True).T).max() < 1e-12
+    factor = scipy.linalg.cholesky_banded(bands, lower=True)
+    assert np.abs(momenta - (factor[0] * p + np.pad(factor[1, :-1] * p[:, :-1], ((0, 0), (1, 0))))).max() < 1e-12
+
+
+def test_a_tridiagonal_mass_that_is_not_positive_definite_is_nan_in_its_row_only():
+    class Bands(refhmc.array_api.ArrayImplementation):
+        dim = 3
+
+        def value_and_gradient(self, q):
+            return -0.5 * (q * q).sum(axis=-1), -q
+
+        def fisher_bands(self, q):
+            a = np.where(q[..., :1] > 0, 2.0, 0.1) + 0.0 * q
+            return np.stack([a, np.ones_like(a)], axis=-2)
+
+    H = Tridiagonal().on_arrays(Bands())
+    v = H.inverse_product(np.array([[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0]]), np.ones((2, 3)))
+    assert np.isfinite(v[0]).all()
+    assert np.isnan(v[1]).all()
+
+
+def test_momenta_of_a_dense_metric_do_not_copy_it_for_each_chain():
+    d, n = 100, 1000  # copies would take 80 MB
+    A, rng = np.random.default_rng(5).normal(size=(d, d)), np.random.default_rng(6)
+    W = A @ A.T + 0.1 * np.eye(d)
+    H, q, z = (
+        refhmc.array_api.hamiltonian(refhmc.models.Funnel(d - 1), Dense(W)),
+        np.zeros((n, d)),
+        rng.normal(size=(n, d)),
+    )
+    tracemalloc.start()
+    p = H.draw_momentum(q, z)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10 * z.nbytes
+    expected = scipy.linalg.solve_triangular(np.linalg.cholesky(W).T, z.T).T
+    assert np.abs(p - expected).max() < 1e-12 * np.linalg.cond(W)
