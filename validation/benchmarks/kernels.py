@@ -17,6 +17,11 @@ posteriors are those of ``validation.benchmarks.warmup``. The columns are median
 The last table has the medians, over the posteriors, of the ratios to NUTS. A kernel that needs more than 60 s for a run has no
 further seed, and one that needs more than `--limit` seconds (100 by default) has no results. (MCLMC is not exact: its means and
 variances have a bias.)
+
+Most rows were measured on an AMD EPYC. All rows of stochastic volatility and of the last normal, and most of those of 200
+collinear columns and of the other normals of 1,000 dimensions, are of an Intel Xeon that had other work, with limits of 200
+or 400 s, and without one for NUTS and MAMS on the last normal. Seconds of the two cannot be compared.
+
 Results that ``--only TARGET:KERNEL`` does not select are kept; a name in full selects only itself. ``--references`` makes the
 long runs.
 """
