@@ -407,13 +407,12 @@ def test_a_small_probability_that_the_kernel_states_is_compared(factor, status, 
         assert float(row.basis.split("of probability ")[1].split()[0]) < 1e-50
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize(
     "options",
     [
         {"metric": refhmc.metrics.Identity()},
-        {"length_jitter": 0.5, "metric": refhmc.metrics.Dense(np.array([[1.0, 0.5], [0.5, 2.0]]))},
-        {"step_jitter": 0.3, "persistence": 0.9, "metric": refhmc.metrics.Diagonal(np.array([1.0, 3.0]))},
+        swept({"length_jitter": 0.5, "metric": refhmc.metrics.Dense(np.array([[1.0, 0.5], [0.5, 2.0]]))}),
+        swept({"step_jitter": 0.3, "persistence": 0.9, "metric": refhmc.metrics.Diagonal(np.array([1.0, 3.0]))}),
     ],
 )
 def test_mams_of_refhmc_passes_with_a_velocity_that_is_kept(options, few_weighted_moves):

@@ -448,12 +448,6 @@ def test_mclmc_on_arrays_adapts_to_the_same_step_size():
     assert abs(np.log(sizes[0].mean() / sizes[1].mean())) < 0.15
 
 
-def test_conformance_kit_names_the_check_for_velocities():
-    for kernel in (refhmc.MAMS(step_size=0.5, n_steps=2, persistence=0.5), refhmc.MCLMC(step_size=0.5)):
-        with pytest.raises(TypeError, match=r"constant length.* Use refhmc.check.sampler"):
-            refhmc.check.transition(kernel, normals(2))
-
-
 def test_mclmc_reports_that_it_is_approximate():
     m = model("gaussian")
     run = {"draws": 500, "tune": 300, "random_seed": 2, "raw": True, "progressbar": False}
