@@ -16,7 +16,8 @@ A ratio is that of the medians. Transitions of MAMS are shorter than those of NU
 is a larger part of a run. BlackJAX runs in the interpreter of `--peers`. Results that were not selected by `--only` are kept.
 MAMS and NUTS have no results (a dash) if a run takes longer than `--limit` seconds. The limit was 300 s. On a busy machine, it
 was 400 s for stochastic volatility. The normal of 1,000 dimensions and condition 1e6 had no limit. With 1,000 iterations of
-warm-up, the metric of neither kernel describes it, and trajectories of NUTS have 1,023 steps. NUTS has 1,000 draws there.
+warm-up, the metric of neither kernel describes it, and a run of NUTS takes an hour for 1,000 draws. It has no more draws
+there.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from validation.benchmarks.warmup import is_meant, microcanonical_chain, of_jax
 
 NAME, BLACKJAX = "mams", "BlackJAX"
 FEW, MANY = 1000, 5000
-FEWER = {("normal 1000, condition 1e6", "NUTS")}  # runs with ``FEW`` draws only, of an hour
+FEWER = {("normal 1000, condition 1e6", "NUTS")}  # runs of an hour with ``FEW`` draws
 PACKAGES = ["refhmc", "numba", "numpy"]
 Figures = dict[str, float]
 
