@@ -607,6 +607,8 @@ def kept_velocity(bug="", declared="", steps=2, kept=0.6):
         if bug == "half a turn":  # the last turn is left out
             x, v = x + 0.3 * v, v
         ratio = potential(q) - potential(x) + {"no Jacobian": 0.0, "inverse": -1.0}.get(bug, 1.0) * log_det
+        if bug == "slack":  # small errors are ignored
+            ratio = 0.0 if ratio > -0.05 else ratio
         if bug == "floor":
             ratio = max(ratio, math.log(0.2))
         if math.log(draws.uniform()) < ratio:
@@ -935,6 +937,7 @@ PAIRS: list[Pair] = [
             ("inverse", "", None, ("acceptance",), "of drawn length, accepted with the inverse of its Jacobian"),
             ("", "d", 2, ("acceptance",), "with d instead of d - 1 in its log Jacobian"),
             ("floor", "", 2, ("acceptance",), "accepted with a probability of at least .2"),
+            ("slack", "", 2, ("acceptance",), "accepted if the log ratio is above -.05"),
             ("no flip", "", 2, ("momentum flip",), "that is not reversed after a rejection"),
             ("always turned", "", None, ("momentum flip",), "that is reversed after moves and rejections"),
             ("length", "", 2, ("on the sphere",), "that is not divided by its length"),

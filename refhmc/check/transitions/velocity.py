@@ -45,23 +45,25 @@ PUSH = 1e-6
 WIDTH, LEVELS = 0.05, 14  # of differences; far from the mean a move can be a thousand times as sensitive
 FAR = np.geomspace(1.5, 30.0, 10)  # factors by which points are moved from their mean, for improbable moves
 UNLIKELY, MOST_UNLIKELY = 0.5, 12
+OF_EACH_POINT = 6  # number of calls with any probability
 COARSE, FAR_ERROR = 0.05, 1e-4  # largest error of a log Jacobian, and of one far out
 SAME_SHARE = 1e-9  # of the probabilities of a branch
 LIKELY = 0.999  # a proposal that is accepted with a larger probability is not surely rejected nearby
 
 
 class Call(NamedTuple):
-    """A transition from (q, u) on normals z (k, d), whose proposal can be ``taken`` or ``left``.
+    """A transition from (q, u) on normals z (k, d), whose proposal can be ``taken`` or ``left``, or is always taken.
 
-    ``share`` is the probability of the branch of the two, and ``branch`` the answers that lead to it. ``v`` is the velocity of
-    the rejection, which is that before the move up to its sign.
+    ``share`` is the probability of the branch of the two, and ``branch`` the answers that lead to it. ``v`` is the velocity
+    before the move up to its sign: that of the rejection, or what equivariance makes of that of another call.
     """
 
     q: np.ndarray
     u: np.ndarray
     z: np.ndarray
+    v: np.ndarray
     taken: Outcome
-    left: Outcome
+    left: Outcome | None
     branch: tuple
     share: float
 
@@ -69,10 +71,6 @@ class Call(NamedTuple):
     def probability(self) -> float:
         """Probability of acceptance, given the branch."""
         return self.taken.probability / self.share
-
-    @property
-    def v(self) -> np.ndarray:
-        return velocity_of(self.left.transition)
 
     @property
     def after(self) -> np.ndarray:
@@ -142,8 +140,22 @@ def at_most_sometimes(outcome: Outcome) -> Outcome:
     return outcome._replace(path=(*before, last._replace(answer=answer)))
 
 
-def calls_at(test: TransitionExamination, q: np.ndarray, u: np.ndarray, normals: np.ndarray) -> list[Call]:
-    """Return the calls from (q, u) on the first of the normals (k, d), at most one of each branch."""
+def likely_calls(test: TransitionExamination, calls: list[Call]) -> Iterator[Call]:
+    """Yield calls at all points with any probability, also 1; a rule may accept too much where it never rejects."""
+    for k in range(OF_EACH_POINT * len(test.points)):
+        q, x = test.points[k % len(test.points)], calls[k % len(calls)]
+        A = next(rotations(test, 100 + k, len(q)))
+        with contextlib.suppress(SubjectError):
+            yield from calls_at(test, q, A @ x.u, x.z @ A.T, A @ x.v)
+
+
+def calls_at(
+    test: TransitionExamination, q: np.ndarray, u: np.ndarray, normals: np.ndarray, v: np.ndarray | None = None
+) -> list[Call]:
+    """Return the calls from (q, u) on the first of the normals (k, d), at most one of each branch.
+
+    Proposals that are always, or almost always, accepted are among them only if the velocity before the move is known: ``v``.
+    """
     (runner, setting), d = test.need(), len(q)
     if not math.isfinite(test.target.log_pi(q)):
         return []
@@ -154,14 +166,18 @@ def calls_at(test: TransitionExamination, q: np.ndarray, u: np.ndarray, normals:
     found = []
     for branch, both in branches.items():
         taken, left = ([x for x in both if x.moved is way] for way in (True, False))
-        if len(taken) == len(left) == 1 and taken[0].probability < LIKELY * (
-            taken[0].probability + left[0].probability
-        ):
-            used = len(left[0].transition.numbers("normal"))
-            if used % d:
-                raise Inconclusive(f"the kernel draws {used} normals in {d} dimensions, which no rotation changes")
-            share = taken[0].probability + left[0].probability
-            found.append(Call(q, u, normals[: used // d], taken[0], left[0], branch, share))
+        share = sum(x.probability for x in both)
+        if len(taken) != 1 or len(left) > 1:
+            continue
+        used = len(taken[0].transition.numbers("normal"))
+        if used % d:
+            raise Inconclusive(f"the kernel draws {used} normals in {d} dimensions, which no rotation changes")
+        rejected = bool(left) and taken[0].probability < LIKELY * share
+        if rejected or v is not None:
+            before = velocity_of(left[0].transition) if rejected else v
+            assert before is not None
+            z = normals[: used // d]
+            found.append(Call(q, u, z, before, taken[0], left[0] if rejected else None, branch, share))
             require_no_late_noise(test, found[-1])
     return found
 
@@ -212,6 +228,7 @@ def refreshment(test: TransitionExamination, calls: list[Call]) -> Row | Cases:
     for k, x in enumerate(calls):
         found: list[float] = []
         for A in itertools.islice(rotations(test, k, len(x.q)), MOST_TRIES):
+            assert x.left is not None
             turned = gone(test, x, x.left, x.q, A)
             if np.abs(turned.q - x.q).max() <= exactness(test, float(np.abs(x.q).max())):
                 found.append(float(np.abs(velocity_of(turned) - A @ x.v).max()))
@@ -266,11 +283,12 @@ def reflection(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def acceptance(test: TransitionExamination, calls: list[Call]) -> Cases:
     """Yield |P - min(1, e^r)|, r = log pi(q') - log pi(q) + log J, or the same for Barker's rule."""
     test.decides = True
-    measured = [(x, *volume(test, x)) for x in calls]
+    measured = [(x, *volume(test, x)) for x in (*calls, *likely_calls(test, calls))]
+    usual = len(measured)
     for x in unlikely_calls(test, calls):
         with contextlib.suppress(SubjectError, Inconclusive):
             measured.append((x, *volume_both_ways(test, x)))
-        if len(measured) >= len(calls) + MOST_UNLIKELY:
+        if len(measured) >= usual + MOST_UNLIKELY:
             break
     for x, log_jacobian, error in measured:
         before, after = test.target.log_pi(x.q), test.target.log_pi(x.taken.transition.q)
@@ -329,8 +347,8 @@ def volume_both_ways(test: TransitionExamination, x: Call) -> tuple[float, float
     sign = min((1.0, -1.0), key=lambda sign: returns(test, x, sign))
     q, A = x.taken.transition.q, reflection(x.v, sign * x.after)
     taken = x.taken._replace(transition=gone(test, x, x.taken, q, A))
-    left = x.left._replace(transition=x.left.transition._replace(p=sign * x.after))
-    there, back = volume(test, x), volume(test, Call(q, A @ x.u, x.z @ A.T, taken, left, x.branch, x.share))
+    back_from = Call(q, A @ x.u, x.z @ A.T, sign * x.after, taken, None, x.branch, x.share)
+    there, back = volume(test, x), volume(test, back_from)
     error = there[1] + back[1]
     if not abs(there[0] + back[0]) <= error <= FAR_ERROR:
         raise Inconclusive("the derivative of the move is too inaccurate")
@@ -374,6 +392,7 @@ def flip(test: TransitionExamination, calls: list[Call]) -> Row:
 def own_part(test: TransitionExamination, x: Call) -> float:
     """Return the trace of the derivative by u of the velocity after a rejection: its sign is s, and it is 0 if v is all new."""
     assert test.runner is not None
+    assert x.left is not None
     total, script = 0.0, {**answers(x.left.path), "normal": list(x.z.ravel())}
     for e in scipy.linalg.null_space(x.u[None]).T:
         ends = [velocity_of(test.runner.run(x.q, script, test.seed, x.u + sign * PUSH * e)) for sign in (1.0, -1.0)]
