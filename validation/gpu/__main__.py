@@ -24,7 +24,7 @@ wheels that contain only Python into ``validation/gpu/wheels``; they are unpacke
         blackjax optax chex absl-py
 
 JAX with BlackJAX, and Torch, are measured if they can be imported. ``--backend arrays`` runs the same on NumPy, to try the
-command without a GPU. The exit status is 1 if a part has failed or was ended, and 2 if there is no device.
+command without a GPU. The exit status is 1 if a part has failed or took too long, and 2 if there is no device.
 """
 
 from __future__ import annotations
