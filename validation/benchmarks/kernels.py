@@ -18,9 +18,10 @@ The last table has the medians, over the posteriors, of the ratios to NUTS. A ke
 further seed, and one that needs more than `--limit` seconds (100 by default) has no results. (MCLMC is not exact: its means and
 variances have a bias.)
 
-Most rows were measured on an AMD EPYC. All rows of stochastic volatility and of the last normal, and most of those of 200
-collinear columns and of the other normals of 1,000 dimensions, are of an Intel Xeon that had other work, with limits of 200
-or 400 s, and without one for NUTS and MAMS on the last normal. Seconds of the two cannot be compared.
+Most rows were measured on an AMD EPYC. Those of an Intel Xeon, which had other work, are: stochastic volatility and the last
+normal; 200 collinear columns but for NUTS, HMC and MAMS; DRHMC, MCLMC, GIST and AutoStep on the other normals of 1,000
+dimensions, and along the axes also GHMC and MALT. The limit was 200 or 400 s there, and NUTS and MAMS had none on the last
+normal. Seconds of the two processors cannot be compared.
 
 Results that ``--only TARGET:KERNEL`` does not select are kept; a name in full selects only itself. ``--references`` makes the
 long runs.

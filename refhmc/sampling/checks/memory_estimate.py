@@ -36,10 +36,8 @@ from refhmc.sampling.storage.store import CHUNK
 
 OF_DENSE = 5  # matrices of a dense metric while it is adapted: the metric, its factor, the scatter, and copies
 OF_RIEMANNIAN = 6  # matrices of a metric without ``n_matrices``
-OF_MODEL, MOST_OF_MODEL = (
-    3,
-    2**26,
-)  # arrays that a model has at a time on a device, and numbers in one (models' ``largest``)
+OF_MODEL = 3  # arrays that a model has at a time on a device
+MOST_OF_MODEL = 2**26  # numbers in one of them, as models' ``largest``
 LITTLE = 2**24  # bytes that need no query of the system, which takes half a millisecond
 REVIEWED_AT_ONCE, OF_EVERY_DRAW = 10, 2  # numbers per draw: for R-hat, and for all draws reviewed
 
