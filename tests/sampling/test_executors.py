@@ -12,7 +12,7 @@ import pytest
 
 import refhmc
 from refhmc.errors import WorkerDied
-from refhmc.sampling.chains import executors
+from refhmc.sampling.chains import chain_run, executors
 from tests.helpers.executors import OneThread, Workers, threads_of_linear_algebra
 from tests.helpers.sweeps import one_in, representatives, swept
 
@@ -30,7 +30,8 @@ def expected():
 
 @pytest.fixture
 def short_segments(monkeypatch):
-    """Make segments so short that a chain of milliseconds has several."""
+    """Make segments so short that a chain of milliseconds has several: at most some ten draws, on any machine."""
+    monkeypatch.setattr(chain_run, "SEGMENT", 3000)
     monkeypatch.setattr(executors, "LEAST", 0.001)
     monkeypatch.setattr(executors, "SHARE", 1e9)
 
@@ -178,7 +179,7 @@ def test_an_iteration_that_exceeds_its_time_is_repeated_with_more_time(monkeypat
             times.append(job.patience)
             return workers.submit(function, job._replace(process=-1), *shared)
 
-    options = {**RUN, "chains": 1, "draws": 12, "tune": 6, "kernel": refhmc.HMC(n_steps=20_000)}
+    options = {**RUN, "chains": 1, "draws": 12, "tune": 6, "kernel": refhmc.HMC(n_steps=100_000)}
     result = refhmc.sample(SCHOOLS, executor=Elsewhere(), **options)
     workers.shutdown()
     assert max(times) > 0.0005
