@@ -16,6 +16,10 @@ direction u, lambda = sqrt(var(u . x) / var(u . s)). The idea is nutpie's; Seybo
 mean of cov x + g I and (cov s + g I)^-1. If one of the two does not fill that span, g = 1e-5, which keeps a direction at 1 that
 neither has seen; otherwise g = 0. The eigenvectors of the mean are the directions u_j.
 
+**Earlier draws.** d + 1 different draws determine all directions of a normal wherever they are, but half of a window may be
+fewer. Draws from before the window are then used for the directions, too, until there are 3/2 d. (A chain repeats draws.) Those
+more than 100 times as far from the mean of the window as its own draws are left out, and so are those with such scores.
+
 **Eigenvalues** come from the other half: lambda_j = sqrt(var(u_j . x) / var(u_j . s)). If there are fewer draws than dimensions
 and the density is not normal, the first half finds spurious directions. Their eigenvalues in the other half are near 1. (Fitted
 to all draws, independent Student-t5 coordinates, d = 50 and n = 50, get 9 directions and the condition 10.8^2 instead of 1.3^2;
@@ -33,12 +37,14 @@ draws, is replaced by 1. (The standard deviation of log lambda is 1/sqrt(n) if x
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
 
 REGULARISER, FEWEST, STANDARD_ERRORS = 1e-5, 8, 3.0
+FOR_DIRECTIONS, FARTHEST = 1.5, 100.0  # draws per coordinate; distance of earlier draws in units of those of the window
 SMALLEST, LARGEST = 1e-150, 1e150  # of a variance, whose square must not overflow
 LARGEST_EIGENVALUE = 1e20  # of the scaled draws, and of their inverse: beyond this all is rounding
 NOTHING = 1e-10  # a size relative to the largest that is due to rounding
@@ -58,12 +64,19 @@ class Learned(NamedTuple):
 
 
 def least_divergence(
-    draws: np.ndarray, scores: np.ndarray, before: np.ndarray, most: int | None, looks: bool, gradient: float = 20.0
+    draws: np.ndarray,
+    scores: np.ndarray,
+    before: np.ndarray,
+    most: int | None,
+    looks: bool,
+    gradient: float = 20.0,
+    earlier: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Learned:
     """Return the metric of ``draws`` and ``scores`` (n, d) with at most ``most`` directions, or none if ``looks`` is False.
 
     ``most=None`` keeps all of them, whatever their cost. ``gradient`` is the cost of one, in multiplications per coordinate. A
-    coordinate in which draws or scores do not vary keeps its variance of ``before``.
+    coordinate in which draws or scores do not vary keeps its variance of ``before``. ``earlier`` has the draws and scores
+    (m, d) from before the window.
     """
     x, s = centred(draws), centred(scores)
     variances = scales(x, s, before)
@@ -74,7 +87,10 @@ def least_divergence(
     x, s = x / root, s * root
     if not (np.all(np.isfinite(x)) and np.all(np.isfinite(s))):
         return Learned(variances, *none, 1.0, 1.0)
-    U = directions(x[::2], s[::2])
+    half = x[::2], s[::2]
+    if earlier is not None:
+        half = with_earlier(half, (earlier[0] - draws.mean(axis=0)) / root, (earlier[1] - scores.mean(axis=0)) * root)
+    U = directions(*half)
     eigenvalues = held_out_eigenvalues(U, x[1::2], s[1::2])
     cutoff = STANDARD_ERRORS / np.sqrt(len(x) // 2)
     k, steps = rank(eigenvalues, cutoff, gradient)
@@ -96,6 +112,25 @@ def scales(x: np.ndarray, s: np.ndarray, otherwise: np.ndarray | float = 1.0) ->
     with np.errstate(all="ignore"):
         found = np.sqrt((np.einsum("td,td->d", x, x) / len(x)) / (np.einsum("td,td->d", s, s) / len(s)))
     return np.where((found > SMALLEST) & (found < LARGEST), found, otherwise)  # a NaN is neither
+
+
+def earlier_than(start: int, stop: int, d: int) -> int:
+    """Return the first iteration whose draw is used by the window ``start`` to ``stop``, at most ``start``."""
+    return max(0, start - max(0, math.ceil(FOR_DIRECTIONS * d) - (stop - start + 1) // 2))
+
+
+def with_earlier(half: tuple[np.ndarray, np.ndarray], x: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows x and s of ``half`` with the earlier ones before them that are not too far away."""
+    near = np.ones(len(x), dtype=bool)
+    with np.errstate(all="ignore"):
+        for rows, of_window in ((x, half[0]), (s, half[1])):
+            near &= squares(rows) <= FARTHEST**2 * squares(of_window).max()  # False for NaN
+    return np.concatenate([x[near], half[0]]), np.concatenate([s[near], half[1]])
+
+
+def squares(rows: np.ndarray) -> np.ndarray:
+    """Return the squared lengths of rows (n, d), (n,)."""
+    return np.einsum("td,td->t", rows, rows)
 
 
 def directions(x: np.ndarray, s: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.adaptation.fisher_divergence import LARGEST, Learned, centred, least_divergence
+from refhmc.adaptation.fisher_divergence import LARGEST, Learned, centred, earlier_than, least_divergence
 from refhmc.adaptation.hierarchy import learn_hierarchy
 from refhmc.adaptation.length import lengthen, slowest, slowness_of
 from refhmc.core.point import GRADIENT, Q
@@ -57,18 +57,22 @@ def learn_if_due(block: Any) -> bool:
     if not due:
         return False
     _, start, stop = map(int, windows[due - 1])
-    kept = np.arange(max(start, stop - len(block.kept)), stop) % len(block.kept)
+    begin = max(earlier_than(start, stop, block.kept.shape[1]), stop - len(block.kept))
+    kept, n = np.arange(begin, stop) % len(block.kept), stop - max(start, begin)
     steps = float(progress["steps"]) / (stop - (windows[due - 2, 2] if due > 1 else 0))
     progress["due"], progress["steps"] = 0, 0.0
     settings["keep_momentum"] = 0  # the next one is drawn for the new metric
     if progress["given"] and stop <= EARLY:
         return True
-    draws, scores = block.kept[kept], block.kept_gradients[kept]
+    draws, scores = block.kept[kept[-n:]], block.kept_gradients[kept[-n:]]
+    earlier = block.kept[kept[:-n]], block.kept_gradients[kept[:-n]]
     was_hierarchical, search = bool(progress["hierarchical"]), block.plan.hierarchical
     dense = block.dynamics.metric.is_dense
     first = (block.plan.dynamics.vecs if was_hierarchical else block.vecs)[0].copy()
     most = None if dense else block.plan.dynamics.vecs.shape[0] - FIRST_DIRECTION
-    constant = cache(lambda looks=True: least_divergence(draws, scores, first, most, looks, cost_of_gradient(block)))
+    constant = cache(
+        lambda looks=True: least_divergence(draws, scores, first, most, looks, cost_of_gradient(block), earlier)
+    )
     if search is not None:
         found = learn_hierarchy(draws, scores, search.earlier, search.variables, constant)
         if found is not None:

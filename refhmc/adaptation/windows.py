@@ -6,8 +6,8 @@ has a second window of 1 to 49 draws there.) Below 150 iterations the parts are 
 size is adapted.
 
 A metric that is learned from draws and gradients is exact for a normal after a few draws, and is learned from iteration 10 on,
-and then whenever warm-up is 3/2 as long. Each window is the later half of the iterations so far. The last one ends 50
-iterations (10 %) before the end.
+and then whenever warm-up is 3/2 as long. Each window is the later half of the iterations so far. (Earlier draws may also
+serve to find directions: :mod:`refhmc.adaptation.fisher_divergence`.) The last window ends 50 iterations (10 %) before the end.
 """
 
 from __future__ import annotations

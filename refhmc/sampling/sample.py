@@ -27,7 +27,7 @@ def sample(
     kernel: AnyKernel | str | None = None,
     *,
     draws: int = 1000,
-    tune: int = 1000,
+    tune: int | None = None,
     chains: int = 4,
     cores: int | None = None,
     random_seed: Seed | None = None,
@@ -65,8 +65,9 @@ def sample(
     draws : int, default 1000
         Number of draws per chain after warm-up. With 0, the groups of the result are empty. With `until`, the number after
         which the rule is checked for the first time.
-    tune : int, default 1000
-        Number of warm-up iterations per chain.
+    tune : int, optional
+        Number of warm-up iterations per chain. Defaults to 1,000. Above 500 coordinates, kernels that learn the length of their
+        trajectories, ``HMC()`` and ``MAMS()``, make two per coordinate, at most 2,000 (see Notes).
     chains : int, default 4
         Number of chains.
     cores : int, optional
@@ -162,6 +163,11 @@ def sample(
     progress from its start restarts where Pathfinder would have started it, with a warning. The attribute ``starts`` of the
     result names the origin of each start, and ``began_again_after`` the iteration of a restart (0 if there was none).
 
+    The metric of a normal with d coordinates is known after d + 1 different draws and their gradients, wherever these are. NUTS
+    makes long trajectories until then. Those of HMC and MAMS are short, so that their iterations are cheap, but do not explore
+    the remaining directions. Their default `tune` is therefore twice the number of coordinates if the metric is learned from
+    draws and gradients, but at least 1,000 and at most the number of draws that are kept for it, 2,000,000 / d.
+
     The arguments `cores`, `executor`, `checkpoint`, `store`, and `warmup` with a result, need backend "numba". With "arrays"
     and "cupy", the statistics have no numbers of evaluations per draw.
 
@@ -193,7 +199,7 @@ def sample(
         model=model,
         kernel=kernel,  # type: ignore[arg-type]  # `checked` resolves a name and None
         draws=draws,
-        tune=tune,
+        tune=tune,  # type: ignore[arg-type]  # the same
         chains=chains,
         cores=cores,
         random_seed=random_seed,

@@ -13,6 +13,7 @@ from refhmc.adaptation.fisher_divergence import (
     NOTHING,
     centred,
     directions,
+    earlier_than,
     held_out_eigenvalues,
     least_divergence,
     rank,
@@ -106,17 +107,22 @@ def test_few_draws_find_what_sticks_out(d):
     assert learned.steps_diagonal > 10 * learned.steps
 
 
-@pytest.mark.parametrize(("d", "n"), [(5, 16), (50, 50), swept(50, 100), swept(200, 200)])
-def test_chance_makes_no_directions(d, n):
-    """Independent Student-t coordinates, 20 samples each. 6 % of an eigenvalue's chance values lie beyond its cutoff of three
-    standard errors where x and s are independent; here they are not, and fewer do. Fitted to all draws at once, n = d
-    gives many times more: this is what the halves are for."""
+@pytest.mark.parametrize(
+    ("d", "n", "m"), [(5, 16, 0), (50, 50, 0), (50, 50, 50), swept(50, 100, 0), swept(200, 200, 0)]
+)
+def test_chance_makes_no_directions(d, n, m):
+    """Independent Student-t coordinates, 20 samples of n draws and m earlier ones each.
+
+    6 % of an eigenvalue's chance values lie beyond its cutoff of three standard errors where x and s are independent; here
+    they are not, and fewer do. Fitted to all draws at once, n = d gives many times more: this is what the halves are for.
+    """
     held_out = fitted = 0
     for seed in range(20):
         rng = np.random.default_rng(seed)
-        x = rng.standard_t(5, size=(n, d))
-        s = -6 * x / (5 + x**2)
-        learned = least_divergence(x, s, np.ones(d), d, True)
+        every = rng.standard_t(5, size=(m + n, d))
+        scores = -6 * every / (5 + every**2)
+        x, s = every[m:], scores[m:]
+        learned = least_divergence(x, s, np.ones(d), d, True, earlier=(every[:m], scores[:m]))
         held_out += len(learned.eigenvalues)
         r = np.sqrt(learned.variances)
         z, g = (x - x.mean(0)) / r, (s - s.mean(0)) * r
@@ -124,6 +130,53 @@ def test_chance_makes_no_directions(d, n):
     assert held_out <= 20 * max(1.0, 0.01 * d)
     if n == d:
         assert fitted > 5 * held_out
+
+
+@pytest.mark.parametrize("d", [60, swept(200)])
+def test_earlier_draws_complete_the_directions_of_a_normal(d):
+    """The window has too few draws for that. The earlier ones, of a transient, are far away and along another line."""
+    rng = np.random.default_rng(d)
+    covariance = positive(d, rng, 1e6)
+    L, precision = np.linalg.cholesky(covariance), np.linalg.inv(covariance)
+    x = rng.normal(size=(d, d)) @ L.T
+    before = (rng.normal(size=(d, d)) + np.linspace(30, 0, d)[:, None]) @ L.T
+    options = x, -x @ precision, np.ones(d), d, True
+    alone, learned = least_divergence(*options), least_divergence(*options, earlier=(before, -before @ precision))
+    assert condition(alone, covariance) > 10
+    assert condition(learned, covariance) < 4  # eigenvalues that may be 1 have no direction
+
+
+def test_earlier_draws_that_are_too_far_away_are_left_out():
+    rng = np.random.default_rng(2)
+    d, n = 8, 12
+    precision = np.linalg.inv(positive(d, rng, 100.0))
+    x = rng.normal(size=(n, d))
+    before = rng.normal(size=(30, d))
+    s, scores = -x @ precision, -before @ precision
+    options = x, s, np.ones(d), d, True
+    learned = least_divergence(*options, earlier=(before, scores))
+    farther, steeper = before[:4].copy(), scores[:4].copy()
+    farther[:, 0], farther[1, 2], farther[2], steeper[3] = 1e6, np.nan, 1e300, -np.inf
+    for mixed in (
+        (np.concatenate([farther, before]), np.concatenate([scores[:4], scores])),
+        (np.concatenate([before[:4], before]), np.concatenate([1e6 * scores[:4], scores])),
+        (np.concatenate([farther, before]), np.concatenate([steeper, scores])),
+    ):
+        found = least_divergence(*options, earlier=mixed)
+        np.testing.assert_array_equal(matrix(found), matrix(learned))
+    alone = least_divergence(*options, earlier=(farther, steeper))
+    np.testing.assert_array_equal(matrix(alone), matrix(least_divergence(*options)))
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "d"), [(5, 10, 2), (5, 10, 100), (475, 950, 10), (475, 950, 200), (975, 1950, 1000)]
+)
+def test_how_many_earlier_draws_a_window_has(start, stop, d):
+    first = earlier_than(start, stop, d)
+    for_directions = len(range(first, start)) + len(range(start, stop)[::2])
+    assert 0 <= first <= start
+    assert first in (0, start) or for_directions == 1.5 * d
+    assert for_directions >= 1.5 * d or first == 0
 
 
 def test_the_rank_is_the_cheapest():

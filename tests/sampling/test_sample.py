@@ -11,6 +11,7 @@ import pytest
 
 import refhmc
 from refhmc.errors import SamplingError, SamplingWarning
+from refhmc.sampling.checks.arguments import default_tune
 from refhmc.sampling.results.rectangle import largest_rectangle
 from tests.helpers.kinds_of_chains import KINDS
 from tests.helpers.models import FEW_CALLS
@@ -84,6 +85,36 @@ def test_warm_up_is_kept_when_asked_for(sample):
     assert result.groups["warmup_sample_stats"]["lp"].shape == (2, 100)
     assert len(np.unique(result.groups["warmup_sample_stats"]["step_size"][0])) > 50
     assert len(np.unique(result.sample_stats["step_size"][0])) == 1
+
+
+DIAGONAL, DENSE = refhmc.metrics.Diagonal(), refhmc.metrics.Dense(learn_from="draws and gradients")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "learned", "tunes"),  # with 10, 501, 1,000, 1,600 and 100,000 coordinates
+    [
+        (refhmc.NUTS(), False, [1000, 1000, 1000, 1000, 1000]),
+        (refhmc.HMC(), False, [1000, 1002, 2000, 1250, 1000]),
+        (refhmc.MAMS(), False, [1000, 1002, 2000, 1250, 1000]),
+        (refhmc.HMC(metric=DENSE), False, [1000, 1002, 2000, 1250, 1000]),
+        (refhmc.HMC(metric=DIAGONAL), False, [1000, 1000, 1000, 1000, 1000]),
+        (refhmc.MAMS(n_steps=3), False, [1000, 1000, 1000, 1000, 1000]),
+        (refhmc.MAMS(), True, [1000, 1000, 1000, 1000, 1000]),
+        (refhmc.Gibbs({"x": refhmc.HMC()}), False, [1000, 1000, 1000, 1000, 1000]),
+    ],
+)
+def test_the_default_length_of_warm_up(kernel, learned, tunes):
+    assert [default_tune(dim, kernel, learned) for dim in (10, 501, 1000, 1600, 100_000)] == tunes
+
+
+def test_the_length_of_warm_up_is_the_default_or_as_given(sample):
+    model = refhmc.models.Gaussian(np.zeros(501), np.eye(501))
+    by_default = sample(model, "mams", draws=1, chains=1)
+    assert by_default.attributes["tuning_steps"] == 1002
+    assert sample(model, "mams", draws=1, chains=1, warmup=by_default).attributes["tuning_steps"] == 1000
+    assert sample(model, "mams", draws=1, chains=1, tune=30).attributes["tuning_steps"] == 30
+    arrays = {"draws": 1, "chains": 2, "backend": "arrays"}
+    assert sample(refhmc.models.Gaussian(np.zeros(2), np.eye(2)), "hmc", **arrays).attributes["tuning_steps"] == 1000
 
 
 def test_no_draws_give_an_empty_valid_result(normal, sample):

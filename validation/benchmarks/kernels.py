@@ -1,9 +1,9 @@
 """All smooth kernels on 18 posteriors: ``python -m validation.benchmarks.kernels [--seeds 3] [--only "arK:NUTS" ":GHMC" ...]
 [--limit 100]``.
 
-Each kernel runs with its defaults: four chains, one after another on one core, 1,000 iterations of warm-up (5,000 of a kernel
-that makes a single step per transition), and about 20,000 gradients per chain after it, but between 1,000 and 20,000 draws. The
-posteriors are those of ``validation.benchmarks.warmup``. The columns are medians over the seeds:
+Each kernel runs with its defaults: four chains, one after another on one core, its default warm-up (5,000 iterations for a
+kernel that makes a single step per transition), and about 20,000 gradients per chain after it, but between 1,000 and 20,000
+draws. The posteriors are those of ``validation.benchmarks.warmup``. The columns are medians over the seeds:
 
 - ESS per 1,000 gradients: the bulk effective sample size of the worst coordinate, and the worst of its squared distance from
   the mean. Gradients include those of warm-up.
@@ -119,7 +119,7 @@ def draws_needed(draws: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> 
 def run_of(problem: str, name: str, seed: int, limit: float) -> Figures:
     """Return the figures of one run."""
     (kernel, cost), model = KERNELS[name], POSTERIORS[problem]().model()
-    tune = SINGLE_TUNE if getattr(kernel, "n_steps", None) == 1 else TUNE
+    tune = SINGLE_TUNE if getattr(kernel, "n_steps", None) == 1 else None
     pilot = refhmc.sample(model, kernel, draws=50, tune=tune, random_seed=1000 + seed, max_seconds=limit, **OPTIONS)
     if pilot.interrupted:
         return {}

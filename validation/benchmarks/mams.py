@@ -60,7 +60,7 @@ def of_refhmc(problem: str, kernel: Any, gradients_per_step: int, limit: float) 
 
     def run(seed: int) -> Figures:
         begin, wall = time.process_time(), time.perf_counter()
-        result = refhmc.sample(model, kernel, draws=draws, tune=samplers.TUNE, random_seed=seed, **options)
+        result = refhmc.sample(model, kernel, draws=draws, random_seed=seed, **options)
         share = result.attributes["sampling_time"] / (time.perf_counter() - wall)  # the rest is R-hat and ESS
         seconds = share * (time.process_time() - begin)
         if result.interrupted:

@@ -24,6 +24,7 @@ import numpy as np
 from numba import types as nb
 
 from refhmc.adaptation.dual_averaging import DUAL, target_acceptance
+from refhmc.adaptation.fisher_divergence import earlier_than
 from refhmc.adaptation.from_pairs import HISTORY, begin_learning, learn_if_due, put_levels
 from refhmc.adaptation.hierarchy import FEWEST
 from refhmc.adaptation.length import (
@@ -582,8 +583,9 @@ class BlockState:
         d, dynamics = plan.conditional.model.dim, plan.dynamics
         learns = dynamics.metric.learns
         dense = dynamics.metric.is_dense and learns in (FROM_DRAWS, AS_STAN)
-        windows = [stop - start for slow, start, stop in plan.windows if slow and learns == FROM_PAIRS]
-        n_kept = min(max(windows, default=0), LARGEST // d)
+        windows = plan.windows[plan.windows[:, 0] != 0, 1:] if learns == FROM_PAIRS else ()
+        used = [stop - earlier_than(start, stop, d) for start, stop in windows]
+        n_kept = min(max(used, default=0), LARGEST // d)
         self.plan = plan
         self.points = np.zeros((N_POINTS, dynamics.point_rows, d))
         depth = max(plan.max_depth, int(plan.settings[0].max_stages))

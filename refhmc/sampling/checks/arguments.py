@@ -24,6 +24,7 @@ from refhmc.kernels.blocks import blocks_of, is_tempered
 from refhmc.kernels.options import AnyKernel, Kernel, check_kernel, named
 from refhmc.metrics import METRICS, Diagonal
 from refhmc.metrics.base import FROM_PAIRS, NOTHING
+from refhmc.metrics.low_rank import LARGEST
 from refhmc.models.base import Model
 from refhmc.sampling.chains.executors import is_executor
 from refhmc.sampling.checks.seed import entropy_of
@@ -33,6 +34,7 @@ from refhmc.sampling.storage.store import check_outside_of_stores, states_of
 from refhmc.sampling.until import Until
 
 INITS = ("uniform", "pathfinder")
+TUNE, TUNE_PER_COORDINATE = 1000, 2
 ALIKE = 0.75  # least ratio of difflib for a suggestion; "thin" and "chains" have 0.6
 
 
@@ -67,6 +69,7 @@ def checked(spec: RunSpec) -> RunSpec:
         of_numba |= {"warmup": learned, "init='pathfinder'": spec.init == "pathfinder" or None}
         check_options(of_numba, backend.name)
         kernel = kernel_on_arrays(kernel)
+    tune = default_tune(model.dim, kernel, learned is not None) if spec.tune is None else int(spec.tune)
     if store is not None and spec.generate not in (None, False):
         raise ValueError(
             f"generate must be None or False with store; got {spec.generate!r}. Call refhmc.generate(model, result) after the "
@@ -79,7 +82,7 @@ def checked(spec: RunSpec) -> RunSpec:
         kernel=kernel,
         draws=int(spec.draws if spec.until is None else spec.until.max_draws),
         first_check=int(spec.draws),
-        tune=int(spec.tune),
+        tune=tune,
         chains=int(spec.chains),
         initvals=initvals,
         start_origin=start_origin,
@@ -91,6 +94,14 @@ def checked(spec: RunSpec) -> RunSpec:
         max_seconds=seconds_of(spec.max_seconds),
         generate=False if store is not None else spec.generate,
     )
+
+
+def default_tune(dim: int, kernel: Any, learned: bool) -> int:
+    """Return the number of warm-up iterations: more than 1,000 if cheap ones can show all directions to the metric."""
+    if learned or not getattr(kernel, "learns_length", False):
+        return TUNE
+    metric, _ = resolve(kernel.metric, kernel.integrator)
+    return max(TUNE, min(TUNE_PER_COORDINATE * dim, LARGEST // dim)) if metric.learns == FROM_PAIRS else TUNE
 
 
 def check_arguments(spec: RunSpec, kernel: AnyKernel) -> None:
@@ -105,7 +116,7 @@ def check_arguments(spec: RunSpec, kernel: AnyKernel) -> None:
         check_kernel(each, "kernel")
     for name, least in {"draws": 0, "tune": 0, "chains": 1, "cores": 1}.items():
         value = getattr(spec, name)
-        if name == "cores" and value is None:
+        if name in ("cores", "tune") and value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
             raise TypeError(f"{name} must be an integer; got {value!r}.")
