@@ -2,9 +2,9 @@
 [--peers /path/to/python] [--only-own] [--limit 300]``.
 
 The targets are those of ``validation.benchmarks.warmup``. A run has four chains, one after another on one core, with 5,000
-draws. MAMS and NUTS run with their defaults: 1,000 iterations of warm-up, and MAMS up to 2,000 above 500 dimensions. BlackJAX's Metropolis-adjusted microcanonical
-sampler is that of ``validation.benchmarks.warmup``: its own tuning, 5,000 draws, two gradients per step, the log density in
-jax.numpy, compiled before. The columns are medians and ranges over the seeds:
+draws. MAMS and NUTS run with their defaults: 1,000 iterations of warm-up, and 2,000 for MAMS in 1,000 dimensions. BlackJAX's
+Metropolis-adjusted microcanonical sampler is that of ``validation.benchmarks.warmup``: its own tuning, 5,000 draws, two
+gradients per step, the log density in jax.numpy, compiled before. The columns are medians and ranges over the seeds:
 
 - ESS per 1,000 gradients of the worst coordinate, and of the worst square of a coordinate, centred at its mean. Gradients are
   those of the whole run, with warm-up.
