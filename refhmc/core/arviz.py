@@ -1,7 +1,7 @@
 """Groups of arrays as the object of the installed ArviZ version.
 
 ArviZ 1.x uses an xarray ``DataTree``, which requires only xarray. ArviZ 0.x has its own class, ``InferenceData``. Both are
-imported when a result is built, because importing ArviZ 0.x takes seconds.
+imported only if a run needs them, because importing ArviZ 0.x takes seconds, and before its first draw (:func:`prepare`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from refhmc.core.named_axes import SAMPLES, Coords, Dims, axes_of
+from refhmc.core.signals import held_back
 
 if TYPE_CHECKING:
     import xarray
@@ -35,7 +36,7 @@ def arviz_0() -> ModuleType | None:
 def _imported(name: str) -> ModuleType:
     """Return the module. Raises ImportError with installation instructions."""
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), held_back():  # an interrupted import would leave a broken package
             warnings.simplefilter("ignore")  # ArviZ 0.23 warns of its successor at import
             return importlib.import_module(name)
     except ModuleNotFoundError as missing:
@@ -44,6 +45,12 @@ def _imported(name: str) -> ModuleType:
         raise ImportError(
             "An ArviZ result requires ArviZ. Install it with: pip install arviz. Or use raw=True for plain arrays."
         ) from missing
+
+
+def prepare() -> None:
+    """Import what :func:`as_arviz` needs. Raises ImportError."""
+    arviz_0()
+    _imported("xarray")
 
 
 def as_arviz(groups: Mapping[str, xarray.Dataset]) -> Any:

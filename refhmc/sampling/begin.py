@@ -10,6 +10,7 @@ import numpy as np
 
 from refhmc.backends import Numba
 from refhmc.compile import compiled
+from refhmc.core import arviz
 from refhmc.errors import DiscontinuityWarning, PrecisionWarning
 from refhmc.sampling.chains.arrays_engine import ArraysEngine
 from refhmc.sampling.chains.compiled_engine import CompiledEngine
@@ -36,6 +37,8 @@ def begin(spec: RunSpec) -> Run:
     model, display = spec.model, make_display(spec.progressbar)
     with contextlib.ExitStack() as if_it_fails:
         if_it_fails.callback(display.close)
+        if not spec.raw:
+            arviz.prepare()  # before the first draw, so that a missing or interrupted import costs no draws
         with announced(display):
             engine: Engine = CompiledEngine(spec) if isinstance(spec.backend, Numba) else ArraysEngine(spec)
             if_it_fails.callback(engine.close)

@@ -21,7 +21,7 @@ from refhmc.sampling.checks import discontinuity, main_guard
 from refhmc.sampling.run import Run
 from refhmc.sampling.storage.store import StoredGroup
 from tests.helpers.executors import Losing
-from tests.helpers.sweeps import representatives
+from tests.helpers.sweeps import representatives, swept
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals of this kind are not sent on Windows")
 pytestmark = [
@@ -174,6 +174,43 @@ def test_ctrl_c_does_not_interrupt_zarr():
 
 
 # ------------------------------------------------------------------------------------------------- time, and hanging
+
+
+IMPORTS = """
+import signal, sys
+import refhmc
+
+where, seen = sys.argv[1], []
+
+class Interrupting:  # a finder that sends Ctrl-C in the middle of the imports
+    def find_spec(self, name, path=None, target=None):
+        if name == where:
+            sys.meta_path.remove(self)
+            signal.raise_signal(signal.SIGINT)
+
+def look(report):
+    seen.append(set(sys.modules))
+
+sys.meta_path.insert(0, Interrupting())
+options = {"draws": 200, "tune": 200, "random_seed": 1, "progressbar": look}
+try:
+    refhmc.sample(refhmc.models.EightSchools(), **options)
+except KeyboardInterrupt:
+    print("interrupted after", len(seen), "reports")
+seen.clear()
+tree = refhmc.sample(refhmc.models.EightSchools(), **options)
+print(tree["posterior"]["tau"].shape, len(set(sys.modules) - seen[0]))
+"""
+
+
+@pytest.mark.parametrize("where", ["xarray", swept("pandas")])
+def test_ctrl_c_while_packages_are_imported_leaves_them_whole(where):
+    """All packages are imported before the first draw; Ctrl-C comes when they are complete, and the next call works."""
+    told = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", IMPORTS, where], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.split("\n")[:2] == ["interrupted after 0 reports", "(4, 200) 0"]
 
 
 def test_the_review_evaluates_the_model_at_most_100_times_and_counts_it():
