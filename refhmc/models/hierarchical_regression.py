@@ -68,6 +68,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from types import ModuleType
 
 import numpy as np
@@ -81,7 +82,7 @@ from refhmc.models.datasets import load_json
 from refhmc.models.densities import log_normal
 from refhmc.models.eight_schools import half_cauchy, sech_squared
 from refhmc.models.generated import GeneratedQuantities, frozen
-from refhmc.models.inputs import counts, finite, given_together, in_rows, vector
+from refhmc.models.inputs import counts, design, given_together, in_rows, vector
 from refhmc.models.on_arrays import ArrayImplementation, blocks, in_dtype_of, where_finite
 from refhmc.models.recipe import recreatable
 from refhmc.models.recommended import Recommended
@@ -579,6 +580,7 @@ def VaryingIntercepts(
     y: ArrayLike | None = None,
     group: ArrayLike | None = None,
     X: ArrayLike | None = None,
+    inputs: Sequence[str] | None = None,
 ) -> Model:
     """Return a linear regression whose intercept varies by group.
 
@@ -603,6 +605,8 @@ def VaryingIntercepts(
     X : array_like of shape (n, p), optional
         Inputs, to be given together with `y`. Defaults to the log uranium reading of the county, and 0 if the measurement was
         in the basement, else 1.
+    inputs : sequence of str, optional
+        Names of the columns of `X`, for the result. Defaults to those of a data frame.
 
     Returns
     -------
@@ -633,7 +637,7 @@ def VaryingIntercepts(
     ['alpha[0]', 'alpha[1]', 'mu', 'beta[0]', 'sigma_alpha', 'sigma_y']
     """
     flag("centered", centered)
-    reference, coords, dims = None, None, {"alpha": "group"}
+    reference, dims = None, {"alpha": "group"}
     if not given_together(y=y, group=group, X=X):
         radon = load_json("radon_mn")
         county = np.array(radon["county"])
@@ -642,12 +646,13 @@ def VaryingIntercepts(
             county,
             np.transpose([np.array(radon["log_uppm"])[county], radon["floor_measure"]]),
         )
-        coords, dims = {"coefficient": ["log_uppm", "floor"]}, {"alpha": "county"}
+        inputs, dims = ["log_uppm", "floor"], {"alpha": "county"}
         mean, variance = np.array(radon["mean"]), np.array(radon["variance"])
         reference = Reference("numerical integration over both scales", mean, variance)
     y = vector("y", y)
-    at, X = counts("group", group, len(y)).astype(int), frozen(finite("X", X))
-    if X.ndim != 2 or len(X) != len(y):
+    at, (X, inputs) = counts("group", group, len(y)).astype(int), design(X, inputs)
+    X = frozen(X)
+    if len(X) != len(y):
         raise ShapeError(f"X must have shape ({len(y)}, p), one row per observation; got {X.shape}.")
     J, p = int(at.max()) + 1, X.shape[1]
     A = np.column_stack([np.eye(J)[at], np.full(len(y), 0.0 if centered else 1.0), X])
@@ -663,7 +668,7 @@ def VaryingIntercepts(
         reference=reference,
         recommended=Recommended(why=FUNNEL) if centered else None,
         dims={**dims, "beta": "coefficient", "y": "observation", "X": ("observation", "coefficient")},
-        coords=coords,
+        coords=None if inputs is None else {"coefficient": inputs},
         generated=GeneratedQuantities(
             log_likelihood=functools.partial(intercepts_log_likelihood, y=y, group=at, X=X),
             posterior_predictive=functools.partial(intercepts_predictive, group=at, X=X),
@@ -705,7 +710,12 @@ def horseshoe_prior(rng: np.random.Generator, d: int, tau_0: float) -> dict:
 
 @recreatable
 def Horseshoe(
-    centered: bool = True, *, X: ArrayLike | None = None, y: ArrayLike | None = None, global_scale: float = 1.0
+    centered: bool = True,
+    *,
+    X: ArrayLike | None = None,
+    y: ArrayLike | None = None,
+    global_scale: float = 1.0,
+    inputs: Sequence[str] | None = None,
 ) -> Model:
     """Return a linear regression with a horseshoe prior.
 
@@ -730,6 +740,8 @@ def Horseshoe(
         Observations, to be given together with `X`.
     global_scale : float, default 1.0
         Scale tau_0 of the prior of tau.
+    inputs : sequence of str, optional
+        Names of the columns of `X`, for the result. Defaults to those of a data frame.
 
     Returns
     -------
@@ -758,8 +770,9 @@ def Horseshoe(
     tau_0 = positive("global_scale", global_scale)
     if not given_together(X=X, y=y):
         X, y = simulate()
-    X, y = frozen(finite("X", X)), vector("y", y)
-    if X.ndim != 2 or X.shape[1] == 0 or len(X) != len(y):
+    (X, inputs), y = design(X, inputs), vector("y", y)
+    X = frozen(X)
+    if X.shape[1] == 0 or len(X) != len(y):
         raise ShapeError(f"X must have shape (n, d) and y (n,); got {X.shape} and {y.shape}.")
     d = X.shape[1]
     log_s = np.append(np.zeros(d), [math.log(tau_0), 0.0])
@@ -776,6 +789,7 @@ def Horseshoe(
             **{"beta": "coefficient", "lambda": "coefficient"},
             **{"y": "observation", "X": ("observation", "coefficient")},
         },
+        coords=None if inputs is None else {"coefficient": inputs},
         generated=GeneratedQuantities(
             log_likelihood=functools.partial(horseshoe_log_likelihood, X=X, y=y),
             posterior_predictive=functools.partial(horseshoe_predictive, X=X),

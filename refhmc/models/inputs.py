@@ -77,8 +77,37 @@ def in_rows(*rows: np.ndarray | Sequence[float]) -> np.ndarray:
     return data
 
 
-def rows_of(X: object, width: int) -> np.ndarray:
-    """Return ``X`` of shape (n, width) with n at least 1. Raises ShapeError or ValueError."""
+def columns_of(X: object) -> list[str] | None:
+    """Return the names of the columns of a data frame; None for anything else."""
+    return [str(each) for each in X.columns] if hasattr(X, "columns") else None
+
+
+def design(X: object, inputs: Sequence[str] | None, intercept: bool = False) -> tuple[np.ndarray, list[str] | None]:
+    """Return inputs as an array of finite numbers, with a column of ones before them for an intercept, and the columns' names.
+
+    The names are ``inputs``, by default those of a data frame, and None for an array without an intercept. Raises ShapeError or
+    ValueError.
+    """
+    names = columns_of(X) if inputs is None else [str(each) for each in inputs]
+    X = finite("X", X)
+    if X.ndim != 2:
+        raise ShapeError(f"X must have shape (n, d); got {X.shape}.")
+    if names is not None and len(names) != X.shape[1]:
+        raise ShapeError(f"inputs must name the {X.shape[1]} columns of X; got {len(names)} names.")
+    if not intercept:
+        return X, names
+    return with_ones(X), ["intercept", *(names or [f"x{j}" for j in range(X.shape[1])])]
+
+
+def with_ones(X: np.ndarray) -> np.ndarray:
+    """Return ``X`` (n, d) with a column of ones before it."""
+    return np.column_stack([np.ones(len(X)), X])
+
+
+def rows_of(X: object, width: int, intercept: bool = False) -> np.ndarray:
+    """Return ``X`` of shape (n, width) with n at least 1, with the ones of an intercept. Raises ShapeError or ValueError."""
+    if intercept:
+        return with_ones(rows_of(X, width - 1))
     X = finite("X", X)
     if X.ndim != 2 or X.shape[1] != width or len(X) == 0:
         raise ShapeError(f"X must have shape (n, {width or 'features'}) with n >= 1; got {X.shape}.")

@@ -19,18 +19,20 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from refhmc.compile.compiled import jit
+from refhmc.core.arguments import flag
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.densities import log_normal
 from refhmc.models.eight_schools import half_cauchy, sech_squared
 from refhmc.models.generated import GeneratedQuantities, frozen
-from refhmc.models.inputs import finite, given_together, rows_of
+from refhmc.models.inputs import design, finite, given_together, rows_of
 from refhmc.models.networks.likelihoods import Gaussian
 from refhmc.models.recipe import recreatable
 from refhmc.models.split import functions_of_a_part, with_share
@@ -186,9 +188,9 @@ def constrain(q: np.ndarray) -> dict:
     return {"beta": q[..., :-1], "sigma": np.exp(q[..., -1])}
 
 
-def outputs(q: np.ndarray, X: ArrayLike) -> np.ndarray:
+def outputs(q: np.ndarray, X: ArrayLike, intercept: bool = False) -> np.ndarray:
     """Return x . beta, of shape (n, 1)."""
-    return rows_of(X, len(q) - 1) @ q[:-1, None]
+    return rows_of(X, len(q) - 1, intercept) @ q[:-1, None]
 
 
 def likelihood(q: np.ndarray) -> Gaussian:
@@ -206,7 +208,13 @@ def posterior_predictive(values: dict, rng: np.random.Generator, X: np.ndarray) 
 
 
 @recreatable
-def LinearRegression(X: ArrayLike | None = None, y: ArrayLike | None = None) -> Model:
+def LinearRegression(
+    X: ArrayLike | None = None,
+    y: ArrayLike | None = None,
+    *,
+    inputs: Sequence[str] | None = None,
+    intercept: bool = False,
+) -> Model:
     """Return a linear regression with unknown noise.
 
     The model is ::
@@ -219,11 +227,16 @@ def LinearRegression(X: ArrayLike | None = None, y: ArrayLike | None = None) -> 
     Parameters
     ----------
     X : array_like of shape (n, d), optional
-        Inputs, used without change: include a column of ones for an intercept. Defaults to those of
-        ``kidiq-kidscore_interaction`` in posteriordb: the mother's schooling, her IQ and their product, in their own units. The
-        scales of these coefficients differ by a factor of 100, and their correlations reach 0.99.
+        Inputs, used without change. Lists and data frames are accepted. The columns of a data frame name the coefficients.
+        Defaults to those of ``kidiq-kidscore_interaction`` in posteriordb: a column of ones, the mother's schooling, her IQ and
+        their product, in their own units. The scales of these coefficients differ by a factor of 100, and their correlations
+        reach 0.99.
     y : array_like of shape (n,), optional
         Observations, to be given together with `X`. Defaults to the test scores of the children.
+    inputs : sequence of str, optional
+        Names of the columns of `X`, for the result. Defaults to those of a data frame.
+    intercept : bool, default False
+        Whether to add an intercept, the first entry of ``beta``, to the given inputs.
 
     Returns
     -------
@@ -248,16 +261,18 @@ def LinearRegression(X: ArrayLike | None = None, y: ArrayLike | None = None) -> 
     >>> model.reference_names
     ['beta[0]', 'beta[1]', 'sigma']
     """
-    reference, coords = None, None
+    flag("intercept", intercept)
+    reference = None
     if not given_together(X=X, y=y):
-        coords = {"coefficient": ["intercept", "mom_hs", "mom_iq", "mom_hs:mom_iq"]}
+        inputs, intercept = ["intercept", "mom_hs", "mom_iq", "mom_hs:mom_iq"], False
         name = "kidiq-kidscore_interaction"
         kids = posteriordb(name)["data"]
         y, school, iq = (np.array(kids[key], dtype=float) for key in ("kid_score", "mom_hs", "mom_iq"))
         X = np.column_stack([np.ones(len(y)), school, iq, school * iq])
         reference = posteriordb_reference(name, [f"beta[{j}]" for j in range(1, 5)] + ["sigma"])
-    X, y = frozen(finite("X", X)), frozen(finite("y", y))
-    if X.ndim != 2 or X.shape[1] == 0 or y.shape != X.shape[:1]:
+    (X, inputs), y = design(X, inputs, intercept), frozen(finite("y", y))
+    X = frozen(X)
+    if X.shape[1] == 0 or y.shape != X.shape[:1]:
         raise ShapeError(f"X must have shape (n, d) and y (n,); got {X.shape} and {y.shape}.")
     n, d = X.shape
     if n <= d or np.linalg.matrix_rank(X) < d:
@@ -282,10 +297,10 @@ def LinearRegression(X: ArrayLike | None = None, y: ArrayLike | None = None) -> 
         initial=np.append(b, 0.5 * math.log(S0 / n)),
         n_rows=n,
         part=functools.partial(share_of, X, y, 1.0),
-        outputs=outputs,
+        outputs=functools.partial(outputs, intercept=intercept),
         likelihood=likelihood,
         dims={"beta": "coefficient", "y": "observation", "X": ("observation", "coefficient")},
-        coords=coords,
+        coords=None if inputs is None else {"coefficient": inputs},
         generated=GeneratedQuantities(
             log_likelihood=functools.partial(log_likelihood, X=X, y=y),
             posterior_predictive=functools.partial(posterior_predictive, X=X),

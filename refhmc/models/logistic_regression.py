@@ -31,14 +31,14 @@ import numpy as np
 from numpy import typing as npt
 
 from refhmc.compile.compiled import jit, jit_allocating, jit_products, jit_sum
-from refhmc.core.arguments import array_of_numbers, positive
+from refhmc.core.arguments import array_of_numbers, flag, positive
 from refhmc.core.data import from_table
 from refhmc.core.point import copy_row
 from refhmc.errors import ShapeError
 from refhmc.models import datasets
 from refhmc.models.base import Model
 from refhmc.models.generated import GeneratedQuantities, frozen
-from refhmc.models.inputs import finite, in_rows, rows_of
+from refhmc.models.inputs import design, in_rows, rows_of
 from refhmc.models.networks.likelihoods import Bernoulli
 from refhmc.models.on_arrays import ArrayImplementation, in_dtype_of, where_finite
 from refhmc.models.recipe import recreatable
@@ -478,10 +478,10 @@ def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.
         out[k] = -out[k]
 
 
-def signed_rows(X: object, y: object) -> np.ndarray:
+def signed_rows(X: np.ndarray, y: object) -> np.ndarray:
     """Return the rows of X (n, d), with the opposite sign for labels y (n,) of zero. Raises ShapeError or ValueError."""
-    X, y = finite("X", X), array_of_numbers("y", y)
-    if X.ndim != 2 or 0 in X.shape:
+    y = array_of_numbers("y", y)
+    if 0 in X.shape:
         raise ShapeError(f"X must have shape (n, d) with n and d at least 1; got {X.shape}.")
     if y.shape != X.shape[:1]:
         raise ShapeError(f"y must have shape ({X.shape[0]},), one entry per row of X; got {y.shape}.")
@@ -499,6 +499,7 @@ def LogisticRegression(
     reference: Reference | None = None,
     name: str = "logistic regression",
     inputs: Sequence[str] | None = None,
+    intercept: bool = False,
 ) -> Model:
     """Return a Bayesian logistic regression.
 
@@ -506,12 +507,13 @@ def LogisticRegression(
 
         y_i ~ Bernoulli(1 / (1 + exp(-x_i . beta))),      beta ~ N(0, prior_scale^2 I)
 
-    The variable is ``beta``, of shape (d,). The model has all derivatives. Its Fisher metric is minus the Hessian.
+    The variable is ``beta``, of shape (d,). The model has all derivatives. Its Fisher metric is minus the Hessian. It has no
+    intercept unless `X` has a column of ones or `intercept` is True.
 
     Parameters
     ----------
     X : array_like of shape (n, d)
-        Inputs, used without change: include a column of ones for an intercept. Lists and data frames of pandas are accepted.
+        Inputs, used without change. Lists and data frames are accepted. The columns of a data frame name the coefficients.
     y : array_like of shape (n,)
         Labels, zeros and ones.
     prior_scale : float, default 1.0
@@ -521,7 +523,9 @@ def LogisticRegression(
     name : str, default "logistic regression"
         Name in messages and results.
     inputs : sequence of str, optional
-        Names of the columns, for the result.
+        Names of the columns, for the result. Defaults to those of a data frame.
+    intercept : bool, default False
+        Whether the model has an intercept, the first entry of ``beta``, with the prior of the others.
 
     Returns
     -------
@@ -545,10 +549,17 @@ def LogisticRegression(
     >>> model = refhmc.models.LogisticRegression([[1.0, 0.2], [1.0, -1.0], [1.0, 0.9]], [1, 0, 1])
     >>> model.gradient([0.0, 0.0]).round(3).tolist()
     [0.5, 1.05]
+
+    The same with an intercept:
+
+    >>> model = refhmc.models.LogisticRegression([[0.2], [-1.0], [0.9]], [1, 0, 1], intercept=True, inputs=["age"])
+    >>> model.gradient([0.0, 0.0]).round(3).tolist(), model.coords["input"]
+    ([0.5, 1.05], ['intercept', 'age'])
     """
-    X, y = from_table("X", X), from_table("y", y)
+    flag("intercept", intercept)
+    (X, inputs), y = design(X, inputs, intercept), from_table("y", y)
     rows = signed_rows(X, y)
-    X, y = frozen(np.asarray(X, dtype=float)), frozen(np.asarray(y))
+    X, y = frozen(X), frozen(np.asarray(y))
     prior_scale = positive("prior_scale", prior_scale)
     n, d = rows.shape
     return Model(
@@ -568,7 +579,7 @@ def LogisticRegression(
         reference=reference,
         n_rows=n,
         part=functools.partial(share_of, X, y, prior_scale, name),
-        outputs=outputs,
+        outputs=functools.partial(outputs, intercept=intercept),
         likelihood=Bernoulli(),
         on_arrays=functools.partial(LogisticRegressionOnArrays, rows, prior_scale**-2.0),
         dims={"beta": "input", "y": "observation", "X": ("observation", "input")},
@@ -597,9 +608,9 @@ def prior(rng: np.random.Generator, d: int, scale: float) -> dict:
     return {"beta": rng.normal(0.0, scale, d)}
 
 
-def outputs(beta: np.ndarray, X: npt.ArrayLike) -> np.ndarray:
+def outputs(beta: np.ndarray, X: npt.ArrayLike, intercept: bool) -> np.ndarray:
     """Return x . beta, of shape (n, 1)."""
-    return rows_of(X, len(beta)) @ beta[:, None]
+    return rows_of(X, len(beta), intercept) @ beta[:, None]
 
 
 def share_of(

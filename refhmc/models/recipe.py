@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from refhmc.models.base import Model
+from refhmc.models.inputs import columns_of
 
 MOST_NUMBERS = 100_000  # in the arguments of a model that a run stores
 LARGEST = 1_000_000  # largest whole number in a recipe, which may be a number of coordinates
@@ -28,7 +29,10 @@ def recreatable(constructor: Callable[P, Model]) -> Callable[P, Model]:
     @functools.wraps(constructor)
     def make(*args: P.args, **kwargs: P.kwargs) -> Model:
         model = constructor(*args, **kwargs)
-        given = inspect.signature(constructor).bind(*args, **kwargs).arguments
+        signature = inspect.signature(constructor)
+        given = signature.bind(*args, **kwargs).arguments
+        if "inputs" in signature.parameters and given.get("inputs") is None and (names := columns_of(given.get("X"))):
+            given["inputs"] = names  # a recipe has the numbers of a data frame only
         numbers = sum(_size(value) for value in given.values())
         model.made_by = (constructor.__name__, given) if numbers <= MOST_NUMBERS else None
         return model

@@ -11,7 +11,7 @@ import pytest
 
 import refhmc
 from refhmc.core.data import as_data
-from refhmc.errors import ModelError, PythonModelWarning
+from refhmc.errors import ModelError, PythonModelWarning, ShapeError
 from refhmc.parameters import Real
 
 pd = pytest.importorskip("pandas")
@@ -129,6 +129,52 @@ def test_built_in_models_take_lists_and_tables():
             make([[1.0], [2.0]], ["0", "1"])
     with pytest.raises(ValueError, match=r"X\['city'\] must.* numbers"):
         refhmc.models.MLP([2, 3, 1], WORDS, [0.0, 1.0])
+
+
+REGRESSIONS = {
+    "logistic": (refhmc.models.LogisticRegression, {"y": Y}, "input"),
+    "linear": (refhmc.models.LinearRegression, {"y": [0.1, 1.2, 0.7]}, "coefficient"),
+    "varying": (refhmc.models.VaryingIntercepts, {"y": [0.1, 1.2, 0.7], "group": [0, 0, 1]}, "coefficient"),
+    "horseshoe": (refhmc.models.Horseshoe, {"y": [0.1, 1.2, 0.7]}, "coefficient"),
+}
+
+
+def names(model, axis):
+    return None if axis not in (model.coords or {}) else list(model.coords[axis])
+
+
+@pytest.mark.parametrize("which", REGRESSIONS)
+def test_coefficients_have_the_names_of_the_columns(which, tmp_path):
+    make, rest, axis = REGRESSIONS[which]
+    x = np.array([[1.5, 2.0], [3.0, 4.0], [5.0, 7.0], [1.0, -2.0]])
+    rest = {name: [*values, 1] for name, values in rest.items()}
+    frame = pd.DataFrame(x, columns=["a", "b"])
+    assert names(make(X=frame, **rest), axis) == ["a", "b"]
+    assert names(make(X=frame, inputs=["c", "d"], **rest), axis) == ["c", "d"]
+    assert names(make(X=x, **rest), axis) is None
+    with pytest.raises(ShapeError, match="inputs must name the 2 columns of X; got 1 names"):
+        make(X=x, inputs=["c"], **rest)
+    options = {"draws": 20, "tune": 20, "chains": 1, "random_seed": 1, "progressbar": False, "preflight": False}
+    refhmc.sample(make(X=frame, **rest), refhmc.HMC(n_steps=3), checkpoint=tmp_path / "run", **options)
+    again = refhmc.resume(tmp_path / "run", progressbar=False)  # without the model
+    assert list(again["posterior"]["beta"].coords[axis].values) == ["a", "b"]
+
+
+@pytest.mark.parametrize("which", ["logistic", "linear"])
+def test_an_intercept_is_a_column_of_ones(which):
+    make, rest, axis = REGRESSIONS[which]
+    x, whole = FRAME[["a"]], np.column_stack([np.ones(3), FRAME["a"]])
+    model, same = make(X=x, intercept=True, **rest), make(X=whole, **rest)
+    q = np.array([0.3, -0.2, 0.1])[: model.dim]
+    assert model.log_density(q) == same.log_density(q)
+    np.testing.assert_array_equal(model.gradient(q), same.gradient(q))
+    assert names(model, axis) == ["intercept", "a"]
+    assert names(make(X=x.to_numpy(), intercept=True, **rest), axis) == ["intercept", "x0"]
+    np.testing.assert_array_equal(model.outputs(q, [[2.0], [5.5]]), same.outputs(q, [[1.0, 2.0], [1.0, 5.5]]))
+    with pytest.raises(ShapeError, match=r"X must have shape \(n, 1\)"):
+        model.outputs(q, whole)
+    with pytest.raises(TypeError, match="intercept must be True or False"):
+        make(X=x, intercept="yes", **rest)
 
 
 def test_named_parameters_take_lists():
