@@ -29,7 +29,7 @@ import refhmc
 EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "shutil.rmtree"}
 KERNELS = {
     "NUTS": refhmc.NUTS(),
-    "HMC, SoftAbs": refhmc.HMC(n_steps=3, metric=refhmc.metrics.SoftAbs()),
+    "HMC, SoftAbs": refhmc.HMC(n_steps=3, metric=refhmc.metrics.SoftAbs(1e6)),
     "Gibbs": refhmc.Gibbs({(0,): refhmc.NUTS(), tuple(range(1, 11)): refhmc.HMC(n_steps=3)}),
 }
 KINDS = ("checkpoint", "store")

@@ -246,7 +246,7 @@ def sampled() -> dict[str, Callable[[], tuple]]:
         ),
         "hmc funnel softabs cached": lambda: (
             models.Funnel(5),
-            hmc(0.5, 6, SoftAbs(), GeneralizedLeapfrog(tolerance=1e-8)),
+            hmc(0.5, 6, SoftAbs(1e6), GeneralizedLeapfrog(tolerance=1e-8)),
         ),
         "hmc funnel softabs naive unchecked": lambda: (
             models.Funnel(5),
@@ -254,12 +254,12 @@ def sampled() -> dict[str, Callable[[], tuple]]:
         ),
         "hmc funnel softabs midpoint anderson": lambda: (
             models.Funnel(5),
-            hmc(0.5, 6, SoftAbs(), ImplicitMidpoint(solver="anderson")),
+            hmc(0.5, 6, SoftAbs(1e6), ImplicitMidpoint(solver="anderson")),
         ),
-        "hmc funnel softabs explicit tao": lambda: (models.Funnel(5), hmc(0.25, 6, SoftAbs(), ExplicitTao(15.0))),
+        "hmc funnel softabs explicit tao": lambda: (models.Funnel(5), hmc(0.25, 6, SoftAbs(1e6), ExplicitTao(15.0))),
         "hmc funnel diagonal softabs": lambda: (
             models.Funnel(10),
-            hmc(0.35, 6, DiagonalSoftAbs(), GeneralizedLeapfrog(), step_jitter=0.3, length_jitter=0.5),
+            hmc(0.35, 6, DiagonalSoftAbs(1e6), GeneralizedLeapfrog(), step_jitter=0.3, length_jitter=0.5),
         ),
         "hmc eight schools diagonal softabs": lambda: (
             models.EightSchools(),
@@ -273,7 +273,7 @@ def sampled() -> dict[str, Callable[[], tuple]]:
         "hmc banana diagonal outer product": lambda: (models.Banana(), hmc(0.15, 6, DiagonalOuterProductSoftAbs())),
         "hmc user's compiled softabs yoshida": lambda: (
             quartic(),
-            hmc(0.35, 4, SoftAbs(), Yoshida(GeneralizedLeapfrog("naive"))),
+            hmc(0.35, 4, SoftAbs(1e6), Yoshida(GeneralizedLeapfrog("naive"))),
         ),
         "nuts banana fisher adapted": lambda: (models.Banana(), NUTS(metric=Fisher(), max_treedepth=6)),
         "nuts logistic fisher leapfrog": lambda: (
@@ -282,11 +282,11 @@ def sampled() -> dict[str, Callable[[], tuple]]:
         ),
         "nuts funnel softabs large steps": lambda: (
             models.Funnel(3),
-            NUTS(step_size=0.6, max_treedepth=5, metric=SoftAbs(), integrator=GeneralizedLeapfrog()),
+            NUTS(step_size=0.6, max_treedepth=5, metric=SoftAbs(1e6), integrator=GeneralizedLeapfrog()),
         ),
         "nuts funnel diagonal softabs tao": lambda: (
             models.Funnel(3),
-            NUTS(step_size=0.3, max_treedepth=4, metric=DiagonalSoftAbs(), integrator=ExplicitTao(10.0)),
+            NUTS(step_size=0.3, max_treedepth=4, metric=DiagonalSoftAbs(1e6), integrator=ExplicitTao(10.0)),
         ),
         # Densities that jump
         "dhmc change point": lambda: (models.ChangePoint(changes=2), DHMC()),
@@ -306,7 +306,9 @@ def sampled() -> dict[str, Callable[[], tuple]]:
         ),
         "gibbs funnel": lambda: (
             models.Funnel(3),
-            Gibbs({"v": NUTS(metric=SoftAbs(), max_treedepth=3), ("x[0]", "x[2]"): NUTS(metric=Dense()), (2,): HMC()}),
+            Gibbs(
+                {"v": NUTS(metric=SoftAbs(1e6), max_treedepth=3), ("x[0]", "x[2]"): NUTS(metric=Dense()), (2,): HMC()}
+            ),
         ),
         "gibbs jumps": lambda: (models.ChangePoint(changes=2), Gibbs({"change": DHMC(n_steps=3), "log_rate": NUTS()})),
         "gibbs user's python": lambda: (
@@ -342,7 +344,7 @@ class Cut:
 
 def resumed(cut: dict[str, Any], *, cores: int) -> Arrays:
     """A run cut short by options of ``sample`` and taken up again from its folder; without any, the unbroken run."""
-    kernel = HMC(n_steps=20, metric=SoftAbs(), integrator=GeneralizedLeapfrog(tolerance=1e-8))
+    kernel = HMC(n_steps=20, metric=SoftAbs(1e6), integrator=GeneralizedLeapfrog(tolerance=1e-8))
     whole = {**OPTIONS, "draws": 150, "cores": cores}
     if not cut:
         return arrays_of(refhmc.sample(models.Funnel(5), kernel, **whole))
@@ -393,7 +395,7 @@ HAMILTONIANS: dict[str, Callable[[], tuple]] = {
     "tridiagonal": lambda: (normal(5), Tridiagonal(np.linspace(2, 1, 5), np.full(4, -0.4))),
     "fisher": lambda: (models.Banana(), Fisher()),
     "fisher in python": lambda: (gamma_in_python(), Fisher()),
-    "softabs": lambda: (models.Funnel(3), SoftAbs()),
+    "softabs": lambda: (models.Funnel(3), SoftAbs(1e6)),
     "softabs from the tensor": lambda: (quartic(), SoftAbs(3.0)),
     "diagonal softabs": lambda: (models.Funnel(3), DiagonalSoftAbs(5.0)),
     "outer product": lambda: (models.Banana(), OuterProductSoftAbs()),

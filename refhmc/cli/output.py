@@ -145,8 +145,7 @@ def print_result(model: Model, result: Result, advice: Recommended) -> None:
     )
     print(result.diverged)
     if advice.why:
-        of_metric = ", ".join(f"{name}={value}" for name, value in advice.metric_options)
-        on = [f"on {advice.metric}" + (f" ({of_metric})" if of_metric else "")] if advice.metric else []
+        on = [f"on {advice.metric}"] if advice.metric else []
         chosen = " with ".join([" ".join([advice.kernel, *on]), *(f"{name}={value}" for name, value in advice.options)])
         taken = f"{chosen}, because" if advice.kernel else "nuts, although"
         print(

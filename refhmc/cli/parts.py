@@ -125,7 +125,7 @@ def make_metric(options: argparse.Namespace, advice: Recommended) -> Metric | No
     """Return the metric, or None for the default of the kernel."""
     word, more = options.metric, given(options, "metric")
     if word is None and advice.metric:
-        word, more = advice.metric, dict(advice.metric_options) | more
+        word = Word(advice.metric)
     if word in (None, AUTO):
         return made("metric", "low-rank", more) if more else None
     return made("metric", word, more)

@@ -20,7 +20,7 @@ from refhmc.core.protocols import Model
 from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
 from refhmc.metrics.base import SHARED, ArrayModel, HamiltonianOnArrays, Riemannian, log_density_at_metric
-from refhmc.metrics.softabs_function import soft_all, soft_derivatives, softabs, softabs_derivative
+from refhmc.metrics.softabs_function import ALPHA, soft_all, soft_derivatives, softabs, softabs_derivative
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
@@ -44,8 +44,8 @@ class DiagonalSoftAbs(Riemannian):
 
     Parameters
     ----------
-    alpha : float, default 1e6
-        Sharpness of the smoothed absolute value. No eigenvalue of the metric is below 1/alpha.
+    alpha : float, default 10.0
+        Sharpness of the smoothed absolute value, as in :class:`SoftAbs`. No eigenvalue of the metric is below 1/alpha.
 
     Raises
     ------
@@ -66,12 +66,12 @@ class DiagonalSoftAbs(Riemannian):
     >>> model = refhmc.models.Gaussian([0.0, 0.0], [[1.0, 0.0], [0.0, 4.0]])
     >>> H = refhmc.Hamiltonian(model, refhmc.metrics.DiagonalSoftAbs())
     >>> H.mass([0.0, 0.0]).round(3)
-    array([[1.  , 0.  ],
-           [0.  , 0.25]])
+    array([[1.   , 0.   ],
+           [0.   , 0.253]])
     """
 
     name = "diagonal_softabs"
-    alpha: float = 1e6
+    alpha: float = ALPHA
     is_dense = False
     reads = ("hessian", "hessian_contraction")
     reads_diagonals = True  # of both, if the model has functions for them

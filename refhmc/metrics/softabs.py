@@ -25,6 +25,7 @@ from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
 from refhmc.metrics.base import SHARED, ArrayModel, HamiltonianOnArrays, Riemannian, log_density_at_metric
 from refhmc.metrics.softabs_function import (
+    ALPHA,
     divided_difference_of,
     divided_differences,
     soft_all,
@@ -60,9 +61,9 @@ class SoftAbs(Riemannian):
 
     Parameters
     ----------
-    alpha : float, default 1e6
+    alpha : float, default 10.0
         Sharpness of the smoothed absolute value: eigenvalues are smoothed over a width 1/alpha, which also bounds the
-        eigenvalues of the metric from below.
+        eigenvalues of the metric from below. The default is smaller than that of Betancourt (2013), 1e6 (see Notes).
 
     Raises
     ------
@@ -77,10 +78,11 @@ class SoftAbs(Riemannian):
 
     Notes
     -----
-    Betancourt (2013) uses 1e6. If an eigenvalue passes 0, the metric then changes within 1e-6, which no step resolves. The
-    solver fails there and the energy jumps, so that warm-up reduces the step size again and again. Examples are the banana and
-    the centred eight schools. With a smaller `alpha` the metric ignores curvature below 1/alpha. For the schools 100 is small
-    enough, for the banana 10. The funnel has half the effective sample size with 100.
+    If an eigenvalue passes 0 with alpha = 1e6, the metric changes within 1e-6, which no step resolves. The energy then jumps,
+    so that warm-up reduces the step size again and again: on the eight schools and GARCH, NUTS makes 1,000 steps per draw, and
+    R-hat is above 2. With the default it makes 50 and 185. A smaller `alpha` ignores curvature below 1/alpha. That costs
+    effective draws if the coordinates have scales above 1, as in the funnel (half as many as with 1e6) or in regressions with
+    coefficients in large units. With alpha = 1, GARCH needs 14 steps per draw.
 
     References
     ----------
@@ -93,12 +95,12 @@ class SoftAbs(Riemannian):
     >>> model = refhmc.models.Gaussian([0.0, 0.0], [[1.0, 0.0], [0.0, 4.0]])
     >>> H = refhmc.Hamiltonian(model, refhmc.metrics.SoftAbs())
     >>> H.mass([0.0, 0.0]).round(3)
-    array([[1.  , 0.  ],
-           [0.  , 0.25]])
+    array([[1.   , 0.   ],
+           [0.   , 0.253]])
     """
 
     name = "softabs"
-    alpha: float = 1e6
+    alpha: float = ALPHA
     reads = ("hessian", "hessian_contraction")
     layout = LAYOUT
 

@@ -30,6 +30,7 @@ from refhmc.compile.compiled import jit
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
+ALPHA = 10.0  # the default
 LARGE = 20.0  # above this, coth t and f' are 1 to within 3e-16
 
 

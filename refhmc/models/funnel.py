@@ -15,8 +15,9 @@ diag(1/9 + n/2, e^v, ..., e^v), because E[e^v S | v] = n.
 
 In the plane of v and abs(x) the Hessian has the determinant e^v (1/9 - e^v S/2). An eigenvalue changes its sign at
 e^v S = 2/9, and e^v S is chi^2 with n degrees of freedom. For n = 10 one draw in 10^7 lies below, for n = 2 one in ten. For
-small n trajectories cross this surface, where SoftAbs with a large alpha is nearly singular. For n up to 5, SoftAbs with
-alpha = 10 is therefore recommended. (With the Fisher metric and explicit steps, 1 % of the transitions diverge for n = 2.)
+small n trajectories cross this surface, where SoftAbs with a large alpha is nearly singular. For n up to 5, SoftAbs with the
+default, alpha = 10, is therefore recommended. (With the Fisher metric and explicit steps, 1 % of the transitions diverge for
+n = 2.)
 
 Exact moments: v ~ N(0, 9) for all n, E x = 0, var x = e^{9/2}.
 """
@@ -41,7 +42,7 @@ from refhmc.numerics.batched import Array, namespace
 from refhmc.numerics.linalg import dot, total
 
 WHY = "the scale of x is e^(-v/2), so that no constant metric fits it"
-FEW, OF_FEW = 5, (("alpha", 10.0),)
+FEW = 5
 FISHER = Recommended("hmc", "fisher", WHY, (("integrator", "block-leapfrog"),))
 
 
@@ -240,7 +241,7 @@ def Funnel(n: int = 10) -> Model:
         hessian_diagonal=hessian_diagonal,
         diagonal_contraction=diagonal_contraction,
         name="funnel",
-        recommended=Recommended("hmc", "softabs", WHY, metric_options=OF_FEW) if n <= FEW else FISHER,
+        recommended=Recommended("hmc", "softabs", WHY) if n <= FEW else FISHER,
         reference=Reference(
             source="closed form (v ~ N(0, 9); var x = exp(9/2))",
             mean=np.zeros(1 + n),

@@ -38,7 +38,7 @@ from refhmc.errors import ShapeError
 from refhmc.models import datasets
 from refhmc.models.base import Model
 from refhmc.models.generated import GeneratedQuantities, frozen
-from refhmc.models.inputs import design, in_rows, rows_of
+from refhmc.models.inputs import design, finite, in_rows, rows_of
 from refhmc.models.networks.likelihoods import Bernoulli
 from refhmc.models.on_arrays import ArrayImplementation, in_dtype_of, where_finite
 from refhmc.models.recipe import recreatable
@@ -478,10 +478,10 @@ def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.
         out[k] = -out[k]
 
 
-def signed_rows(X: np.ndarray, y: object) -> np.ndarray:
+def signed_rows(X: object, y: object) -> np.ndarray:
     """Return the rows of X (n, d), with the opposite sign for labels y (n,) of zero. Raises ShapeError or ValueError."""
-    y = array_of_numbers("y", y)
-    if 0 in X.shape:
+    X, y = finite("X", X), array_of_numbers("y", y)
+    if X.ndim != 2 or 0 in X.shape:
         raise ShapeError(f"X must have shape (n, d) with n and d at least 1; got {X.shape}.")
     if y.shape != X.shape[:1]:
         raise ShapeError(f"y must have shape ({X.shape[0]},), one entry per row of X; got {y.shape}.")
@@ -553,7 +553,7 @@ def LogisticRegression(
     The same with an intercept:
 
     >>> model = refhmc.models.LogisticRegression([[0.2], [-1.0], [0.9]], [1, 0, 1], intercept=True, inputs=["age"])
-    >>> model.gradient([0.0, 0.0]).round(3).tolist(), model.coords["input"]
+    >>> model.gradient([0.0, 0.0]).round(3).tolist(), model.coords["input"].tolist()
     ([0.5, 1.05], ['intercept', 'age'])
     """
     flag("intercept", intercept)

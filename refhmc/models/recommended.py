@@ -20,8 +20,6 @@ class Recommended(NamedTuple):
         The reason, one clause.
     options : tuple of (str, object), default ()
         Options of the kernel.
-    metric_options : tuple of (str, object), default ()
-        Options of the metric.
 
     Examples
     --------
@@ -34,4 +32,3 @@ class Recommended(NamedTuple):
     metric: str = ""
     why: str = ""
     options: tuple[tuple[str, object], ...] = ()
-    metric_options: tuple[tuple[str, object], ...] = ()

@@ -66,7 +66,7 @@ def sample(
         Number of draws per chain after warm-up. With 0, the groups of the result are empty. With `until`, the number after
         which the rule is checked for the first time.
     tune : int, optional
-        Number of warm-up iterations per chain. Defaults to 1,000. Above 500 coordinates, kernels that learn the length of their
+        Number of warm-up iterations per chain, by default 1,000. Above 500 coordinates, kernels that learn the length of their
         trajectories, ``HMC()`` and ``MAMS()``, make two per coordinate, at most 2,000 (see Notes).
     chains : int, default 4
         Number of chains.

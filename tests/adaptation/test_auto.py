@@ -292,7 +292,7 @@ def test_few_iterations_keep_a_step_size_that_is_given(learned):
 @pytest.fixture(scope="module")
 def riemannian():
     """HMC on SoftAbs, which learns a length."""
-    kernel = refhmc.HMC(metric=SoftAbs())
+    kernel = refhmc.HMC(metric=SoftAbs(1e6))
     return refhmc.sample(refhmc.models.Funnel(), kernel, tune=150, draws=20, chains=2, random_seed=1, **QUIET)
 
 
@@ -305,11 +305,11 @@ def test_what_depends_on_the_position_is_taken_over_from_any_kind_of_result(riem
     options = {"tune": 0, "draws": 20, "chains": 3, "random_seed": 2, **QUIET}
 
     def taken(warmup):
-        again = refhmc.sample(model, refhmc.HMC(metric=SoftAbs()), warmup=warmup, **options)
+        again = refhmc.sample(model, refhmc.HMC(metric=SoftAbs(1e6)), warmup=warmup, **options)
         return again, [(each.step_size, each.metric, each.length, each.jitter) for each in again.adapted]
 
     raw, of_chains = taken(riemannian)
-    first, second = ((each.step_size, SoftAbs(), each.length, 0.5) for each in riemannian.adapted)
+    first, second = ((each.step_size, SoftAbs(1e6), each.length, 0.5) for each in riemannian.adapted)
     assert of_chains == [first, second, first]
     assert raw.attributes["trajectory_length"] == [first[2], second[2], first[2]]
     for same in (tree, read_tree(tmp_path / "result.nc")):
@@ -317,7 +317,7 @@ def test_what_depends_on_the_position_is_taken_over_from_any_kind_of_result(riem
         assert learned == of_chains
         assert np.array_equal(again.draws, raw.draws)
     assert taken(tree.sel(chain=[1]))[1] == [second] * 3
-    kernel = refhmc.HMC(step_size=second[0], trajectory_length=second[2], length_jitter=0.5, metric=SoftAbs())
+    kernel = refhmc.HMC(step_size=second[0], trajectory_length=second[2], length_jitter=0.5, metric=SoftAbs(1e6))
     given = refhmc.sample(model, kernel, initvals=riemannian.draws[[0, 1, 0], -1], **options)
     assert np.array_equal(given.draws[1], raw.draws[1])
 
@@ -325,9 +325,9 @@ def test_what_depends_on_the_position_is_taken_over_from_any_kind_of_result(riem
 def test_learning_a_length_goes_on_from_the_one_that_is_given(riemannian):
     model, first = refhmc.models.Funnel(), riemannian.adapted[0]
     options = {"draws": 5, "chains": 1, "random_seed": 2, "save_warmup": True, **QUIET}
-    short = refhmc.sample(model, refhmc.HMC(metric=SoftAbs()), warmup=riemannian, tune=20, **options)
+    short = refhmc.sample(model, refhmc.HMC(metric=SoftAbs(1e6)), warmup=riemannian, tune=20, **options)
     assert (short.adapted[0].length, short.adapted[0].jitter) == (first.length, first.jitter)
-    long = refhmc.sample(model, refhmc.HMC(metric=SoftAbs()), warmup=riemannian, tune=60, **options)
+    long = refhmc.sample(model, refhmc.HMC(metric=SoftAbs(1e6)), warmup=riemannian, tune=60, **options)
     lengths = long.groups["warmup_sample_stats"]["int_time"][0, :5]
     assert np.all(np.abs(lengths / first.length - 1) < 0.6)  # the jitter, and a step
     assert long.adapted[0].length != first.length
@@ -335,10 +335,10 @@ def test_learning_a_length_goes_on_from_the_one_that_is_given(riemannian):
 
 def test_what_the_kernel_says_of_the_length_stays(riemannian):
     model, options = refhmc.models.Funnel(), {"tune": 0, "draws": 5, "chains": 1, "random_seed": 2, **QUIET}
-    kernel = refhmc.HMC(metric=SoftAbs(), length_jitter=0.1)
+    kernel = refhmc.HMC(metric=SoftAbs(1e6), length_jitter=0.1)
     own = refhmc.sample(model, kernel, warmup=riemannian, **options).adapted[0]
     assert (own.length, own.jitter) == (riemannian.adapted[0].length, 0.1)
-    fixed = refhmc.sample(model, refhmc.HMC(metric=SoftAbs(), n_steps=3), warmup=riemannian, **options)
+    fixed = refhmc.sample(model, refhmc.HMC(metric=SoftAbs(1e6), n_steps=3), warmup=riemannian, **options)
     assert np.all(fixed.sample_stats["n_steps"] == 3)
     assert fixed.adapted[0].length is None
 
@@ -362,7 +362,7 @@ def test_a_metric_that_is_given_is_the_same_in_a_file(metric, tmp_path):
         (refhmc.NUTS(metric=Diagonal(1.0)), "Diagonal; got LowRank"),
         (refhmc.NUTS(metric=Dense(np.eye(5))), "Dense; got LowRank"),
         (refhmc.NUTS(metric=LowRank(np.ones(5))), "LowRank; got LowRank with other values"),
-        (refhmc.HMC(metric=SoftAbs(), trajectory_length=1.0), "SoftAbs; got LowRank"),
+        (refhmc.HMC(metric=SoftAbs(1e6), trajectory_length=1.0), "SoftAbs; got LowRank"),
     ],
 )
 def test_a_step_size_of_another_metric_is_refused(learned, kernel, words):

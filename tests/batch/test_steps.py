@@ -25,18 +25,18 @@ from tests.helpers.sweeps import representatives
 N = 300
 FUNNEL, BANANA = refhmc.models.Funnel(2), refhmc.models.Banana()
 CASES = {
-    "generalised": (FUNNEL, SoftAbs(), GeneralizedLeapfrog()),
-    "midpoint": (FUNNEL, SoftAbs(), ImplicitMidpoint()),
-    "midpoint's midpoint": (FUNNEL, SoftAbs(), ImplicitMidpoint(variant="midpoint")),
+    "generalised": (FUNNEL, SoftAbs(1e6), GeneralizedLeapfrog()),
+    "midpoint": (FUNNEL, SoftAbs(1e6), ImplicitMidpoint()),
+    "midpoint's midpoint": (FUNNEL, SoftAbs(1e6), ImplicitMidpoint(variant="midpoint")),
     "diagonal": (FUNNEL, DiagonalSoftAbs(alpha=2.0), ImplicitMidpoint()),
     "fisher": (BANANA, Fisher(), ImplicitMidpoint(max_iterations=40)),
     "composed": (BANANA, Fisher(), Suzuki(GeneralizedLeapfrog())),
-    "projected": (FUNNEL, SoftAbs(), ProjectedTao(omega=0.5, solver="fixed point")),
+    "projected": (FUNNEL, SoftAbs(1e6), ProjectedTao(omega=0.5, solver="fixed point")),
     "projected, accelerated": (BANANA, SoftAbs(alpha=1.0), ProjectedTao(omega=0.5)),
-    "midpoint, accelerated": (FUNNEL, SoftAbs(), ImplicitMidpoint(solver="anderson")),
-    "generalised, accelerated": (FUNNEL, SoftAbs(), GeneralizedLeapfrog(solver="anderson")),
+    "midpoint, accelerated": (FUNNEL, SoftAbs(1e6), ImplicitMidpoint(solver="anderson")),
+    "generalised, accelerated": (FUNNEL, SoftAbs(1e6), GeneralizedLeapfrog(solver="anderson")),
     "accelerated, unchecked": (BANANA, Fisher(), ImplicitMidpoint(solver="anderson", reversibility_check=False)),
-    "unchecked": (FUNNEL, SoftAbs(), GeneralizedLeapfrog(reversibility_check=False)),
+    "unchecked": (FUNNEL, SoftAbs(1e6), GeneralizedLeapfrog(reversibility_check=False)),
     "splitting": (FUNNEL, Dense(np.diag([1.0, 2, 3]) + 0.3), BCSS(stages=3)),
     "leapfrog": (FUNNEL, Dense(np.diag([1.0, 2, 3]) + 0.3), Yoshida(Leapfrog())),
 }

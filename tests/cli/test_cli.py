@@ -500,7 +500,7 @@ def test_help_has_the_first_sentences_of_the_docstrings(capsys, monkeypatch):
         main(["sample", "--help"])
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 80
-    assert "Number of warm-up iterations per chain (default: 1000)." in " ".join(shown.split())
+    assert "Number of warm-up iterations per chain, by default 1,000." in " ".join(shown.split())
     assert "Maximum number of doublings, from 1 to 30 (nuts: 10, walnuts: 10)." in " ".join(shown.split())
     assert "`" not in shown.replace("`refhmc models`", "")
 

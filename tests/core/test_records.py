@@ -118,7 +118,7 @@ grid = refhmc.models.CellGrid(np.array([[1.0, 3.0], [0.5, 2.0]]))
 runs = [
     (funnel, refhmc.NUTS(max_treedepth=4)),
     (banana, refhmc.NUTS(step_size=0.1, max_treedepth=3, metric=Fisher())),
-    (funnel, refhmc.HMC(step_size=0.3, n_steps=3, metric=SoftAbs(), integrator=GeneralizedLeapfrog())),
+    (funnel, refhmc.HMC(step_size=0.3, n_steps=3, metric=SoftAbs(1e6), integrator=GeneralizedLeapfrog())),
     (funnel, refhmc.HMC(step_size=0.2, n_steps=3, metric=Fisher(), integrator=ProjectedTao(1.0))),
     (banana, refhmc.HMC(step_size=0.05, n_steps=3, step_jitter=0.2, metric=Dense())),
     (grid, refhmc.DHMC(step_size=0.5, n_steps=4)),

@@ -66,7 +66,10 @@ def test_every_warning_of_a_run_ends_with_an_address(recwarn):
     options = {"raw": True, "progressbar": False, "random_seed": 1}
     funnel, normal = refhmc.models.Funnel(4), refhmc.models.Gaussian([0.0, 0.0], [[1.0, 0.0], [0.0, 1.0]])
     tao = refhmc.HMC(
-        integrator=refhmc.integrators.ExplicitTao(omega=10.0), metric=refhmc.metrics.SoftAbs(), step_size=0.1, n_steps=2
+        integrator=refhmc.integrators.ExplicitTao(omega=10.0),
+        metric=refhmc.metrics.SoftAbs(1e6),
+        step_size=0.1,
+        n_steps=2,
     )
     runs = [
         refhmc.sample(funnel, refhmc.NUTS(), warmup="stan", draws=200, tune=200, **options),

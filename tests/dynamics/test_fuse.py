@@ -84,7 +84,7 @@ MORE = {
     ),
     "SoftAbs": (
         lambda: Funnel(2),
-        lambda: refhmc.HMC(step_size=0.3, n_steps=5, metric=SoftAbs(), integrator=UNCHECKED),
+        lambda: refhmc.HMC(step_size=0.3, n_steps=5, metric=SoftAbs(1e6), integrator=UNCHECKED),
         LAST_BITS,
     ),
     "the outer product": (

@@ -12,7 +12,7 @@ from tests.helpers.discontinuous_cases import switch
 
 
 def on_softabs(integrator):
-    return lambda: (refhmc.models.Funnel(3), NUTS(metric=SoftAbs(), integrator=integrator, max_treedepth=5))
+    return lambda: (refhmc.models.Funnel(3), NUTS(metric=SoftAbs(1e6), integrator=integrator, max_treedepth=5))
 
 
 def on_parts(kernel):

@@ -34,9 +34,9 @@ from refhmc.metrics import (
 
 RIEMANNIAN = {
     "fisher": Fisher(),
-    "softabs": SoftAbs(),
+    "softabs": SoftAbs(1e6),
     "softabs-1": SoftAbs(alpha=1.0),
-    "diagonal-softabs": DiagonalSoftAbs(),
+    "diagonal-softabs": DiagonalSoftAbs(1e6),
     "diagonal-softabs-1": DiagonalSoftAbs(alpha=1.0),
     "outer": OuterProductSoftAbs(),
     "outer-published": OuterProductSoftAbs(alpha=0.1, as_published=True),

@@ -243,7 +243,7 @@ def test_implicit_midpoint_conserves_quadratic_energies(eps, variant):
     model, rng = model_of("gaussian-3"), np.random.default_rng(2)
     solver = "fixed point" if eps < 1.5 else "anderson"
     method = ImplicitMidpoint(variant=variant, tolerance=1e-12, max_iterations=1000, solver=solver)
-    for metric in (Fisher(), SoftAbs(), Dense(np.linalg.inv(-model.hessian(np.zeros(3))))):
+    for metric in (Fisher(), SoftAbs(1e6), Dense(np.linalg.inv(-model.hessian(np.zeros(3))))):
         H = refhmc.Hamiltonian(model, metric)
         q = rng.standard_normal(3)
         path = refhmc.integrate(H, method, q, H.draw_momentum(q, rng), step_size=eps, n_steps=10)

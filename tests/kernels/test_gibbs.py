@@ -211,7 +211,7 @@ def python_funnel():
 @pytest.mark.sweep
 def test_a_python_model_is_sampled_as_the_compiled_one():
     """The same density, once called back as Python: the same draws, to rounding."""
-    kernel = Gibbs({"v": HMC(step_size=0.3, n_steps=3, metric=SoftAbs()), "x": HMC(step_size=0.3, n_steps=3)})
+    kernel = Gibbs({"v": HMC(step_size=0.3, n_steps=3, metric=SoftAbs(1e6)), "x": HMC(step_size=0.3, n_steps=3)})
     options = {
         "draws": 5,
         "tune": 0,
@@ -279,7 +279,7 @@ def test_draws_keep_the_exact_law(name, which):
 # ------------------------------------------------------------------------------------- one generator, any cut
 
 
-@pytest.mark.parametrize("each", [HMC(step_jitter=0.2), NUTS(metric=Dense()), NUTS(step_size=0.3, metric=SoftAbs())])
+@pytest.mark.parametrize("each", [HMC(step_jitter=0.2), NUTS(metric=Dense()), NUTS(step_size=0.3, metric=SoftAbs(1e6))])
 def test_one_block_is_its_kernel_bit_for_bit(each):
     options = {"draws": 150, "tune": 150, "chains": 1, "random_seed": 4, **QUIET}
     alone, block = refhmc.sample(FUNNEL, each, **options), refhmc.sample(FUNNEL, Gibbs({("v", "x"): each}), **options)
@@ -366,7 +366,7 @@ def test_statistics_of_the_draw_and_of_the_blocks(unbroken):
 def test_warnings_name_the_block():
     kernel = Gibbs(
         {
-            "v": HMC(step_size=0.1, n_steps=3, metric=SoftAbs(), integrator=ExplicitTao(10.0)),
+            "v": HMC(step_size=0.1, n_steps=3, metric=SoftAbs(1e6), integrator=ExplicitTao(10.0)),
             "x": HMC(step_size=500.0, n_steps=3),
         }
     )

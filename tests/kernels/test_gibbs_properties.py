@@ -132,7 +132,7 @@ def test_a_block_that_jumps_beside_a_smooth_one(seed):
     jumps = DHMC(step_size=0.1, n_steps=3)
     draws, _ = gibbs_draws(model, Gibbs({"logit_p": stays, "log_N": jumps}), q, seed, 3)
     assert np.all(draws[:, 0] == q[0])
-    smooth = HMC(step_size=0.4, n_steps=3, metric=SoftAbs())
+    smooth = HMC(step_size=0.4, n_steps=3, metric=SoftAbs(1e6))
     draws, stats = gibbs_draws(model, Gibbs({"logit_p": smooth, "log_N": jumps}), q, seed, 5)
     part = refhmc.conditional(model, "logit_p", q)
     alone = refhmc.transition(part, smooth, q[:1], rng=chain_generator(seed, 0))

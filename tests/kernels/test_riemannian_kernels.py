@@ -189,10 +189,10 @@ def test_the_explicit_integrator_is_caught():
 # ------------------------------------------------------------------------------------------------ moments
 
 MOMENTS = {
-    "banana-softabs": ("banana", refhmc.NUTS(metric=SoftAbs())),
+    "banana-softabs": ("banana", refhmc.NUTS(metric=SoftAbs(1e6))),
     "banana-fisher-leapfrog": ("banana", refhmc.NUTS(metric=Fisher(), integrator=GeneralizedLeapfrog())),
     "gaussian-tao": ("gaussian", refhmc.NUTS(metric=Fisher(), integrator=ProjectedTao(omega=1.0, solver="anderson"))),
-    "gaussian-hmc": ("gaussian", refhmc.HMC(metric=SoftAbs(), integrator=Yoshida(GeneralizedLeapfrog()))),
+    "gaussian-hmc": ("gaussian", refhmc.HMC(metric=SoftAbs(1e6), integrator=Yoshida(GeneralizedLeapfrog()))),
     "schools-softabs": ("eight-schools", refhmc.NUTS(metric=SoftAbs(alpha=10.0))),
     "schools-diagonal": ("eight-schools", refhmc.NUTS(metric=DiagonalSoftAbs(alpha=10.0))),
     "diabetes-fisher": ("diabetes", refhmc.NUTS(metric=Fisher())),
@@ -230,7 +230,7 @@ def test_statistics_of_the_solver_and_the_metric(kernel, sample):
     model = model_of("banana")
     options = {"draws": 60, "tune": 0, "chains": 2, "random_seed": 1}
     checked = ImplicitMidpoint(tolerance=1e-8)
-    stats = sample(model, kernel(step_size=0.1, metric=SoftAbs(), integrator=checked), **options).sample_stats
+    stats = sample(model, kernel(step_size=0.1, metric=SoftAbs(1e6), integrator=checked), **options).sample_stats
     assert stats["reversibility_error"].dtype == np.float64
     assert np.all(stats["reversibility_error"] <= 1e-6)
     for name in (*OF_A_METRIC, "solver_iterations"):
@@ -241,7 +241,7 @@ def test_statistics_of_the_solver_and_the_metric(kernel, sample):
     assert np.all(stats["solver_residual"] <= 1e-8)
     assert np.any(stats["solver_residual"][solved] > 0)
     unchecked = ImplicitMidpoint(reversibility_check=False)
-    result = sample(model, kernel(step_size=0.1, metric=SoftAbs(), integrator=unchecked), **options)
+    result = sample(model, kernel(step_size=0.1, metric=SoftAbs(1e6), integrator=unchecked), **options)
     assert set(OF_A_SOLVER) | set(OF_A_METRIC) <= set(result.sample_stats)
     assert "reversibility_error" not in result.sample_stats
     for name, key in zip(
@@ -257,7 +257,7 @@ def test_statistics_of_the_solver_and_the_metric(kernel, sample):
 
 @pytest.mark.parametrize("kernel", [refhmc.HMC, refhmc.NUTS])
 @pytest.mark.parametrize(
-    "metric", [Fisher(), SoftAbs(), refhmc.metrics.DiagonalSoftAbs(), refhmc.metrics.OuterProductSoftAbs()]
+    "metric", [Fisher(), SoftAbs(1e6), refhmc.metrics.DiagonalSoftAbs(1e6), refhmc.metrics.OuterProductSoftAbs()]
 )
 def test_condition_of_the_metric_where_a_transition_started(kernel, metric, sample):
     model = model_of("banana")
@@ -313,9 +313,9 @@ def test_the_default_target():
     """.98 on a metric that depends on the position, .8 on others, and the kernel's own if it is given."""
     model = model_of("banana")
     for kernel, target in (
-        (refhmc.NUTS(metric=SoftAbs()), 0.98),
+        (refhmc.NUTS(metric=SoftAbs(1e6)), 0.98),
         (refhmc.HMC(metric=Fisher()), 0.98),
         (refhmc.NUTS(), 0.8),
-        (refhmc.NUTS(metric=SoftAbs(), target_accept=0.7), 0.7),
+        (refhmc.NUTS(metric=SoftAbs(1e6), target_accept=0.7), 0.7),
     ):
         assert make_plan(model, kernel, 100).blocks[0].warmup.target[0] == target

@@ -318,7 +318,7 @@ def test_it_is_a_kernel_of_a_gibbs_block():
         ({"max_halvings": 21}, "max_halvings must be"),
         ({"extra_halving": 1.0}, "extra_halving must"),
         ({"max_treedepth": 0}, "max_treedepth must be"),
-        ({"metric": SoftAbs()}, "metric must be constant for WALNUTS"),
+        ({"metric": SoftAbs(1e6)}, "metric must be constant for WALNUTS"),
         ({"metric": Hierarchical()}, "metric must be constant for WALNUTS"),
         ({"metric": Identity(), "integrator": ImplicitMidpoint()}, "integrator must be explicit for WALNUTS"),
     ],

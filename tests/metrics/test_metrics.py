@@ -194,7 +194,7 @@ def cubic():
     return refhmc.Model(4, *functions, name="cubic", in_python=FEW_CALLS)
 
 
-@pytest.mark.parametrize("metric", [SoftAbs(alpha=2.0), SoftAbs(), DiagonalSoftAbs()])
+@pytest.mark.parametrize("metric", [SoftAbs(alpha=2.0), SoftAbs(1e6), DiagonalSoftAbs(1e6)])
 @pytest.mark.parametrize("gap", [0.0, swept(1e-15), swept(1e-9), 1e-4, swept(-2.0)])
 def test_near_equal_opposite_and_zero_eigenvalues(gap, metric):
     """Eigenvalues 1 and 1 + gap: equal, near-equal, opposite (f agrees, f' does not); and a double zero."""
@@ -266,7 +266,7 @@ def test_the_outer_product_metric_is_the_softabs_of_the_outer_product():
     assert across == pytest.approx(0.067, abs=5e-4)
 
 
-@pytest.mark.parametrize("metric", [OuterProductSoftAbs(), OuterProductSoftAbs(as_published=True), SoftAbs()])
+@pytest.mark.parametrize("metric", [OuterProductSoftAbs(), OuterProductSoftAbs(as_published=True), SoftAbs(1e6)])
 def test_where_the_gradient_is_zero(metric):
     """At the mode s = 0: G = I/alpha for either outer product."""
     model, q = model_of("gaussian-3"), np.array([1.0, -2.0, 0.5])
@@ -366,8 +366,8 @@ def tilted(log_density=tilted_log_density, hessian=tilted_hessian):
     )
 
 
-SOME = [Fisher(), SoftAbs()]
-OTHERS = [DiagonalSoftAbs(), OuterProductSoftAbs(), DiagonalOuterProductSoftAbs()]
+SOME = [Fisher(), SoftAbs(1e6)]
+OTHERS = [DiagonalSoftAbs(1e6), OuterProductSoftAbs(), DiagonalOuterProductSoftAbs()]
 
 
 @pytest.mark.sweep
@@ -395,7 +395,7 @@ def test_a_users_model_runs_compiled_or_as_python_with_the_same_draws(metrics, s
 @pytest.mark.filterwarnings("ignore::refhmc.errors.PythonModelWarning")
 def test_a_hessian_alone_may_run_as_python():
     q, p = np.array([0.3, -0.2]), np.array([1.0, 0.5])
-    mixed, whole = (refhmc.Hamiltonian(m, SoftAbs()) for m in (tilted(hessian=hessian_through_scipy), tilted()))
+    mixed, whole = (refhmc.Hamiltonian(m, SoftAbs(1e6)) for m in (tilted(hessian=hessian_through_scipy), tilted()))
     assert mixed.energy(q, p) == pytest.approx(whole.energy(q, p), rel=1e-14)
 
 
@@ -405,12 +405,12 @@ def test_a_missing_derivative_is_named():
     half = refhmc.Model(2, tilted_log_density, tilted_gradient, tilted_hessian, data=0.5, name="half")
     for model, metric, missing in (
         (bare, Fisher(), "fisher"),
-        (bare, SoftAbs(), "hessian"),
-        (bare, DiagonalSoftAbs(), "hessian"),
+        (bare, SoftAbs(1e6), "hessian"),
+        (bare, DiagonalSoftAbs(1e6), "hessian"),
         (bare, OuterProductSoftAbs(), "hessian"),
         (bare, DiagonalOuterProductSoftAbs(), "hessian"),
-        (half, SoftAbs(), "hessian_contraction"),
-        (half, DiagonalSoftAbs(), "hessian_contraction"),
+        (half, SoftAbs(1e6), "hessian_contraction"),
+        (half, DiagonalSoftAbs(1e6), "hessian_contraction"),
     ):
         words = f"[mM]odel '{model.name}'.* {missing}\\b.*{type(metric).__name__}"
         with pytest.raises(MissingDerivativeError, match=words):
@@ -489,7 +489,7 @@ NAN, INF = float("nan"), float("inf")
         (lambda: refhmc.HMC(metric="soft"), "metric must be.* softabs.*'soft'"),
         (lambda: refhmc.HMC(integrator="mid"), "integrator must be.* auto, .*implicit-midpoint.*'mid'"),
         (lambda: refhmc.HMC(metric=Fisher(), integrator=Leapfrog()), "metric must be constant.*[lL]eapfrog.*Fisher"),
-        (lambda: refhmc.NUTS(metric=SoftAbs(), integrator=Yoshida(Leapfrog())), "metric must be constant.*SoftAbs"),
+        (lambda: refhmc.NUTS(metric=SoftAbs(1e6), integrator=Yoshida(Leapfrog())), "metric must be constant.*SoftAbs"),
     ],
 )  # fmt: skip
 def test_options_that_cannot_be(make, words):

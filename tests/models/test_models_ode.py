@@ -552,7 +552,7 @@ def test_missing_third_derivatives_are_named(bounded):
     with pytest.raises(MissingDerivativeError, match=r"third derivatives.*ODE\(\.\.\., third=\.\.\.\)"):
         bounded.third_derivative([0.5])
     with pytest.raises(MissingDerivativeError, match=r"SoftAbs.*ODE\(\.\.\., third=\.\.\.\)"):
-        refhmc.Hamiltonian(bounded, refhmc.metrics.SoftAbs())
+        refhmc.Hamiltonian(bounded, refhmc.metrics.SoftAbs(1e6))
     with pytest.raises(ValueError, match="order.* 3"):
         bounded.data.solve([0.5], 3)
 

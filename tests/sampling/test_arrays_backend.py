@@ -62,7 +62,7 @@ def in_python(f, **options):
 KERNELS = {
     "hmc": HMC(n_steps=3),
     "hmc, jitter": HMC(step_jitter=0.3, n_steps=3),
-    "hmc, riemannian": HMC(n_steps=2, metric=SoftAbs()),
+    "hmc, riemannian": HMC(n_steps=2, metric=SoftAbs(1e6)),
     "nuts": NUTS(max_treedepth=4),
     "nuts, riemannian": NUTS(max_treedepth=2, metric=Fisher()),
 }

@@ -105,7 +105,7 @@ def test_a_damaged_state_is_rejected(damage):
 
 def test_a_chain_in_use_takes_on_a_saved_state():
     """Values cached for its own last position must not be used for the saved position."""
-    kernel = refhmc.HMC(step_size=0.2, n_steps=5, metric=refhmc.metrics.DiagonalSoftAbs())
+    kernel = refhmc.HMC(step_size=0.2, n_steps=5, metric=refhmc.metrics.DiagonalSoftAbs(1e6))
     chains = [new_chain(kernel, seed) for seed in (1, 2)]
     for k, chain in enumerate(chains):
         chain.start(np.array([0.5, -0.3, 0.2, 1.0]) + k)

@@ -40,7 +40,7 @@ def walk(model, q, proposal, u):
     ("model", "kernel", "gamma"),
     [
         (NORMAL, KERNEL, 0.3),
-        (refhmc.models.Funnel(2), refhmc.HMC(step_size=0.2, n_steps=3, metric=refhmc.metrics.SoftAbs()), 0.4),
+        (refhmc.models.Funnel(2), refhmc.HMC(step_size=0.2, n_steps=3, metric=refhmc.metrics.SoftAbs(1e6)), 0.4),
     ],
     ids=["normal", "funnel with SoftAbs"],
 )

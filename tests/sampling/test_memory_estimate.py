@@ -113,7 +113,7 @@ def test_groups_that_are_generated_count(there):
         (3, refhmc.HMC(n_steps=1, step_size=0.2), 30_000),
         swept(100, refhmc.HMC(n_steps=1, step_size=0.1), 3_000),
         swept(300, refhmc.HMC(n_steps=1, step_size=0.1, metric=Dense()), 500),
-        swept(300, refhmc.HMC(n_steps=1, step_size=0.1, metric=SoftAbs()), 10),
+        swept(300, refhmc.HMC(n_steps=1, step_size=0.1, metric=SoftAbs(1e6)), 10),
     ],
 )
 def test_the_peak_memory_is_as_estimated(d, kernel, draws):

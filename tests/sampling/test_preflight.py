@@ -336,7 +336,7 @@ RIGHT = {
     "fisher_contraction": fisher_contraction,
 }
 HERE = np.array([0.4, -0.8, 0.6])
-SOFTABS, FISHER = refhmc.metrics.SoftAbs(), refhmc.metrics.Fisher()
+SOFTABS, FISHER = refhmc.metrics.SoftAbs(1e6), refhmc.metrics.Fisher()
 
 
 def preflight(metric, q=HERE, **functions):
@@ -365,7 +365,7 @@ def symmetric(function):
     [
         (SOFTABS, ("hessian", "hessian_contraction")),
         swept(SOFTABS, ("hessian", "third_derivative")),
-        (refhmc.metrics.DiagonalSoftAbs(), ("hessian", "third_derivative")),
+        (refhmc.metrics.DiagonalSoftAbs(1e6), ("hessian", "third_derivative")),
         (refhmc.metrics.OuterProductSoftAbs(), ("hessian",)),
         (refhmc.metrics.DiagonalOuterProductSoftAbs(), ("hessian",)),
         (FISHER, ("fisher", "fisher_contraction")),
@@ -639,7 +639,7 @@ def test_a_matrix_written_in_place_is_initialized_with_zeros():
             out[i, i] = -1.0
 
     model = refhmc.Model(2, normal, normal_gradient, diagonal, third_derivative=lambda q, data, out: None)
-    metric = functions_for(model, refhmc.metrics.SoftAbs())[2]
+    metric = functions_for(model, refhmc.metrics.SoftAbs(1e6))[2]
     out = np.full((2, 2), np.nan)
     metric(np.ones(2), model.core.data, out)
     np.testing.assert_array_equal(out, -np.eye(2))

@@ -488,7 +488,7 @@ def test_a_warm_up_mostly_without_a_metric_is_stopped_with_advice(saved, tmp_pat
         assert 30 < count < 60
         assert caught.value.partial.attributes["warmup_divergences_per_chain"][caught.value.chain] >= count
         options.pop("checkpoint", None)
-        soft = refhmc.HMC(step_size=0.6, n_steps=4, metric=refhmc.metrics.SoftAbs())
+        soft = refhmc.HMC(step_size=0.6, n_steps=4, metric=refhmc.metrics.SoftAbs(1e6))
         assert refhmc.sample(model, soft, **options).draws.shape == (2, 5, 1)
 
 

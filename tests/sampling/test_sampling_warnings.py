@@ -53,7 +53,7 @@ def advice_against_divergences(kernel, tune=100, **changes):
 
 def kernels(make, **options):
     """Return kernels of a kind with each metric that it accepts."""
-    metrics = [None, SoftAbs(), DiagonalSoftAbs(), OuterProductSoftAbs(), Fisher(), Dense()]
+    metrics = [None, SoftAbs(1e6), DiagonalSoftAbs(1e6), OuterProductSoftAbs(), Fisher(), Dense()]
     return [make(metric=metric, **options) for metric in (metrics if make is not DHMC else [None])]
 
 
@@ -120,6 +120,7 @@ def test_a_learned_metric_is_not_advised_to_those_who_have_one():
         (text,) = [t for t in reviewed(kernel, reached_max_treedepth=reached) if "max_treedepth" in t]
         assert ('metric="auto"' in text) == isinstance(kernel.metric, refhmc.metrics.Diagonal)
         assert "max_treedepth" in text
+        assert ("use a smaller alpha" in text) == isinstance(kernel.metric, SoftAbs | DiagonalSoftAbs)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +159,7 @@ def test_percentages_of_every_size():
 
 @pytest.mark.parametrize(("what", "name"), [("diverged", "diverging"), ("solver", "solver_failed")])
 def test_all_of_them_are_100_percent(what, name):
-    texts = reviewed(HMC(metric=SoftAbs()), **{name: np.ones((CHAINS, N), bool)})
+    texts = reviewed(HMC(metric=SoftAbs(1e6)), **{name: np.ones((CHAINS, N), bool)})
     (text,) = [t for t in texts if what in t]
     assert f"{CHAINS * N} of {CHAINS * N} transitions (100 %)" in text
     assert "e+0" not in "".join(texts)
@@ -239,7 +240,7 @@ def test_runs_that_do_not_move(normal, sample, kernel, words):
 # ----------------------------------------------------------------------------------------------- elsewhere than warnings
 
 
-@pytest.mark.parametrize("metric", [SoftAbs(), OuterProductSoftAbs()])
+@pytest.mark.parametrize("metric", [SoftAbs(1e6), OuterProductSoftAbs()])
 def test_a_metric_error_does_not_recommend_the_metric_in_use(metric):
     scale = 1e308 if isinstance(metric, SoftAbs) else 1e200
     model = refhmc.Model(
@@ -293,7 +294,7 @@ def test_a_healthy_short_run_is_not_called_stuck(normal, sample):
 @pytest.mark.sweep
 def test_trajectories_at_the_step_limit_are_reported_with_advice_on_alpha():
     """An eigenvalue of the banana's Hessian passes 0, so that the solver sometimes fails at every step size."""
-    kernel = refhmc.HMC(metric=refhmc.metrics.SoftAbs(), trajectory_length=3.0)
+    kernel = refhmc.HMC(metric=refhmc.metrics.SoftAbs(1e6), trajectory_length=3.0)
     with pytest.warns(SamplingWarning, match="1024 steps"):
         result = refhmc.sample(
             refhmc.models.Banana(), kernel, draws=20, tune=250, chains=1, random_seed=1, raw=True, progressbar=False
@@ -306,7 +307,7 @@ def test_trajectories_at_the_step_limit_are_reported_with_advice_on_alpha():
 
 def test_a_solver_that_fails_where_eigenvalues_pass_0_is_told_of_alpha():
     """The solver fails in at least 15 of the 40 transitions with 24 seeds; in none with a probability below 1e-8."""
-    kernel = refhmc.HMC(metric=refhmc.metrics.SoftAbs(), step_size=0.1, n_steps=20)
+    kernel = refhmc.HMC(metric=refhmc.metrics.SoftAbs(1e6), step_size=0.1, n_steps=20)
     with pytest.warns(SamplingWarning, match="solver"):
         result = refhmc.sample(
             refhmc.models.Banana(), kernel, draws=40, tune=0, chains=1, random_seed=1, raw=True, progressbar=False

@@ -57,7 +57,7 @@ def test_the_program_s_chain_against_its_text_in_python(which, rule):
         kernel, draws = refhmc.HMC(step_size=0.7, n_steps=5, metric=Identity()), 400
     else:
         integrator = GeneralizedLeapfrog(tolerance=0.03, max_iterations=1000, reversibility_check=False)
-        kernel, draws = refhmc.HMC(step_size=0.5, n_steps=4, metric=SoftAbs(), integrator=integrator), 60
+        kernel, draws = refhmc.HMC(step_size=0.5, n_steps=4, metric=SoftAbs(1e6), integrator=integrator), 60
     start = np.array([2.0, 1.0, 1.0, 1.0])
     got = chain(model, kernel, rule, start, draws, 5)
     recorded, accepted, failed = chain_in_python(model, kernel, rule, start, draws, 5)

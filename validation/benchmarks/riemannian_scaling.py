@@ -107,7 +107,7 @@ def floor_problems():
     X, y = shared.breast_cancer()
     logistic = refhmc.models.LogisticRegression(X, y)
     draws = rng.normal(size=(64, logistic.dim))  # at the scale of the prior, which is near that of the posterior
-    fisher, softabs = refhmc.metrics.Fisher(), refhmc.metrics.SoftAbs()
+    fisher, softabs = refhmc.metrics.Fisher(), refhmc.metrics.SoftAbs(1e6)
     yield "banana, Fisher", banana, fisher, fisher_floor(banana), 0.1, 10, banana.reference.draw(rng, 64)
     yield "funnel 1 + 10, SoftAbs", funnel, softabs, softabs_floor(funnel), 0.2, 20, funnel.reference.draw(rng, 64)
     yield "logistic regression 569 x 31, Fisher", logistic, fisher, fisher_floor(logistic), 0.1, 10, draws
@@ -200,7 +200,7 @@ def measure_scaling(repeats: int) -> list[dict]:
     kept: dict[tuple, list[float]] = {}
     for d in DIMENSIONS:
         for title, model, start in scaling_models(d):
-            for metric in (refhmc.metrics.SoftAbs(), refhmc.metrics.DiagonalSoftAbs()):
+            for metric in (refhmc.metrics.SoftAbs(1e6), refhmc.metrics.DiagonalSoftAbs(1e6)):
                 if title != "funnel" and type(metric).__name__ == "DiagonalSoftAbs":
                     continue
                 run, counts = sampler_run(model, metric, 0.05, 5, start)

@@ -125,7 +125,11 @@ def every_row() -> dict[str, Row]:
                 kernel = HMC(step_size=eps, n_steps=n, metric=metric, integrator=method(reversibility_check=checked))
                 found[f"{word}, {name}, {'checked' if checked else 'unchecked'}"] = sampled(name, kernel)
     unchecked = ImplicitMidpoint(reversibility_check=False)
-    for name, metric in {"funnel 24": SoftAbs(), "funnel 100": SoftAbs(), "funnel 199": DiagonalSoftAbs()}.items():
+    for name, metric in {
+        "funnel 24": SoftAbs(1e6),
+        "funnel 100": SoftAbs(1e6),
+        "funnel 199": DiagonalSoftAbs(1e6),
+    }.items():
         kernel = HMC(step_size=0.05, n_steps=5, metric=metric, integrator=unchecked)
         found[f"midpoint, {name}, {type(metric).__name__}"] = sampled(name, kernel)
     found["DHMC, Jolly-Seber"] = jumps

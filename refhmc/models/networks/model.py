@@ -166,7 +166,7 @@ def share_of(
 
 def outputs_of(of: Design, posterior: Posterior, q: np.ndarray, X: ArrayLike) -> np.ndarray:
     """Return f(X; q), (n, outputs), for X as users give it. Raises ShapeError."""
-    X = images(X) if len(of.shape) == 3 else rows_of(X, *of.shape)
+    X = images(X) if len(of.shape) == 3 else rows_of(X, of.shape[0])
     if X.shape[1:] != of.shape:
         raise ShapeError(
             f"X must hold images of shape {of.shape} (height, width, channels), as the data; got {X.shape[1:]}."

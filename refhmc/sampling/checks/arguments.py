@@ -22,7 +22,7 @@ from refhmc.integrators.defaults import resolve
 from refhmc.kernels import DHMC, HMC, KERNELS, NUTS
 from refhmc.kernels.blocks import blocks_of, is_tempered
 from refhmc.kernels.options import AnyKernel, Kernel, check_kernel, named
-from refhmc.metrics import METRICS, Diagonal
+from refhmc.metrics import Diagonal
 from refhmc.metrics.base import FROM_PAIRS, NOTHING
 from refhmc.metrics.low_rank import LARGEST
 from refhmc.models.base import Model
@@ -263,7 +263,5 @@ def recommended_kernel(model: Model) -> AnyKernel:
     advice = getattr(model, "recommended", None)
     if advice is not None and advice.kernel:
         metric: dict[str, object] = {"metric": advice.metric} if advice.metric else {}
-        if advice.metric_options:
-            metric = {"metric": METRICS[advice.metric](**dict(advice.metric_options))}
         return KERNELS[advice.kernel](**metric, **dict(advice.options))
     return DHMC() if len(getattr(model, "discontinuous", ())) else NUTS()

@@ -322,10 +322,12 @@ def _max_depth(stats: dict[str, np.ndarray], kernel: Kernel) -> list[str]:
     metric, _ = resolve(kernel.metric, kernel.integrator)
     learned = metric.is_dense or metric.position_dependent or metric.learns == FROM_PAIRS
     advice = "Reparametrise" if learned else 'Use metric="auto", reparametrise'
+    if jumps := smoother(kernel):
+        advice = f"{jumps} Otherwise reparametrise"
     return [
         f"{int(reached.sum())} of {reached.size} trajectories ({_per_chain(reached)}) reached max_treedepth. "
         "The draws are valid, but each costs much and moves little, because the scales differ widely. "
-        f"{advice}, or raise max_treedepth. {_see('tree-depth')}"
+        f"{advice}, or raise max_treedepth. {_see('softabs-alpha' if jumps else 'tree-depth')}"
     ]
 
 
