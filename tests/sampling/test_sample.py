@@ -234,7 +234,6 @@ def test_the_remaining_warnings(normal, sample):
     texts = "\n".join(str(w.message) for w in caught)
     for words in (
         "300 of 300 trajectories (chain 0: 150, chain 1: 150) reached max_treedepth",
-        "Only 2 chains",
         "effective sample size is below 100 per chain",
         "Chain 0 is stuck: it stood still for all of its 150 draws",
         "Only 20 draws per chain",

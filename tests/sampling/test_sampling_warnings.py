@@ -14,7 +14,7 @@ from refhmc.core.sample_stats import OUTCOMES
 from refhmc.errors import MetricError, SamplingWarning
 from refhmc.metrics import Dense, DiagonalSoftAbs, Fisher, Identity, OuterProductSoftAbs, SoftAbs
 from refhmc.sampling.begin import announced
-from refhmc.sampling.results.review import DrawsToReview, percent, review
+from refhmc.sampling.results.review import DrawsToReview, _mixing, percent, review
 from tests.helpers.models import FEW_CALLS
 from tests.helpers.sweeps import swept
 
@@ -315,3 +315,34 @@ def test_a_solver_that_fails_where_eigenvalues_pass_0_is_told_of_alpha():
     (said,) = [text for text in result.warnings if "solver" in text]
     assert "alpha=1,000,000" in said
     assert "smaller alpha" in said
+
+
+def test_few_draws_are_told_from_correlated_ones():
+    """Of 4 x 100 independent draws, some of 50 coordinates have fewer than 100 effective ones per chain."""
+    rng = np.random.default_rng(1)
+    independent = rng.normal(size=(4, 100, 50))
+    (text,) = [t for t in _mixing([f"x[{j}]" for j in range(50)], independent, ", CURE,") if "effective" in t]
+    assert "There are few draws, so" in text
+    assert "Take more draws. " in text
+    correlated = np.cumsum(rng.normal(size=(4, 400, 2)), axis=1)
+    (text,) = [t for t in _mixing(["a", "b"], correlated, ", CURE,") if "effective" in t]
+    assert "The draws are strongly correlated, so" in text
+    assert "Take more draws, CURE, or reparametrise" in text
+
+
+def test_a_very_large_r_hat_is_not_printed():
+    """As of chains that do not move: their variance within is rounding."""
+    still = np.broadcast_to(np.arange(4.0)[:, None, None], (4, 200, 1)).copy()
+    (text,) = [t for t in _mixing(["a"], still, ",") if "R-hat is above 1.01" in t]
+    assert "(worst: a, above 100)" in text
+    apart = np.arange(4.0)[:, None, None] + np.random.default_rng(3).normal(size=(4, 200, 1))
+    assert "above 100" not in "".join(_mixing(["a"], apart, ","))
+
+
+@pytest.mark.parametrize(
+    ("chains", "draws", "warns"), [(1, 200, True), (2, 200, False), (3, 1000, True), (4, 1000, False)]
+)
+def test_a_short_run_may_have_two_chains(chains, draws, warns):
+    options = {"draws": draws, "tune": 100, "chains": chains, "random_seed": 5, "progressbar": False, "raw": True}
+    result = refhmc.sample(refhmc.models.Gaussian([0.0], [[1.0]]), **options)
+    assert any("run. R-hat compares chains" in text for text in result.warnings) == warns

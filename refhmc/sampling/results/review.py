@@ -23,6 +23,9 @@ from refhmc.numerics.convergence import of_columns, ratio_of_scales, superchain_
 from refhmc.sampling.results.position_changes import moved, starts_of
 
 MIN_DRAWS, MIN_CHAINS = 100, 4
+EXPLORATORY = 1000  # runs of two or three chains with fewer draws are not warned of the number of chains
+MOST_SHOWN = 100.0  # R-hat
+FEW_DRAWS_SHARE = 0.25  # effective draws per draw above which draws are few, and not strongly correlated
 MAX_RHAT, MIN_ESS_PER_CHAIN, MIN_BFMI, MAX_DEPTH_SHARE = 1.01, 100, 0.3, 0.05
 ENOUGH_CHAINS = 16  # more chains than these do not raise the required number of effective draws
 # Consecutive rejections that count as stuck, in a chain that moves at other times and in one that never moves. (In a healthy
@@ -101,7 +104,7 @@ def review(
     is_nuts = any(isinstance(each, NUTS) for each in kernels.values())
     found += _mixing(names, x, MORE_EFFICIENT if is_nuts else "")
     found += _apart(names, x, to_review.stats.get("lp"))
-    if chains < MIN_CHAINS:
+    if chains < (MIN_CHAINS if n >= EXPLORATORY else 2):
         many = f"Only {chains} chains were" if chains > 1 else "Only one chain was"
         found.append(
             f"{many} run. R-hat compares chains and is unreliable with fewer than {MIN_CHAINS}. Use chains={MIN_CHAINS} or "
@@ -366,6 +369,11 @@ def _energy(energy: np.ndarray) -> list[str]:
     ]
 
 
+def some_ratio(rhat: float) -> str:
+    """Return R-hat as text; the size of a very large one, of chains that hardly move, says nothing."""
+    return f"above {MOST_SHOWN:g}" if rhat > MOST_SHOWN else f"{rhat:.3f}"
+
+
 def _apart(names: list[str], draws: np.ndarray, lp: np.ndarray | None) -> list[str]:
     """Return the warning about chains in regions that are far apart, with mean log densities if these are known.
 
@@ -452,7 +460,7 @@ def _mixing(names: list[str], draws: np.ndarray, cure: str) -> list[str]:
             worst = bad[np.argmax(np.nan_to_num(rhat[bad], nan=np.inf))]
             found.append(
                 f"R-hat is above {MAX_RHAT} for {bad.size} of {len(columns)} coordinates (worst: {names[columns[worst]]}, "
-                f"{rhat[worst]:.3f}). The chains do not agree yet, so their averages cannot be trusted. Take more "
+                f"{some_ratio(rhat[worst])}). The chains do not agree yet, so their averages cannot be trusted. Take more "
                 f"draws{cure or ','} or look for several modes. {_see('r-hat')}"
             )
     least = MIN_ESS_PER_CHAIN * min(chains, ENOUGH_CHAINS)
@@ -460,9 +468,12 @@ def _mixing(names: list[str], draws: np.ndarray, cure: str) -> list[str]:
     bad = np.flatnonzero(~(ess >= least))
     if bad.size:
         worst = bad[np.argmin(np.nan_to_num(ess[bad], nan=-np.inf))]
+        too_few = ess[worst] > FEW_DRAWS_SHARE * x[:, :, 0].size
+        why = "There are few draws" if too_few else "The draws are strongly correlated"
+        more = "Take more draws" if too_few else f"Take more draws{cure} or reparametrise"
         found.append(
             f"The effective sample size is below {asked} for {bad.size} of {len(columns)} coordinates "
-            f"(worst: {names[columns[worst]]}, {ess[worst]:.0f} in total). The draws are strongly correlated, so R-hat and "
-            f"quantiles are unreliable. Take more draws{cure} or reparametrise. {_see('effective-sample-size')}"
+            f"(worst: {names[columns[worst]]}, {ess[worst]:.0f} in total). {why}, so R-hat and "
+            f"quantiles are unreliable. {more}. {_see('effective-sample-size')}"
         )
     return found
