@@ -161,8 +161,9 @@ def ODE(
     third : callable, optional
         Third derivatives of f by z, of shape (n, n + p, n + p, n + p), in all orders of the indices. SoftAbs needs them.
     initial_state : array_like of shape (n,) or callable
-        State at `start_time`: for each entry a number or the name of a parameter. A function of theta returns the state, its
-        derivative (n, p), its second derivative (n, p, p) and, with `third`, its third one.
+        State at the first of `times`, unless `start_time` is given: for each entry a number or the name of a parameter. A
+        function of theta returns the state, its derivative (n, p), its second derivative (n, p, p) and, with `third`, its third
+        one.
     times : array_like of shape (T,)
         Times of the observations, ascending.
     y : array_like of shape (T, K)

@@ -222,8 +222,9 @@ class ODESolution:
     parameters : int or sequence of str
         Number of parameters, or their names.
     initial_state : array_like of shape (n,) or callable
-        State at `start_time`: for each entry a number or the name of a parameter. A function of theta returns the state, its
-        derivative (n, p), its second derivative (n, p, p) and so on, as many as of `rhs` are given.
+        State at the first of `times`, unless `start_time` is given: for each entry a number or the name of a parameter. A
+        function of theta returns the state, its derivative (n, p), its second derivative (n, p, p) and so on, as many as of
+        `rhs` are given.
     times : array_like of shape (T,)
         Times of the solution, ascending.
     start_time : float, optional

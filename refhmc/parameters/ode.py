@@ -266,9 +266,15 @@ def model_of(
     names = [key if parameters.supports[key].value_shape == () else f"{key}[{i}]"
              for key in in_equations for i in range(parameters.supports[key].value_count)]  # fmt: skip
     observe = () if observe is None else tuple(observe) if isinstance(observe, tuple | list) else (observe,)
+    if wrong := [each for each in observe if not callable(each)]:
+        raise ModelError(
+            f"observe must be functions, g(t, x, theta) and its derivatives; got {wrong[0]!r}. To observe some of the "
+            "states only, give y a column for each state, with NaN where a state is not observed."
+        )
     order = sum(f is not None for f in functions) - 1
     if observe and len(observe) <= order:
-        raise ModelError(f"observe must be g(t, x, theta) and its {order} derivatives; got {len(observe)} functions.")
+        also = "derivative" if order == 1 else f"{order} derivatives"
+        raise ModelError(f"observe must be g(t, x, theta) and its {also}; got {len(observe)} function(s).")
     table, own = priors_of(prior, parameters, places)
     solution = ODESolution(*functions, parameters=names, **solver)
     y = observations_of(solution.times, y, None if observe else solution.n)

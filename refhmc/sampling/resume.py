@@ -197,7 +197,10 @@ def own_model(run: dict[str, Any], folder: pathlib.Path) -> Model:
     A later check compares it with the run. Raises CheckpointError if refhmc cannot create it.
     """
     if run.get("recipe") is None:
-        raise CheckpointError(f"{folder} does not hold the model {run['model']!r}. Give it as model=...")
+        raise CheckpointError(
+            f"{folder} does not hold the model {run['model']!r}. Give it: refhmc.resume(folder, model=...) in "
+            "Python, or refhmc resume FOLDER FILE.py:NAME on the command line."
+        )
     try:
         return model_of_recipe(run["recipe"])
     except Exception as error:

@@ -363,6 +363,11 @@ def test_user_defined_errors_and_prior(sample):
         ({"prior": {**PRIOR, "ka": 1.0}}, ModelError, "prior of ka must be .*refhmc.models.priors.*1.0"),
         ({"prior": None}, ModelError, "errors.*prior"),
         (
+            {"observe": [0, 1]},
+            refhmc.errors.ModelError,
+            r"observe must be functions.*got 0.*NaN",
+        ),
+        (
             {"observe": (seen, seen_jacobian)},
             ModelError,
             r"observe must be .*3 derivatives.*2",

@@ -370,7 +370,7 @@ def _energy(energy: np.ndarray) -> list[str]:
 
 
 def some_ratio(rhat: float) -> str:
-    """Return R-hat as text; the size of a very large one, of chains that hardly move, says nothing."""
+    """Return R-hat as text; the size of a very large one, of chains that hardly move, has no meaning."""
     return f"above {MOST_SHOWN:g}" if rhat > MOST_SHOWN else f"{rhat:.3f}"
 
 
@@ -400,8 +400,9 @@ def _apart(names: list[str], draws: np.ndarray, lp: np.ndarray | None) -> list[s
     return [
         f"The chains are in regions that are far apart: the mean of {names[j]} is {where[0]}, and {where[1]}. The distance is "
         f"{ratios[j]:.0f} times the largest standard deviation within a chain. The density may have several modes, and the "
-        "chains do not move between them, so that shares of draws are not probabilities. Or some chains have not left their "
-        f"starts. {_see('regions-apart')}"
+        "chains do not move between them, so that shares of draws are not probabilities: use refhmc.Tempered, or Ordered for "
+        'parameters that can be exchanged. Or some chains have not left their starts: use init="pathfinder" or initvals. '
+        f"{_see('regions-apart')}"
     ]
 
 
