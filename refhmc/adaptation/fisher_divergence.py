@@ -89,7 +89,9 @@ def least_divergence(
         return Learned(variances, *none, 1.0, 1.0)
     half = x[::2], s[::2]
     if earlier is not None:
-        half = with_earlier(half, (earlier[0] - draws.mean(axis=0)) / root, (earlier[1] - scores.mean(axis=0)) * root)
+        with np.errstate(all="ignore"):
+            there = (earlier[0] - draws.mean(axis=0)) / root, (earlier[1] - scores.mean(axis=0)) * root
+            half = with_earlier(half, *there)
     U = directions(*half)
     eigenvalues = held_out_eigenvalues(U, x[1::2], s[1::2])
     cutoff = STANDARD_ERRORS / np.sqrt(len(x) // 2)
@@ -122,9 +124,8 @@ def earlier_than(start: int, stop: int, d: int) -> int:
 def with_earlier(half: tuple[np.ndarray, np.ndarray], x: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the rows x and s of ``half`` with the earlier ones before them that are not too far away."""
     near = np.ones(len(x), dtype=bool)
-    with np.errstate(all="ignore"):
-        for rows, of_window in ((x, half[0]), (s, half[1])):
-            near &= squares(rows) <= FARTHEST**2 * squares(of_window).max()  # False for NaN
+    for rows, of_window in ((x, half[0]), (s, half[1])):
+        near &= squares(rows) <= FARTHEST**2 * squares(of_window).max()  # False for NaN
     return np.concatenate([x[near], half[0]]), np.concatenate([s[near], half[1]])
 
 
