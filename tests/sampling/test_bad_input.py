@@ -149,7 +149,7 @@ def test_words_for_kernels_metrics_and_integrators(normal, sample):
         (refhmc.HMC(n_steps=2, integrator="leapfrog", metric="Diagonal"), refhmc.HMC(n_steps=2, metric="diagonal")),
     ):
         assert np.array_equal(sample(normal, words, **few).draws, sample(normal, objects, **few).draws)
-    assert refhmc.NUTS(metric="diagonal-softabs").metric == refhmc.metrics.DiagonalSoftAbs(1e6)
+    assert refhmc.NUTS(metric="diagonal-softabs").metric == refhmc.metrics.DiagonalSoftAbs()
 
 
 def test_the_model_must_be_a_model(sample):
