@@ -19,9 +19,12 @@ further seed, and one that needs more than `--limit` seconds (100 by default) ha
 variances have a bias.)
 
 Most rows were measured on an AMD EPYC. Those of an Intel Xeon, which had other work, are: stochastic volatility and the last
-normal; 200 collinear columns but for NUTS, HMC and MAMS; DRHMC, MCLMC, GIST and AutoStep on the other normals of 1,000
+normal; 200 collinear columns except for NUTS, HMC and MAMS; DRHMC, MCLMC, GIST and AutoStep on the other normals of 1,000
 dimensions, and along the axes also GHMC and MALT. The limit was 200 or 400 s there, and NUTS and MAMS had none on the last
-normal. Seconds of the two processors cannot be compared.
+normal. Seconds of the two processors cannot be compared. Rows with the present warm-up, in which earlier draws complete the
+directions of the metric, are HMC and MAMS on the last normal and stochastic volatility, and NUTS, HMC, WALNUTS, MAMS and GIST
+on the normal of 100 dimensions and condition 1e6. (``mams.md`` has NUTS on the last normal: 5.8 effective draws per 1,000
+gradients, with 5,000 draws.)
 
 Results that ``--only TARGET:KERNEL`` does not select are kept; a name in full selects only itself. ``--references`` makes the
 long runs.
