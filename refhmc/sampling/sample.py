@@ -164,9 +164,9 @@ def sample(
     result names the origin of each start, and ``began_again_after`` the iteration of a restart (0 if there was none).
 
     The metric of a normal with d coordinates is known after d + 1 different draws and their gradients, wherever these are. NUTS
-    makes long trajectories until then. HMC and MAMS make short ones, so that their iterations are cheap, but do not explore the
-    remaining directions. Their default `tune` is therefore twice the number of coordinates if the metric is learned from draws
-    and gradients, but at least 1,000 and at most the number of draws that are kept for it, 2,000,000 / d.
+    makes long trajectories until then. HMC and MAMS usually make short ones, whose iterations are cheap, but which do not
+    explore the remaining directions. Their default `tune` is therefore twice the number of coordinates if the metric is learned
+    from draws and gradients, but at least 1,000 and at most the number of draws that are kept for it, 2,000,000 / d.
 
     The arguments `cores`, `executor`, `checkpoint`, `store`, and `warmup` with a result, need backend "numba". With "arrays"
     and "cupy", the statistics have no numbers of evaluations per draw.

@@ -322,7 +322,7 @@ def test_the_default_target():
 
 
 def test_softabs_has_a_default_alpha_that_is_usable_where_an_eigenvalue_passes_0():
-    """On the eight schools there were 46 to 65 steps per draw with 12 seeds, and above 1,000 with alpha = 1e6."""
+    """With 12 seeds there were 46 to 65 steps per draw (standard deviation 5), and above 1,000 with alpha = 1e6."""
     kernel = refhmc.NUTS(metric="softabs")
     options = {"draws": 100, "tune": 200, "chains": 1, "random_seed": 1, "progressbar": False, "raw": True}
     result = refhmc.sample(refhmc.models.EightSchools(), kernel, **options)
