@@ -12,7 +12,7 @@ from refhmc import DHMC, HMC, NUTS, Gibbs
 from refhmc.compile import compiled
 from refhmc.core.sample_stats import OUTCOMES
 from refhmc.errors import MetricError, SamplingWarning
-from refhmc.metrics import Dense, DiagonalSoftAbs, Fisher, Identity, OuterProductSoftAbs, SoftAbs
+from refhmc.metrics import Dense, Diagonal, DiagonalSoftAbs, Fisher, Identity, OuterProductSoftAbs, SoftAbs
 from refhmc.sampling.begin import announced
 from refhmc.sampling.results.review import DrawsToReview, _mixing, percent, review
 from tests.helpers.models import FEW_CALLS
@@ -55,6 +55,21 @@ def kernels(make, **options):
     """Return kernels of a kind with each metric that it accepts."""
     metrics = [None, SoftAbs(1e6), DiagonalSoftAbs(1e6), OuterProductSoftAbs(), Fisher(), Dense()]
     return [make(metric=metric, **options) for metric in (metrics if make is not DHMC else [None])]
+
+
+@pytest.mark.parametrize("make", [HMC, NUTS])
+def test_the_warm_up_of_stan_is_advised_where_many_diverge_on_a_metric_from_gradients(make):
+    for metric, tune, count, advised in [
+        (None, 100, 30, True),
+        (None, 100, 2, False),  # few
+        (None, 0, 30, False),  # nothing was learned
+        (Diagonal(regularization="stan"), 100, 30, False),  # what warmup="stan" uses
+        (Dense(), 100, 30, False),
+        (SoftAbs(), 100, 30, False),
+    ]:
+        texts = reviewed(make(metric=metric), tune, diverging=some(count))
+        (text,) = [t for t in texts if "diverged" in t]
+        assert ('warmup="stan"' in text) == advised
 
 
 @pytest.mark.parametrize("make", [HMC, NUTS, DHMC])

@@ -254,3 +254,20 @@ def test_page_names_wrong_posteriors_and_counts_lost_comparisons(monkeypatch):
     assert "ESS per second" not in page.text_of(
         {"arma-arma11": {"refhmc": cell_of(run_of(9), shared=True)}}, POSTERIORS
     )
+
+
+def test_seconds_of_shared_processors_are_left_out_and_slow_gradients_are_named():
+    cells = {
+        "arma-arma11": {
+            "refhmc": cell_of(run_of(1000, seconds=8.0)),
+            "numpyro": cell_of(run_of(900, seconds=2.0)),
+            "nutpie": cell_of(run_of(2000, seconds=1e-3), shared=True),
+        },
+        "sblri-blr": {"refhmc": cell_of(run_of(990), shared=True), "numpyro": cell_of(run_of(1))},
+    }
+    text = page.text_of(cells, {name: POSTERIORS["sblri-blr"] for name in cells})
+    section = text.partition("### ESS per second")[2].partition("## refhmc")[0]
+    rows = [[each.strip() for each in line.strip("|").split("|")] for line in section.splitlines() if "|" in line]
+    assert ["arma-arma11", "numpyro", "0.28", "4 times the seconds per gradient"] in rows
+    assert "sblri-blr" not in section
+    assert "shown for refhmc, numpyro only" in text

@@ -44,6 +44,10 @@ PyStan, and its R-hat is that of the parameters on their own scale.
 
 Median and range over the seeds; {seeds}.{note}"""
 
+SHARED = (
+    " Seconds are processor time of the sampling, without compilation, in a process pinned to a core. They and their ratios "
+    "are shown for {alone} only: in the other runs, other programs used the same core."
+)
 WITHIN = "within the ranges over seeds"
 
 
@@ -62,6 +66,16 @@ def per_1000(run: dict[str, Any]) -> float:
 
 def per_second(run: dict[str, Any]) -> float:
     return run["ess"] / run["seconds"]
+
+
+def per_gradient(run: dict[str, Any]) -> float:
+    """Return seconds per gradient."""
+    return run["seconds"] / run["gradients"]
+
+
+def timed(cells: Cells) -> Cells:
+    """Return the cells whose processes had a core to themselves, the others left out."""
+    return {name: {s: cell for s, cell in row.items() if not cell["shared"]} for name, row in cells.items()}
 
 
 def median(cell: Cell | None, figure: Callable = per_1000) -> float | None:
@@ -94,9 +108,9 @@ def fault_of(cell: Cell, critical: float) -> str:
     return "; ".join(faults)
 
 
-def row_of(name: str, cell: Cell, timed: bool) -> list[str]:
+def row_of(name: str, cell: Cell, with_seconds: bool) -> list[str]:
     if not cell["runs"]:
-        return [name, "", *[""] * (6 if timed else 5), f"none: {cell['why']}"]
+        return [name, "", *[""] * (6 if with_seconds else 5), f"none: {cell['why']}"]
     runs, found = cell["runs"], scores(cell)
     known = all(run["divergences"] is not None for run in runs)
     return [
@@ -104,7 +118,7 @@ def row_of(name: str, cell: Cell, timed: bool) -> list[str]:
         cell["reference"],
         f"{max(map(abs, found)):.1f}" if found else "",
         spread(map(per_1000, runs)),
-        *([spread(map(per_second, runs))] if timed else []),
+        *(["" if cell["shared"] else spread(map(per_second, runs))] if with_seconds else []),
         spread(run["gradients"] for run in runs),
         f"{max(run['r_hat'] for run in runs):.3f}",
         f"{sum(run['divergences'] for run in runs)}" if known else "",
@@ -131,9 +145,15 @@ def interval_of_median(values: list[float]) -> tuple[float, float]:
 
 
 def reason(name: str, row: dict[str, Cell], peer: str, figure: Callable, why: dict[str, str]) -> str:
-    """Return why a ratio is below 1, if the posterior's file states it, or if the values of the seeds overlap."""
+    """Return why a ratio is below 1: the overlap of the seeds, the time of a gradient, or what the posterior's file states."""
     ours, theirs = (list(map(figure, row[sampler]["runs"])) for sampler in ("refhmc", peer))
-    return why.get(name, WITHIN if max(ours) >= min(theirs) else "")
+    known = why.get(name, WITHIN if max(ours) >= min(theirs) else "")
+    if figure is not per_second:
+        return known
+    longer = statistics.median(map(per_gradient, row["refhmc"]["runs"])) / statistics.median(
+        map(per_gradient, row[peer]["runs"])
+    )
+    return "; ".join(filter(None, [f"{longer:.2g} times the seconds per gradient" if longer > 1 else "", known]))
 
 
 def seeds_of(cells: Cells, names: list[str], samplers: list[str]) -> str:
@@ -148,18 +168,20 @@ def seeds_of(cells: Cells, names: list[str], samplers: list[str]) -> str:
     return ", ".join(parts)
 
 
-def comparisons(cells: Cells, samplers: list[str], timed: bool, why: dict[str, str]) -> str:
+def comparisons(cells: Cells, samplers: list[str], why: dict[str, str]) -> str:
     """Return the section about refhmc's ESS per gradient and per second, and those of the best peer."""
     peers = [s for s in samplers if s in PEERS]
     groups = {"default metric": [s for s in peers if s in DEFAULTS], "best metric": peers}
-    figures = {"ESS per gradient": (per_1000, LEAST_PER_GRADIENT)}
-    figures |= {"ESS per second": (per_second, LEAST_PER_SECOND)} if timed else {}
+    figures = {
+        "ESS per gradient": (per_1000, LEAST_PER_GRADIENT, cells),
+        "ESS per second": (per_second, LEAST_PER_SECOND, timed(cells)),
+    }
     summaries, parts = [], []
-    for figure, (of, least) in figures.items():
+    for figure, (of, least, known) in figures.items():
         for metric, group in groups.items():
             measured = {
                 n: row
-                for n, row in cells.items()
+                for n, row in known.items()
                 if metric == "default metric" or set(row) & set(group) - set(DEFAULTS)
             }
             found = ratios(measured, group, of)
@@ -203,16 +225,17 @@ def text_of(cells: Cells, posteriors: dict[str, ModuleType]) -> str:
         default=0,
     )
     critical = critical_value(tests)
-    timed = not any(cell["shared"] for name in names for cell in cells[name].values())
-    note = "" if timed else " Seconds are not shown, because other programs used the machine."
+    alone = [s for s in samplers if any(s in row for row in timed(cells).values())]
+    note = SHARED.format(alone=", ".join(alone) or "no sampler") if timed(cells) != cells else ""
     options = {"critical": critical, "tests": tests, "alarm": FALSE_ALARM, "note": note}
     options["seeds"] = seeds_of(cells, names, samplers)
     parts = [HEADER.format(count=len(names), **options), judgement(cells, names, critical)]
     why = {name: posteriors[name].WHY_NOT for name in names if hasattr(posteriors[name], "WHY_NOT")}
-    parts.append(comparisons(cells, samplers, timed, why))
-    header = ["posterior", "reference", "z", "ESS / 1,000", *(["ESS / s"] if timed else []), "gradients", "R-hat"]
+    parts.append(comparisons(cells, samplers, why))
     for sampler in samplers:
-        rows = [row_of(name, cells[name][sampler], timed) for name in names if sampler in cells[name]]
+        seconds = ["ESS / s"] if sampler in alone else []
+        header = ["posterior", "reference", "z", "ESS / 1,000", *seconds, "gradients", "R-hat"]
+        rows = [row_of(name, cells[name][sampler], bool(seconds)) for name in names if sampler in cells[name]]
         parts.append(f"## {sampler}\n\n" + table([*header, "divergent", "runs that warn"], rows))
     parts.append(warned(cells, names))
     return "\n\n".join(part for part in parts if part)

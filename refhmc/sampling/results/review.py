@@ -27,6 +27,7 @@ EXPLORATORY = 1000  # runs of two or three chains with fewer draws are not warne
 MOST_SHOWN = 100.0  # R-hat
 FEW_DRAWS_SHARE = 0.25  # effective draws per draw above which draws are few, and not strongly correlated
 MAX_RHAT, MIN_ESS_PER_CHAIN, MIN_BFMI, MAX_DEPTH_SHARE = 1.01, 100, 0.3, 0.05
+MANY_DIVERGENCES = 0.01  # share from which another metric is advised
 ENOUGH_CHAINS = 16  # more chains than these do not raise the required number of effective draws
 # Consecutive rejections that count as stuck, in a chain that moves at other times and in one that never moves. (In a healthy
 # chain with acceptance 0.65, the first 5 iterations are all rejections once in 200 runs.)
@@ -160,7 +161,7 @@ def _divergences(
     failed = int((diverging & unevaluated).sum())
     is_nan = stats["outcome"] == OUTCOMES.index("nan")
     nan = int((is_nan & ~unevaluated).sum())
-    advice = _against_divergences(kernel, fixed)
+    advice = _against_divergences(kernel, fixed, count > MANY_DIVERGENCES * diverging.size)
     why, section = "the step size is too large for the curvature there", "divergences"
     if nan:
         why, section = f"{nan} met an energy that is not finite", "energy-not-finite"
@@ -186,8 +187,13 @@ def _divergences(
     ]
 
 
-def _against_divergences(kernel: Kernel, fixed: bool) -> str:
-    """Return the advice, most effective first. No step size suits all of a funnel, but a metric may."""
+def _against_divergences(kernel: Kernel, fixed: bool, many: bool = False) -> str:
+    """Return the advice, most effective first. No step size suits all of a funnel, but a metric may.
+
+    A metric from draws alone may diverge far less than one from draws and gradients where few draws have most of the squared
+    gradient. (In a regularised horseshoe with d = 103, 7 and 1 of 4,000 transitions diverged at two seeds, and 188 with the
+    default at one, with 1.7 and 1.9 effective draws per 1,000 gradients and 0.39.)
+    """
     if getattr(kernel, "minibatches", False):
         return "Use a smaller step_size."
     if kernel.metric is not None and kernel.metric.position_dependent:
@@ -204,7 +210,14 @@ def _against_divergences(kernel: Kernel, fixed: bool) -> str:
             "Use a smaller step_size, or let warm-up adapt it (step_size=None, tune > 0); if scales vary, as in a funnel, "
             f"{varying}."
         )
-    return f"If scales vary, as in a funnel, {varying}; if the divergences are few and scattered, raise target_accept."
+    advice = f"If scales vary, as in a funnel, {varying}; if the divergences are few and scattered, raise target_accept"
+    if (
+        many
+        and not getattr(kernel, "jumping", False)
+        and resolve(kernel.metric, kernel.integrator)[0].learns == FROM_PAIRS
+    ):
+        return f'{advice}; if neither helps, use warmup="stan", which learns the metric from draws without gradients.'
+    return f"{advice}."
 
 
 def failed_evaluations(failures: list[dict]) -> list[str]:

@@ -10,7 +10,6 @@ Licence: BSD-3-Clause (model and database).
 import refhmc
 
 NAME = "radon_mn-radon_variable_slope_noncentered"
-WHY_NOT = "trajectories are twice as long as with nutpie, for as many effective draws; the cause is not known"
 
 
 def in_numpyro(data):
