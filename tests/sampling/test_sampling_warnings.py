@@ -12,7 +12,7 @@ from refhmc import DHMC, HMC, NUTS, Gibbs
 from refhmc.compile import compiled
 from refhmc.core.sample_stats import OUTCOMES
 from refhmc.errors import MetricError, SamplingWarning
-from refhmc.metrics import Dense, Diagonal, DiagonalSoftAbs, Fisher, Identity, OuterProductSoftAbs, SoftAbs
+from refhmc.metrics import Dense, Diagonal, DiagonalSoftAbs, Fisher, Identity, LowRank, OuterProductSoftAbs, SoftAbs
 from refhmc.sampling.begin import announced
 from refhmc.sampling.results.review import DrawsToReview, _mixing, percent, review
 from tests.helpers.models import FEW_CALLS
@@ -63,6 +63,7 @@ def test_the_warm_up_of_stan_is_advised_where_many_diverge_on_a_metric_from_grad
         (None, 100, 30, True),
         (None, 100, 2, False),  # few
         (None, 0, 30, False),  # nothing was learned
+        (LowRank(), 100, 30, False),  # which warmup="stan" does not change
         (Diagonal(regularization="stan"), 100, 30, False),  # what warmup="stan" uses
         (Dense(), 100, 30, False),
         (SoftAbs(), 100, 30, False),

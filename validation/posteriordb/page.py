@@ -46,7 +46,7 @@ Median and range over the seeds; {seeds}.{note}"""
 
 SHARED = (
     " Seconds are processor time of the sampling, without compilation, in a process pinned to a core. They and their ratios "
-    "are shown for {alone} only: in the other runs, other programs used the same core."
+    "are shown for {alone} only. The other runs were not pinned, and shared the processors with other programs."
 )
 WITHIN = "within the ranges over seeds"
 
@@ -74,7 +74,7 @@ def per_gradient(run: dict[str, Any]) -> float:
 
 
 def timed(cells: Cells) -> Cells:
-    """Return the cells whose processes had a core to themselves, the others left out."""
+    """Return the cells whose processes were pinned to a core, the others left out."""
     return {name: {s: cell for s, cell in row.items() if not cell["shared"]} for name, row in cells.items()}
 
 
@@ -150,9 +150,8 @@ def reason(name: str, row: dict[str, Cell], peer: str, figure: Callable, why: di
     known = why.get(name, WITHIN if max(ours) >= min(theirs) else "")
     if figure is not per_second:
         return known
-    longer = statistics.median(map(per_gradient, row["refhmc"]["runs"])) / statistics.median(
-        map(per_gradient, row[peer]["runs"])
-    )
+    our_time, their_time = (statistics.median(map(per_gradient, row[sampler]["runs"])) for sampler in ("refhmc", peer))
+    longer = our_time / their_time
     return "; ".join(filter(None, [f"{longer:.2g} times the seconds per gradient" if longer > 1 else "", known]))
 
 
