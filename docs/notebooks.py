@@ -20,7 +20,8 @@ import importlib.util
 
 SOURCE = "."  # the folder of your clone of refhmc
 if importlib.util.find_spec("refhmc") is None:
-    %pip install -q {SOURCE} matplotlib"""
+    %pip install -q {SOURCE}[EXTRAS]"""
+EXTRAS = {"guide/tutorial": "plot,pymc"}  # default plot
 ANSWER = "# Your answer\n"
 INCLUDED = re.compile(r"^```\{literalinclude\} \S+\n(.*?)\n```$", re.MULTILINE | re.DOTALL)
 EQUATION = re.compile(r"^(\$\$\n.*?)\n\$\$ \(([\w-]+)\)$", re.MULTILINE | re.DOTALL)
@@ -98,7 +99,8 @@ def completed(cells: Any, page: str, solutions: bool = True) -> dict:
     """
     from nbformat import v4
 
-    where, made = numbers(), [v4.new_code_cell(INSTALL, metadata={"tags": ["install"]})]
+    install = INSTALL.replace("EXTRAS", EXTRAS.get(page, "plot"))
+    where, made = numbers(), [v4.new_code_cell(install, metadata={"tags": ["install"]})]
     for cell in cells.cells:
         if cell.cell_type == "markdown":
             made.append(v4.new_markdown_cell(markdown(cell.source, page)))

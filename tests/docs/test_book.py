@@ -238,6 +238,7 @@ def test_references_in_a_notebook_are_numbers():
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory):
     """Return two executed notebooks by name; those of the built pages have the outputs of the pages."""
+    pytest.importorskip("pymc", reason="PyMC is not installed (extra pymc)")
     folder = tmp_path_factory.mktemp("notebooks")
     notebooks.main([str(folder), "--run", "--only", "book/leapfrog", "guide/tutorial"])
     return {file.stem: nbformat.read(file, as_version=4) for file in folder.glob("*.ipynb")}
@@ -256,9 +257,8 @@ def test_tutorial_shows_what_its_text_announces(executed):
         (cell,) = [cell for cell in cells if part in cell.source]
         return "".join(each.get("text", "") or each.get("data", {}).get("text/plain", "") for each in cell.outputs)
 
-    assert "VERDICT: PASS" in output("refhmc.check.model")
-    for summary in ("az.summary(regression", "az.summary(riemannian"):
-        assert "beta[oldpeak]" in output(summary)
+    assert "beta[oldpeak]" in output("az.summary(regression")
+    assert "'mu', 'tau_log__'" in output("hierarchical_model.parents")
     assert "alpha[asymptomatic]" in output("az.summary(hierarchical")
     assert "elpd" in output("az.loo(hierarchical)")
     assert output('first["posterior"]').strip().endswith("300")

@@ -70,17 +70,39 @@ def test_list_of_the_files_with_the_methods_is_one_click_away():
 def test_readme_and_front_page_show_the_same_code_and_features():
     readme, front = ((ROOT / page).read_text(encoding="utf-8") for page in STARTS)
     assert code_of("README.md") == code_of("docs/index.md")
-    assert len(code_of("README.md")[0].strip().splitlines()) == 5
+    assert len(code_of("README.md")[2].strip().splitlines()) == 5
     tables = [[line for line in page.splitlines() if line.startswith("|")] for page in (readme, front)]
     assert len(tables[0]) > 10
     assert tables[0] == tables[1]
 
 
-def test_readme_shows_the_output_of_its_code(capsys):
+def output_of_readme(block: int) -> str:
+    """Return the output that the README shows of its first (0) or second (1) example."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    return re.findall(r"^```text\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)[block]
+
+
+def test_readme_shows_the_output_of_its_five_lines(capsys):
     """Words are equal, and numbers within a tenth: their last digits depend on the processor and on ArviZ."""
     pytest.importorskip("arviz")
-    exec(compile(code_of("README.md")[0], "README.md", "exec"), {})
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (shown,) = re.findall(r"^```text\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
-    for ours, theirs in zip(shown.split(), capsys.readouterr().out.split(), strict=True):
+    exec(compile(code_of("README.md")[2], "README.md", "exec"), {})
+    for ours, theirs in zip(output_of_readme(1).split(), capsys.readouterr().out.split(), strict=True):
         assert ours == theirs if ours[0].isalpha() else float(ours) == pytest.approx(float(theirs), rel=0.1)
+
+
+def test_readme_samples_a_pymc_model_and_resumes(tmp_path, monkeypatch, capsys):
+    """The example draws its picture, continues its run, and shows its LOO; the words around that depend on ArviZ."""
+    pytest.importorskip("pymc", reason="PyMC is not installed (extra pymc)")
+    pytest.importorskip("matplotlib").use("Agg")
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    for block in code_of("README.md")[:2]:
+        exec(compile(block.replace('"refhmc/data', f'"{ROOT.as_posix()}/refhmc/data'), "README.md", "exec"), names)
+    shown, printed = (re.search(r"elpd_loo\s+(\S+)", text) for text in (output_of_readme(0), capsys.readouterr().out))
+    assert shown is not None
+    assert printed is not None
+    assert float(printed[1]) == pytest.approx(float(shown[1]), rel=0.01)
+    assert (tmp_path / "heart.png").stat().st_size > 10_000
+    assert names["longer"]["posterior"].sizes["draw"] == 4000
+    first, longer = (names[name]["posterior"]["beta"].to_numpy() for name in ("result", "longer"))
+    assert (longer[:, :1000] == first).all()
