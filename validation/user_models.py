@@ -1,7 +1,7 @@
 """Models as users bring them, by refhmc and by nutpie: ``python -m validation.user_models [--only NAME ...] [--page]``.
 
-The models are those of ``user_models_in_pymc.py``. Both libraries take the same PyMC model, with their defaults: 4 chains, seed 1,
-1,000 draws and the warm-up that each chooses (refhmc 1,000 iterations; nutpie 1,000, given explicitly).
+The models are those of ``user_models_in_pymc.py``. Both libraries take the same PyMC model, with 4 chains, seed 1, 1,000 draws after
+1,000 iterations of warm-up, and their defaults otherwise.
 
 For each entry x of a variable or deterministic of the model, u is the rank of a draw among those of both runs, divided by their
 number. The means of u and of |u - 1/2| are compared, which tell location and spread apart and have moments for every posterior:
@@ -9,11 +9,11 @@ number. The means of u and of |u - 1/2| are compared, which tell location and sp
     z = (mean_1 - mean_2) / sqrt(v_1 / ESS_1 + v_2 / ESS_2)
 
 with the variance v and the effective sample size of u, or of |u - 1/2|, in each run. A model differs if an |z| exceeds the
-value that all |z| of the page stay below with probability 0.999 (Sidak) if the posteriors are the same. It is undecided if one of
-the runs has an R-hat above 1.01 or an effective sample size below 400. "Told" is the difference of location, in standard
-deviations of a normal posterior, that the entry with the fewest effective draws would show with probability 0.8. Effective
-draws per gradient are the least of the free variables' entries over all gradients, warm-up included. Seconds are not compared
-here. The runs need PyMC (extra ``pymc``) and nutpie.
+value that all |z| of the page stay below with probability 0.999 (Sidak) if the posteriors are the same. It is undecided if one
+run has an R-hat above 1.01 or an effective sample size below 400. "Told" is the difference of location, in standard deviations
+of a normal posterior, that the entry with the fewest effective draws would show with probability 0.8. Effective draws per
+gradient are the least of the free variables' entries over all gradients, warm-up included. Seconds are not compared here. The
+runs need PyMC (extra ``pymc``) and nutpie.
 """
 
 from __future__ import annotations
@@ -106,14 +106,18 @@ def measure(name: str) -> dict[str, Any]:
     for library, run in (("refhmc", by_refhmc), ("nutpie", by_nutpie)):
         values, told = run(model)
         found[library] = entries(values, names)
-        free = np.stack([x for key, x in found[library].items() if key.split("[")[0] in names[: len(model.free_RVs)]], axis=-1)
+        free = np.stack(
+            [x for key, x in found[library].items() if key.split("[")[0] in names[: len(model.free_RVs)]], axis=-1
+        )
         row[library] = told | {"r_hat": float(diagnostics.rhat(free).max()), "ess": float(diagnostics.ess(free).min())}
     z = {key: scores(found["refhmc"][key], y) for key, y in found["nutpie"].items()}
     worst = max(z, key=lambda key: max(map(abs, z[key][:2])))
     row |= {"comparisons": 2 * len(z), "z": [round(float(x), 2) for x in z[worst][:2]], "of": worst}
     row["error"] = max(float(each[2]) for each in z.values())
     pooled = {key: np.hypot(found["refhmc"][key].std(), y.std()) / np.sqrt(2) for key, y in found["nutpie"].items()}
-    row["apart"] = max(float(abs(found["refhmc"][key].mean() - y.mean()) / pooled[key]) for key, y in found["nutpie"].items())
+    row["apart"] = max(
+        float(abs(found["refhmc"][key].mean() - y.mean()) / pooled[key]) for key, y in found["nutpie"].items()
+    )
     return row
 
 
@@ -138,8 +142,9 @@ def verdicts(data: dict) -> list[str]:
 
 def opening(data: dict) -> str:
     """Return the first line of the page for the contents of its JSON file."""
-    z = max(max(map(abs, row["z"])) for row in data["rows"])
-    text = f"Of {sum(row['comparisons'] for row in data['rows']):,} z-scores the largest is {z:.1f}, allowed {critical(data['rows']):.1f}."
+    rows = data["rows"]
+    z, n = max(max(map(abs, row["z"])) for row in rows), sum(row["comparisons"] for row in rows)
+    text = f"Of {n:,} z-scores the largest is {z:.1f}, allowed {critical(rows):.1f}."
     return judging.opening(verdicts(data), "comparisons", text)
 
 
@@ -168,7 +173,12 @@ def table(data: dict) -> str:
             ]
         )
     header = ["model", "kind of model treated in", "unknowns", "refhmc: R-hat; ESS; divergences", "nutpie: the same"]
-    header += ["ESS per 1,000 gradients, refhmc; nutpie", "warnings of refhmc", "largest z", "largest difference of means, sd"]
+    header += [
+        "ESS per 1,000 gradients, refhmc; nutpie",
+        "warnings of refhmc",
+        "largest z",
+        "largest difference of means, sd",
+    ]
     return common.markdown([*header, "told", "verdict"], body)
 
 
@@ -179,10 +189,17 @@ def write(rows: list[dict], about: dict | None = None) -> None:
         for row in rows
         if row["refhmc"]["warnings"] or row["refhmc"]["adaptation"]
     ]
-    ratios = [row["refhmc"]["ess"] / row["refhmc"]["gradients"] / (row["nutpie"]["ess"] / row["nutpie"]["gradients"]) for row in rows]
-    summary = f"Effective draws per gradient, refhmc by nutpie: median {np.median(ratios):.2f}, least {min(ratios):.2f}, largest {max(ratios):.2f}, of one run each."
+    per = [[each["ess"] / each["gradients"] for each in (row["refhmc"], row["nutpie"])] for row in rows]
+    ratios = [ours / theirs for ours, theirs in per]
+    summary = (
+        f"Effective draws per gradient, refhmc by nutpie: median {np.median(ratios):.2f}, least {min(ratios):.2f}, largest "
+        f"{max(ratios):.2f}, of one run each."
+    )
     text = [(__doc__ or "").split("\n\n", 1)[1].strip(), table(data), summary]
-    text += ["What refhmc said of its runs, the first sentence of each warning and what warm-up chose:", "\n".join(said)]
+    text += [
+        "What refhmc said of its runs, the first sentence of each warning and what warm-up chose:",
+        "\n".join(said),
+    ]
     common.write_results(NAME, TITLE, "\n\n".join(text), data, opening, about)
 
 

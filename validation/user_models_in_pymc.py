@@ -18,7 +18,26 @@ import pytensor.tensor as pt
 from refhmc.models.datasets import posteriordb
 
 DATA = files("refhmc") / "data"
-HITS = [18, 17, 16, 15, 14, 14, 13, 12, 11, 11, 10, 10, 10, 10, 10, 9, 8, 7]  # of 45 at bats, Efron and Morris (1975), table 1
+HITS = [
+    18,
+    17,
+    16,
+    15,
+    14,
+    14,
+    13,
+    12,
+    11,
+    11,
+    10,
+    10,
+    10,
+    10,
+    10,
+    9,
+    8,
+    7,
+]  # of 45 at bats, Efron and Morris (1975), table 1
 MODELS: dict[str, tuple[Callable[[], pm.Model], str]] = {}
 
 
@@ -280,7 +299,9 @@ def two_groups() -> pm.Model:
 def shares() -> pm.Model:
     """Shares of four kinds of chest pain, by sex, with a common Dirichlet prior: heart."""
     columns, _ = heart()
-    counts = np.array([[np.sum((columns["chest_pain"] == k) & (columns["sex"] == s)) for k in range(1, 5)] for s in (0, 1)])
+    counts = np.array(
+        [[np.sum((columns["chest_pain"] == k) & (columns["sex"] == s)) for k in range(1, 5)] for s in (0, 1)]
+    )
     with pm.Model() as model:
         base, size = pm.Dirichlet("base", np.ones(4)), pm.Exponential("size", 0.1)
         p = pm.Dirichlet("p", base * size + 1e-3, shape=(2, 4))

@@ -144,6 +144,10 @@ def print_result(model: Model, result: Result, advice: Recommended) -> None:
         f"seed {attributes['entropy']}"
     )
     print(result.diverged)
+    if "log_z" in attributes:
+        print(
+            f"log Z = {attributes['log_z']:.3f} +- {attributes['log_z_error']:.3f}, barrier {attributes['barrier']:.2f}"
+        )
     if advice.why:
         on = [f"on {advice.metric}"] if advice.metric else []
         chosen = " with ".join([" ".join([advice.kernel, *on]), *(f"{name}={value}" for name, value in advice.options)])

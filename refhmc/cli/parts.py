@@ -63,7 +63,7 @@ def classes(part: str) -> Registry:
 
     def simple(kind: Any) -> bool:
         types = {field.name: str(field.type) for field in kind.__dataclass_fields__.values()}
-        return all(types[name] in TYPES or name == "base" for name in required(kind))
+        return all(types[name] in TYPES or name in ("base", "kernel") for name in required(kind))
 
     return Registry({name.replace("_", "-"): kind for name, kind in known.items() if simple(kind)})
 
@@ -84,7 +84,7 @@ def add_parts(parser: argparse.ArgumentParser) -> None:
 
 def given(options: argparse.Namespace, part: str) -> dict[str, Any]:
     """Return the options of a kernel, metric, integrator or backend that are given, apart from those in its ``NAME:...``."""
-    names = dict.fromkeys(name for kind in classes(part).values() for name in options_of(kind))
+    names = dict.fromkeys(name for kind in classes(part).values() for name in options_of(kind) if name not in DEFAULTS)
     return {name: value for name in names if (value := getattr(options, name, None)) is not None}
 
 
@@ -110,14 +110,23 @@ def made(part: str, word: str, given: Mapping[str, object]) -> Any:
 def make_kernel(options: argparse.Namespace, model: Model) -> AnyKernel:
     """Return the kernel that --kernel, --metric, --integrator and their options select.
 
-    Raises ValueError for an option without effect.
+    The kernel of the replicas of ``tempered`` is itself NAME or NAME:option=value, by default nuts, and gets the metric, the
+    integrator and the separate options that are its own. Raises ValueError for an option without effect.
     """
+    from refhmc.kernels.tempered import OF_RUNGS, Tempered
+
     advice = advice_taken(options, model)
     word = options.kernel or Word(advice.kernel or ("dhmc" if len(model.discontinuous) else "nuts"))
     metric = make_metric(options, advice)
     parts = {"metric": metric, "integrator": make_integrator(options, metric)}
     separate = given(options, "kernel") | parts
     chosen = {key: value for key, value in separate.items() if value is not None}
+    if word == "tempered":
+        replicas = Word(str(word.options.get("kernel", "nuts")))
+        if replicas not in OF_RUNGS:
+            raise ValueError(f"--kernel tempered: kernel must be one of {', '.join(OF_RUNGS)}; got {replicas!r}.")
+        own = {key: chosen.pop(key) for key in options_of(Tempered) if key in chosen}
+        return made("kernel", word, own | {"kernel": made("kernel", replicas, chosen)})
     return made("kernel", word, dict(advice.options) | word.options | chosen)
 
 

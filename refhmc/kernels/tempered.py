@@ -110,7 +110,7 @@ class Tempered:
     ValueError
         If `rungs` or the reference is invalid, or if `kernel` is an unknown name.
     TypeError
-        If `kernel` is not a kernel of one transition that follows gradients of the whole density.
+        If `kernel` is not a kernel of one transition that follows gradients of the whole density on a constant metric.
 
     See Also
     --------
@@ -166,6 +166,11 @@ class Tempered:
             raise TypeError(
                 f"kernel of Tempered must follow the gradient of the whole log density; got {type(kernel).__name__}. Use "
                 "refhmc.NUTS() or refhmc.HMC()."
+            )
+        if getattr(kernel.metric, "position_dependent", False):
+            raise TypeError(
+                f"kernel of Tempered must have a metric that does not depend on the position; got {kernel.metric!r}. Use "
+                "refhmc.metrics.Diagonal()."
             )
         set_to = {"kernel": kernel, "rungs": whole_number("rungs", self.rungs)}
         for name in ("reference_mean", "reference_scale"):

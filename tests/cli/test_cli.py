@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import os
 import pathlib
 import re
@@ -241,6 +242,13 @@ def test_stochastic_gradient_kernels_by_name(kernel, options, expected, below, t
         np.testing.assert_array_equal(shown, stats[below.replace(" ", "_")])
 
 
+def test_tempering_prints_log_z(capsys):
+    assert main(["sample", "banana", "--kernel", "tempered:rungs=3", "--draws", "100", "--tune", "100", "--quiet"]) == 0
+    shown = re.search(r"^log Z = (\S+) \+- (\S+), barrier (\S+)$", capsys.readouterr().out, re.MULTILINE)
+    assert shown is not None
+    assert all(math.isfinite(float(each)) for each in shown.groups())
+
+
 @pytest.mark.sweep
 def test_plot_of_a_kernel_without_an_energy(tmp_path, capsys):
     plot = tmp_path / "r.png"
@@ -285,6 +293,8 @@ def test_plot_of_a_kernel_without_an_energy(tmp_path, capsys):
         ("mlp-regression --widths 4 --split 401", "400 (rows|observations)"),
         ("mlp-regression --widths 4 --integrator symmetric-split", "split"),
         ("banana --kernel hmc --max-treedepth 5", "--max-treedepth belongs to --kernel nuts"),
+        ("banana --kernel tempered:kernel=dhmc", "tempered: kernel must be one of autostep, .*'dhmc'"),
+        ("banana --kernel nuts --rungs 4", "--rungs belongs to --kernel tempered"),
         ("banana --metric softabs:beta=3", "softabs has no option 'beta'.*alpha"),
         ("banana --metric fisher --integrator explicit-tao", "explicit-tao:omega="),
         ("banana --integrator yoshida", "yoshida:base="),
@@ -549,6 +559,16 @@ def test_help_has_the_first_sentences_of_the_docstrings(capsys, monkeypatch):
             refhmc.HMC(
                 metric=refhmc.metrics.Fisher(),
                 integrator=refhmc.integrators.ImplicitMidpoint(max_iterations=9, tolerance=1e-8),
+            ),
+        ),
+        ("--kernel tempered --rungs 6", refhmc.Tempered(refhmc.NUTS(), rungs=6)),
+        (
+            "--kernel tempered:kernel=hmc:n_steps=5,rungs=4,reference_scale=[1,2] --metric dense --no-learn-reference",
+            refhmc.Tempered(
+                refhmc.HMC(n_steps=5, metric=refhmc.metrics.Dense()),
+                rungs=4,
+                reference_scale=np.array([1, 2]),
+                learn_reference=False,
             ),
         ),
     ],
