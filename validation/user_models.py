@@ -1,7 +1,7 @@
 """Models as users bring them, by refhmc and by nutpie: ``python -m validation.user_models [--only NAME ...] [--page]``.
 
-The models are those of ``user_models_in_pymc.py``. Both libraries take the same PyMC model, with 4 chains, seed 1, 1,000 draws after
-1,000 iterations of warm-up, and their defaults otherwise.
+The models are those of ``user_models_in_pymc.py``. Both libraries take the same PyMC model, with 4 chains, seed 1, 1,000 draws
+after 1,000 iterations of warm-up, and their defaults otherwise.
 
 For each entry x of a variable or deterministic of the model, u is the rank of a draw among those of both runs, divided by their
 number. The means of u and of |u - 1/2| are compared, which tell location and spread apart and have moments for every posterior:
