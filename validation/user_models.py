@@ -183,7 +183,7 @@ def table(data: dict) -> str:
 
 
 def write(rows: list[dict], about: dict | None = None) -> None:
-    data = {"rows": rows}
+    data = {"rows": rows, "allowed": critical(rows)}
     said = [
         f"- `{row['name']}`: {'; '.join([*row['refhmc']['warnings'], row['refhmc']['adaptation']])}"
         for row in rows
