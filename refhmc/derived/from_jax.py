@@ -176,7 +176,7 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> DerivedModel:
     dims. A site ``a/b`` of ``numpyro.handlers.scope`` is called ``a.b``, because netCDF does not allow the slash. The log
     likelihood and predictive draws are available for observed sites, but not for ``numpyro.factor``. A site whose values
     depend on latent sites or are drawn (imputed rows, subsamples) is left out of these groups, with a ModelWarning. Chains
-    start uniformly on (-2, 2), as in NumPyro.
+    start uniformly on (-2, 2), as in NumPyro. A start at which a distribution has invalid parameters is replaced.
 
     The model's ``parents`` are the latent sites on which the distribution of each latent site depends, by NumPyro's
     ``get_dependencies``. They are None if that function cannot trace the model.
@@ -222,7 +222,9 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> DerivedModel:
         """Return the model with latent sites at starts of a chain, because improper priors cannot be sampled."""
         return handlers.substitute(handlers.seed(model, seed), substitute_fn=init_to_uniform)
 
-    trace, other = (handlers.trace(at_start(seed)).get_trace(*args, **kwargs) for seed in (0, 1))
+    # Validation raises an error at a start with invalid parameters, but not in compiled code: there the density is not finite.
+    with numpyro.validation_enabled(False):
+        trace, other = (handlers.trace(at_start(seed)).get_trace(*args, **kwargs) for seed in (0, 1))
     latent = {n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
     discrete = [n for n, site in latent.items() if site["fn"].support.is_discrete]
     if discrete:
@@ -239,7 +241,8 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> DerivedModel:
             "and NumPyro returns wrong values of it. For an interval use Uniform(low, high), and numpyro.factor with "
             "log(high - low)."
         )
-    info = initialize_model(jax.random.PRNGKey(0), model, model_args=args, model_kwargs=kwargs)
+    with numpyro.validation_enabled(False):
+        info = initialize_model(jax.random.PRNGKey(0), model, model_args=args, model_kwargs=kwargs)
     start = {n: info.param_info.z[n] for n in latent}
     _, unravel = ravel_pytree(start)
     indices = [(n, index) for n in sorted(start) for index in np.ndindex(np.shape(start[n]))]
