@@ -177,7 +177,7 @@ class CompileCacheWarning(UserWarning):
 
 
 class PrecisionWarning(SamplingWarning):
-    """Issued if the log density or its gradient is accurate only to single precision."""
+    """Issued if the log density or its gradient is accurate only to single precision or to the tolerance of a solver."""
 
 
 class PythonModelWarning(UserWarning):

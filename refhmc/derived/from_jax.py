@@ -118,7 +118,7 @@ def from_jax(
         return found[-1]
 
     text = jax.make_jaxpr(log_density)(like)
-    return DerivedModel(
+    made = DerivedModel(
         dim,
         lambda q, data: float(compiled["L"](q)),
         lambda q, data: np.asarray(compiled["both"](q))[:-1],
@@ -137,6 +137,23 @@ def from_jax(
         again=(functools.partial(from_jax, names=names, constrain=constrain, name=name, **options), (log_density, dim)),
         **options,
     )
+    if has_solver(text.jaxpr):
+        made.approximate["gradient"] = "by the derivative rule of a solver, to the solver's tolerance"
+    return made
+
+
+def has_solver(expression: Any, ruled: bool = False) -> bool:
+    """Return whether a function with its own derivative rule (``jax.custom_vjp``) iterates, as ``odeint`` does."""
+    import jax
+
+    for equation in expression.eqns:
+        inside = ruled or equation.primitive.name.startswith("custom_vjp_call")
+        if inside and equation.primitive.name == "while":
+            return True
+        parts = (getattr(each, "jaxpr", each) for each in jax.tree_util.tree_leaves(equation.params))
+        if any(has_solver(part, inside) for part in parts if hasattr(part, "eqns")):
+            return True
+    return False
 
 
 def refuse_unknown(options: Mapping[str, object]) -> None:

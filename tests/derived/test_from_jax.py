@@ -11,6 +11,8 @@ import scipy.stats
 import refhmc
 from refhmc import check, diagnostics
 from tests.helpers.agreement import assert_same_means
+from tests.helpers.sweeps import swept
+from validation.posteriordb.posteriors import hudson_lynx_hare_lotka_volterra
 
 jax = pytest.importorskip("jax", reason="JAX is not installed (extra jax)")
 jnp = jax.numpy
@@ -59,6 +61,27 @@ def test_model_passes_the_kit_and_draws_agree():
     assert {name: value.shape for name, value in result.posterior.items()} == {"a": (4, 1000), "b": (4, 1000, 2)}
     error = np.sqrt(np.arange(1.0, 4.0) / diagnostics.ess(result.draws))
     assert (abs(result.draws.mean(axis=(0, 1))) < scipy.stats.norm.isf(1e-5 / 6) * error).all()
+
+
+def test_wrong_rule_of_differentiation_is_an_error_unless_a_solver_has_it():
+    """The rule is wrong by 1e-4 of the derivative. A solver's rule is right only to its tolerance, which is a warning."""
+
+    def density(solve):
+        f = jax.custom_vjp(solve)
+        f.defvjp(lambda q: (solve(q), q), lambda q, g: (-(1 + 1e-4) * g * q,))
+        return refhmc.from_jax(f, 2)
+
+    def iterated(q):
+        return jax.lax.while_loop(lambda v: v < -0.5 * q @ q, lambda v: -0.5 * q @ q, -jnp.inf)
+
+    def run(model):
+        return refhmc.sample(model, draws=5, tune=5, chains=1, random_seed=1, progressbar=False, raw=True)
+
+    with pytest.raises(refhmc.errors.GradientError, match="must be the derivative"):
+        run(density(lambda q: -0.5 * q @ q))
+    with pytest.warns(refhmc.errors.PrecisionWarning, match=r"differs by 1e-04 of its size .* rtol and atol"):
+        result = run(density(iterated))
+    assert "solver" in result.attributes["approximate_derivatives"][0]
 
 
 def test_fingerprint_depends_on_the_density_and_its_data():
@@ -252,6 +275,84 @@ def test_a_flat_prior_of_numpyro_is_allowed(numpyro):
     found = model.log_density(u[0]) - model.log_density(u[1])
     expected = scipy.stats.norm.logpdf(2, np.exp(u[:, 0])) + u[:, 0]
     assert found == pytest.approx(expected[0] - expected[1], rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["LogNormal", swept("Normal"), swept("MultivariateNormal")])
+def test_positions_with_invalid_parameters_are_rejected(numpyro, name):
+    """With x below 1, NumPyro raises an error except in compiled code; three of four starts are there."""
+    dist = numpyro.distributions
+    parameters = {
+        "Normal": lambda x: (jnp.zeros(2), x - 1),
+        "LogNormal": lambda x: (jnp.log(x - 1), jnp.ones(2)),
+        "MultivariateNormal": lambda x: (jnp.zeros(2), jnp.eye(2) * (x - 1)),
+    }[name]
+
+    def model():
+        x = numpyro.sample("x", dist.Normal(2, 1))
+        numpyro.sample("y", getattr(dist, name)(*parameters(x)), obs=jnp.array([0.5, 0.7]))
+
+    with numpyro.validation_enabled():
+        made = refhmc.from_numpyro(model)
+        result = refhmc.sample(made, draws=50, tune=50, chains=2, random_seed=1, progressbar=False, raw=True)
+        assert not np.isfinite(made.log_density(np.array([0.5])))
+        x = result.posterior["x"].ravel()
+        assert np.isfinite(made.generated.log_likelihood({"x": x})["y"]).all()
+    assert (x > 1).all()
+    assert len(np.unique(x)) > 20
+
+
+def test_observation_outside_the_support_has_no_density(numpyro):
+    """NumPyro's validation gives y <= width its log density -log width, and y > width the value -inf."""
+    dist = numpyro.distributions
+
+    def model():
+        width = numpyro.sample("width", dist.LogNormal())
+        numpyro.sample("y", dist.Uniform(0, width), obs=jnp.ones(()))
+
+    made, u = refhmc.from_numpyro(model), 0.3
+    assert made.log_density(np.array([u])) == pytest.approx(scipy.stats.norm.logpdf(u) - u, rel=1e-12)
+    assert made.log_density(np.array([-u])) == -np.inf
+
+
+def test_odeint_and_the_closed_form_of_its_solution_have_one_posterior(numpyro):
+    """All means of logistic growth, dz/dt = r z (1 - z / c), by both: false alarm 1e-7."""
+    from jax.experimental.ode import odeint
+
+    dist, times = numpyro.distributions, jnp.arange(8.0)
+
+    def by_odeint(r, c, z):
+        return odeint(lambda x, t: r * x * (1 - x / c), z, times, rtol=1e-4, atol=1e-4, mxstep=1000)
+
+    def in_closed_form(r, c, z):
+        return c / (1 + (c / z - 1) * jnp.exp(-r * times))
+
+    def growth(solve, y):
+        medians = {"r": 1.0, "c": 8.0, "z": 1.0}
+        values = [numpyro.sample(name, dist.LogNormal(np.log(m), 0.5)) for name, m in medians.items()]
+        scale = numpyro.sample("scale", dist.LogNormal(-1, 1))
+        numpyro.sample("y", dist.LogNormal(jnp.log(solve(*values)), scale), obs=y)
+
+    y = in_closed_form(0.9, 8.0, 1.2) * np.exp(0.2 * np.random.default_rng(1).standard_normal(8))
+    models = [refhmc.from_numpyro(growth, solve, y) for solve in (by_odeint, in_closed_form)]
+    assert [list(model.approximate) for model in models] == [["gradient"], []]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", refhmc.errors.SamplingWarning)
+        options = {"draws": 500, "tune": 500, "progressbar": False, "raw": True, "generate": False}
+        runs = [refhmc.sample(model, random_seed=seed, **options).posterior for seed, model in enumerate(models)]
+    assert_same_means(runs, list(runs[0]), alarm=1e-7)
+
+
+def test_lotka_volterra_by_odeint_is_sampled_by_default(numpyro):
+    """Gradients differ by more than 1e-6 at all random starts, because of odeint's tolerance."""
+    pelts = np.array([[30, 4], [47.2, 6.1], [70.2, 9.8], [77.4, 35.2], [36.3, 59.4], [20.6, 41.7], [18.1, 19]])
+    data = {"ts": np.arange(1, len(pelts)), "y_init": pelts[0], "y": pelts[1:]}
+    with numpyro.validation_enabled():
+        model = refhmc.from_numpyro(hudson_lynx_hare_lotka_volterra.in_numpyro(data))
+        with pytest.warns(refhmc.errors.PrecisionWarning, match="a solver such as odeint") as caught:
+            result = refhmc.sample(model, draws=20, tune=100, chains=2, random_seed=1, progressbar=False, raw=True)
+    assert result.warnings[0] == str(caught[0].message)
+    assert model.parents == dict.fromkeys(["alpha", "beta", "delta", "gamma", "hares", "lynxes", "sigma"], ())
+    assert len(np.unique(result.posterior["alpha"])) > 20
 
 
 def test_numpyro_model_without_continuous_latents_is_rejected(numpyro):

@@ -40,7 +40,7 @@ def check_gradient(model: Model, q: np.ndarray) -> str | None:
 
     Discontinuous coordinates do not change. This takes 13 + min(d, 16) gradients and seven log densities, more if L is strongly
     curved within a width. For a split model, only the first part is checked, because all parts use the same functions. Returns
-    a warning if the density has low precision, else None.
+    a warning if the density has low precision, or if the gradient is that of a solver and differs, else None.
     """
     if getattr(model, "made_alike", False):
         model = model.parts[0]  # type: ignore[attr-defined]
@@ -161,7 +161,10 @@ def _check_gradient(s: _Subject) -> str | None:
     def value(q: np.ndarray) -> tuple[float, float]:
         return s.log_density(q), abs(s.log_density(q))
 
-    noise = s.hold(Claim("gradient", "log density", value, s.gradient, max(model.noise, coarse)))
+    claim = Claim("gradient", "log density", value, s.gradient, max(model.noise, coarse))
+    if "gradient" in getattr(model, "approximate", ()):
+        return _solver_error(s, claim)
+    noise = s.hold(claim)
     size = abs(values[0])
     if not single and noise * size <= max(LOW_PRECISION * size, model.noise):
         if not rounded_to_single(np.concatenate([g[s.free] for g in s.gradients.values()])):
@@ -173,6 +176,20 @@ def _check_gradient(s: _Subject) -> str | None:
         f"The {what} of {model.name!r} is accurate to only {digits:.0f} digits, as if computed in single precision (float32), "
         "and was checked to that accuracy. Its rounding adds to the energy error, which lowers acceptance if it is large. "
         f"Compute in float64 (in JAX: jax.config.update('jax_enable_x64', True)). {_see('precision')}"
+    )
+
+
+def _solver_error(s: _Subject, claim: Claim) -> str | None:
+    """Return a warning if the claim fails, for a gradient that is right only to the tolerance of a solver."""
+    wrong = [found.segment for u in s.directions if (found := disagreement(claim, s.q, u)[0])]
+    if not wrong:
+        return None
+    share = max(abs(each.change - each.integral) / each.size for each in wrong)
+    return (
+        f"The gradient of {s.model.name!r} differs by {share:.0e} of its size from differences of the log density at the first "
+        "start, because a solver such as odeint has its own derivative rule, which is accurate only to the solver's tolerance. "
+        "This adds to the energy error, which lowers acceptance if it is large. Use smaller rtol and atol, or "
+        f"initvals nearer to the posterior. {_see('solver-tolerance')}"
     )
 
 
