@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Mapping, Sequence
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -126,6 +126,20 @@ def not_finite_in(what: str, data: object) -> str:
         return ""
     where = ", ".join(map(str, wrong[0]))
     return f"{what}{f'[{where}]' if where else ''} is {np.asarray(data)[tuple(wrong[0])]}"
+
+
+def with_finite_numbers(data: Any) -> Any:
+    """Return `data` with the median of the finite numbers of an array, or 1, in the place of those that are not finite."""
+    if isinstance(data, Mapping):
+        return {key: with_finite_numbers(each) for key, each in data.items()}
+    if isinstance(data, tuple | list):
+        entries = [with_finite_numbers(each) for each in data]
+        return type(data)(*entries) if hasattr(data, "_fields") else type(data)(entries)
+    if not not_finite_in("", data):
+        return data
+    finite = np.isfinite(data)
+    replaced = np.where(finite, data, np.median(data[finite]) if np.any(finite) else 1.0)
+    return replaced.astype(data.dtype) if isinstance(data, np.ndarray) else float(replaced)
 
 
 def one_of(name: str, word: object, words: Sequence[str]) -> str:

@@ -331,8 +331,49 @@ def test_what_cannot_be_is_refused_with_its_name_and_value(make, error, words):
 @pytest.mark.parametrize("initvals", [None, [0.5]])
 def test_data_that_are_not_finite_are_named(sample, y, where, initvals):
     model = Model(1, of_data, slope_of_data, data={"y": y}, in_python=FEW_CALLS)
-    with pytest.raises(InitError, match=f"data.*{where}"):
+    with pytest.raises(InitError, match=f"because {where}"):
         sample(model, initvals=initvals)
+
+
+@pytest.mark.parametrize("initvals", [None, [-0.5]])
+def test_missing_observations_that_the_model_allows_are_not_blamed(sample, initvals):
+    """The log density sums over the finite observations, and is -inf below 3, where no start is."""
+    y = np.array([4.0, NAN])
+    model = Model(
+        1,
+        lambda q, data: -0.5 * np.nansum((data - q[0]) ** 2) if q[0] > 3 else -np.inf,
+        lambda q, data: np.array([np.nansum(data - q[0])]),
+        data=y,
+        in_python=FEW_CALLS,
+    )
+    with pytest.raises(InitError, match="Give initvals") as caught:
+        sample(model, initvals=initvals)
+    assert "data" not in str(caught.value)
+
+
+def test_data_are_blamed_if_they_are_the_cause_at_some_start_only(sample):
+    """The log density is -inf below 1, and NaN above because of the data."""
+    model = Model(
+        1,
+        lambda q, data: -0.5 * np.sum((data - q[0]) ** 2) if q[0] > 1 else -np.inf,
+        slope_of_array,
+        data=np.array([1.0, NAN]),
+        in_python=FEW_CALLS,
+    )
+    with pytest.raises(InitError, match=r"because data\[1\] is nan. Remove or replace"):
+        sample(model)
+    with pytest.raises(InitError, match="outside the support.*Give initvals"):
+        sample(model, initvals=[0.5])
+
+
+def slope_of_array(q, data):
+    return np.array([np.sum(data - q[0])])
+
+
+def test_data_that_make_only_the_gradient_nan_are_named(sample):
+    model = Model(1, lambda q, data: -0.5 * np.nansum((data - q[0]) ** 2), slope_of_array, data=np.array([1.0, NAN]))
+    with pytest.raises(InitError, match=r"The gradient .*because data\[1\] is nan"):
+        sample(model, initvals=[0.5])
 
 
 def masked(values, where):
@@ -543,6 +584,20 @@ def test_a_missing_derivative_is_named_when_it_is_needed(normal):
             getattr(normal, name)([0.0, 0.0])
     with pytest.raises(MissingDerivativeError, match="hessian_contraction"):
         normal.hessian_contraction([0.0, 0.0], np.eye(2))
+
+
+def test_all_derivatives_that_a_metric_lacks_are_named_at_once(normal):
+    with pytest.raises(MissingDerivativeError) as caught:
+        refhmc.Hamiltonian(normal, refhmc.metrics.SoftAbs())
+    assert str(caught.value) == (
+        "Model 'normal' has no hessian and no hessian_contraction, which the metric SoftAbs needs: give refhmc.Model(..., "
+        "hessian=..., hessian_contraction=...), or third_derivative=..., from which hessian_contraction is computed."
+    )
+
+
+def test_the_error_of_a_built_in_model_without_a_derivative_names_another_metric():
+    with pytest.raises(MissingDerivativeError, match=r"not defined for refhmc.models.GARCH; use .*SoftAbs\(\)"):
+        refhmc.Hamiltonian(models.GARCH(), refhmc.metrics.Fisher())
 
 
 @pytest.mark.parametrize("backend", ["numba", "arrays"])

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from refhmc.adaptation.pathfinder import pathfinder
-from refhmc.core.arguments import not_finite_in, refuse_complex, refuse_masked
+from refhmc.core.arguments import not_finite_in, refuse_complex, refuse_masked, with_finite_numbers
 from refhmc.core.linear_algebra import one_thread
 from refhmc.dynamics.hamiltonian import Hamiltonian
 from refhmc.errors import InitError, MetricError, ModelError, ShapeError
 from refhmc.models.base import Model
+from refhmc.models.binding.core import Core
 from refhmc.models.conditionals import conditional
 from refhmc.sampling.chains.named_starts import Named, are_named, starts_by_name
 
@@ -86,8 +87,8 @@ def check_start(model: Model, q: np.ndarray, chain: int) -> None:
             coordinates = ", ".join(f"{model.names[j]} = {q[j]:.6g}" for j in model.discontinuous[:5])
             words = f" (outside the support{f'; discontinuous: {coordinates}' if coordinates else ''})"
         raise InitError(
-            f"The log density at the start {_short(q)} of chain {chain} must be finite; got {value}{words}{_of_data(model)}. "
-            "Give initvals inside the support."
+            f"The log density at the start {_short(q)} of chain {chain} must be finite; got {value}{words}"
+            f"{_remedy(model, [q], 'Give initvals inside the support')}."
         )
     bad = np.flatnonzero(~np.isfinite(gradient))
     if bad.size:
@@ -95,7 +96,7 @@ def check_start(model: Model, q: np.ndarray, chain: int) -> None:
         words = model.words_at(q).rstrip(".")
         raise InitError(
             f"The gradient at the start {_short(q)} of chain {chain} must be finite; got {gradient[bad[0]]} for {where}{words}"
-            f"{_of_data(model)}. Give other initvals, or correct the gradient."
+            f"{_remedy(model, [q], 'Give other initvals, or correct the gradient')}."
         )
 
 
@@ -146,10 +147,12 @@ def first_usable(
     """
     not_finite = {"log density": 0, "gradient": 0}
     not_positive: MetricError | None = None
+    tried: list[np.ndarray] = []
     for _ in range(MAX_TRIES):
         if control is not None and control.stop:
             raise Stopped
         q = draw()
+        tried.append(q)
         value, gradient = model.core.value_and_gradient(q)
         gradient[model.discontinuous] = 0.0
         not_positive = None
@@ -169,14 +172,35 @@ def first_usable(
     words = model.words_at(q).rstrip(".")
     raise InitError(
         f"No valid start was found for chain {chain} among {MAX_TRIES} points {whence}; not finite: {counts}{words}"
-        f"{_of_data(model)}. Give initvals where the density is positive."
+        f"{_remedy(model, tried, 'Give initvals where the density is positive')}."
     )
 
 
-def _of_data(model: Model) -> str:
-    """Return a clause about data that are not finite."""
-    words = not_finite_in("data", model.data)
-    return f" (in the model's data, {words})" if words else ""
+def _remedy(model: Model, starts: Sequence[np.ndarray], otherwise: str) -> str:
+    """Return the end of a message: that the data are the cause, if they are, and what to do."""
+    where = not_finite_in("data", model.data)
+    if where and _work_with(with_finite_numbers(model.data), model, starts):
+        return f", because {where}. Remove or replace such entries, or leave them out of the log density and gradient"
+    return f". {otherwise}"
+
+
+def _work_with(data: object, model: Model, starts: Sequence[np.ndarray]) -> bool:
+    """Return whether log density and gradient are finite at one of the starts with other data of the same types."""
+    if model.core.own:  # its constructor checks the data, and packs whole numbers as bits
+        return False
+    in_python = model.runs_as_python or ""
+    try:
+        core = Core(
+            model.functions, data, dim=model.dim, name=model.name, to_compile=model.to_compile, in_python=in_python
+        )
+        for q in starts:
+            value, gradient = core.value_and_gradient(q)
+            gradient[model.discontinuous] = 0.0
+            if np.isfinite(value) and np.all(np.isfinite(gradient)):
+                return True
+    except Exception:  # of the user's functions, with data that the user did not give
+        return False
+    return False
 
 
 class Stopped(Exception):
