@@ -8,6 +8,11 @@ from typing import Any
 from refhmc.compile.fingerprint import Fingerprint, fingerprint
 from refhmc.models.base import Model
 
+NO_FISHER = (
+    "the Fisher information is an expectation over data, which cannot be derived from the log density. Use "
+    "refhmc.metrics.SoftAbs(), which needs the Hessian instead"
+)
+
 
 class DerivedModel(Model):
     """A model built from another library's model.
@@ -29,7 +34,9 @@ class DerivedModel(Model):
     def __init__(
         self, *arguments: Any, known_by: Mapping[str, object], again: tuple[Callable, tuple], **options: Any
     ) -> None:
-        super().__init__(*arguments, **options)
+        lacks_fisher = options.get("fisher") is None
+        absent = dict.fromkeys(("fisher", "fisher_derivative", "fisher_contraction"), NO_FISHER) if lacks_fisher else {}
+        super().__init__(*arguments, **{"absent": absent, **options})
         self.known_by, self.again = known_by, again
         self.approximate: dict[str, str] = {}
 

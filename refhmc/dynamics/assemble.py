@@ -78,9 +78,7 @@ def functions_for(model: Model, metric: Metric) -> tuple:
     reads = metric.reads
     if model.has_diagonals and getattr(metric, "reads_diagonals", False):
         reads = ("hessian_diagonal", "diagonal_contraction")
-    for key in reads:
-        if key is not None:
-            model.require(key, f"the metric {type(metric).__name__}")
+    model.require([key for key in reads if key is not None], f"the metric {type(metric).__name__}")
     return model.core.tuple_reading(reads)
 
 

@@ -24,7 +24,7 @@ derivatives are zero in these coordinates. :class:`refhmc.DHMC` moves them one a
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -903,28 +903,50 @@ class Model:
             return ""
         if len(self.discontinuous) == self.dim:
             return "all its coordinates are discontinuous, and derivatives exist in smooth coordinates only"
-        return self._absent.get(derivative, "")
+        return self._absent.get(derivative, "" if self.joint is None else self.joint.why_absent(derivative))
 
-    def require(self, key: str, needed_by: str) -> None:
+    def _how_to_give(self, derivatives: Sequence[str]) -> str:
+        """Return how a user adds derivatives that the model lacks, or what to use instead, without a period."""
+        if self.joint is not None:
+            return self.joint._how_to_give(derivatives)
+        if self.made_by is not None:
+            return f"it is not defined for refhmc.models.{self.made_by[0]}; {self._without(derivatives)}"
+        return f"give refhmc.Model(..., {arguments_for(derivatives)}"
+
+    def _without(self, derivatives: Sequence[str]) -> str:
+        """Return which metric to use instead of one that needs these derivatives."""
+        if derivatives[0].startswith("fisher") and self.has("hessian") and self.has("hessian_contraction"):
+            return "use refhmc.metrics.SoftAbs(), which needs the Hessian instead"
+        return "use a metric that needs only the gradient, such as refhmc.metrics.Dense()"
+
+    def require(self, key: str | Sequence[str], needed_by: str) -> None:
         """Raise an error if the model lacks a derivative.
 
         Parameters
         ----------
-        key : str
-            Name of a method, such as "hessian".
+        key : str or sequence of str
+            Name of a method, such as "hessian", or several names.
         needed_by : str
             What needs the derivative, for the message.
 
         Raises
         ------
         refhmc.errors.MissingDerivativeError
-            If the model lacks the derivative. The message names it and gives the reason.
+            If the model lacks a derivative. The message names all that it lacks, with the reason or the remedy.
         """
-        if not self.has(key):
-            source = SOURCE.get(key)
-            other = f", or {source}=..., from which it is computed" if source is not None else ""
-            more = self.why_absent(key) or f"give refhmc.Model(..., {key}=...){other}"
-            raise MissingDerivativeError(f"Model {self.name!r} has no {key}, which {needed_by} needs: {more}.")
+        missing = [each for each in ([key] if isinstance(key, str) else key) if not self.has(each)]
+        if missing:
+            more = next(filter(None, map(self.why_absent, missing)), "") or self._how_to_give(missing)
+            raise MissingDerivativeError(
+                f"Model {self.name!r} has no {' and no '.join(missing)}, which {needed_by} needs: {more}."
+            )
+
+
+def arguments_for(derivatives: Sequence[str], known: Collection[str] = DERIVATIVES) -> str:
+    """Return the arguments that define derivatives, ``hessian=...)``, and those from which they can be computed."""
+    sources = {key: source for key in derivatives if (source := SOURCE.get(key)) in known}
+    others = [f", or {source}=..., from which {key} is computed" for key, source in sources.items()]
+    return f"{', '.join(f'{key}=...' for key in derivatives)}){''.join(others)}"
 
 
 ONE_GRADIENT = "a split model has a log density and a gradient only; use the original model for further derivatives"

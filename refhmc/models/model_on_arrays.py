@@ -273,9 +273,7 @@ class ModelOnArrays:
         return out.reshape(q.shape)
 
     def _reading(self, keys: tuple[str | None, str | None]) -> types.Model:
-        for key in keys:
-            if key is not None:
-                self.model.require(key, "an array implementation")
+        self.model.require([key for key in keys if key is not None], "an array implementation")
         return types.Model(*self.model.core.tuple_reading(keys))
 
     def _rows(self, q: np.ndarray) -> np.ndarray:

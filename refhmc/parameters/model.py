@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from refhmc.compile.compiled import jit_anew
 from refhmc.core.named_axes import dims_of
 from refhmc.core.point import copy_row
 from refhmc.errors import ModelError
-from refhmc.models.base import Model
+from refhmc.models.base import Model, arguments_for
 from refhmc.models.binding.adapters import compiled_alone, contract
 from refhmc.models.binding.functions import Functions, argument_count, check_arguments, without_data
 from refhmc.models.binding.packing import as_named, gather, taker
@@ -43,6 +43,8 @@ NOT_USED = (
 )
 
 
+# Functions that the chain rule requires next to another one.
+REQUIRES = {"hessian_contraction": "hessian", "third_derivative": "hessian", "fisher_contraction": "fisher"}
 ARRAYS = ("hessian", "third_derivative", "fisher")  # these return arrays; the others return entries by name
 
 
@@ -68,11 +70,7 @@ class ParametersModel(Model):
         for key, function in functions._asdict().items():
             if not callable(function) and (function is not None or key in ("log_density", "gradient")):
                 raise ModelError(f"{key} must be a function of (values, data); got {type(function).__name__}.")
-        for key, needed in (
-            ("hessian_contraction", "hessian"),
-            ("third_derivative", "hessian"),
-            ("fisher_contraction", "fisher"),
-        ):
+        for key, needed in REQUIRES.items():
             if getattr(functions, key) is not None and getattr(functions, needed) is None:
                 raise ModelError(
                     f"{key} must be given together with {needed}, which the chain rule requires; got no {needed}."
@@ -108,6 +106,17 @@ class ParametersModel(Model):
 
     def __reduce__(self) -> tuple[Callable, tuple]:
         return ParametersModel, (self.parameters, self._given, self.data, self._options)
+
+    def _how_to_give(self, derivatives: Sequence[str]) -> str:
+        keys = ["fisher_contraction" if key == "fisher_derivative" else key for key in derivatives]
+        known = FunctionsOfValues._fields
+        if not set(keys) <= set(known):
+            return self._without(derivatives)
+        needed = [REQUIRES[key] for key in keys if key in REQUIRES and not self.has(REQUIRES[key])]
+        return (
+            f"give parameters.model(..., {arguments_for(list(dict.fromkeys([*needed, *keys])), known)}. Write functions of "
+            "the values, with derivatives by the values, as for the gradient; refhmc transforms them to the coordinates"
+        )
 
     @property
     def to_compile(self) -> Functions:

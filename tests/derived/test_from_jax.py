@@ -110,6 +110,17 @@ def test_invalid_dim_is_rejected(dim):
         refhmc.from_jax(lambda q: -jnp.sum(q**2), dim)
 
 
+def test_fisher_metric_is_used_if_given_and_another_one_is_named_if_not():
+    plain = refhmc.from_jax(lambda q: -0.5 * q @ q, 2)
+    with pytest.raises(refhmc.errors.MissingDerivativeError, match=r"no fisher and .*SoftAbs\(\)") as caught:
+        refhmc.Hamiltonian(plain, refhmc.metrics.Fisher())
+    assert "refhmc.Model" not in str(caught.value)
+    functions = {"fisher": lambda q, data: 3.0 * np.eye(2), "fisher_contraction": lambda q, data, M: np.zeros(2)}
+    model = refhmc.from_jax(lambda q: -0.5 * q @ q, 2, **functions)
+    assert model.fisher([0.0, 0.0]).tolist() == [[3.0, 0.0], [0.0, 3.0]]
+    assert model.has("fisher_derivative")
+
+
 def test_unknown_options_are_rejected():
     """Other options of refhmc.Model are accepted."""
     for name, words in {

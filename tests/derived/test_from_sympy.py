@@ -495,6 +495,14 @@ def test_options_that_follow_from_the_expression_are_rejected():
         refhmc.from_sympy(-(a**2), names=["b"])
 
 
+def test_the_error_without_fisher_metric_names_another_metric():
+    model = refhmc.from_sympy(-(a**2))
+    with pytest.raises(refhmc.errors.MissingDerivativeError, match=r"no fisher and .*SoftAbs\(\)") as caught:
+        refhmc.Hamiltonian(model, refhmc.metrics.Fisher())
+    assert "refhmc.Model" not in str(caught.value)
+    assert model.has("hessian_contraction")
+
+
 def test_missing_sympy_is_reported(monkeypatch):
     for name in [m for m in sys.modules if m.startswith("refhmc.derived.")]:
         if name.rpartition(".")[2] in ("separable", "source", "stable"):

@@ -11,7 +11,14 @@ import pytest
 import scipy.stats
 
 import refhmc
-from refhmc.errors import EvaluationError, InitError, ModelError, PythonModelWarning, ShapeError
+from refhmc.errors import (
+    EvaluationError,
+    InitError,
+    MissingDerivativeError,
+    ModelError,
+    PythonModelWarning,
+    ShapeError,
+)
 from refhmc.parameters import CholeskyCorrelation, Positive, Real
 from refhmc.sampling.chains.initialization import given_starts
 from tests.helpers.models import FEW_CALLS
@@ -348,3 +355,51 @@ def test_invalid_options_are_named():
         model(schools_log_density, schools_gradient, initial={"mu": 0.0, "tau": 0.0, "theta": Y})
     with pytest.raises(ShapeError, match=r"(?s)dim must be .*Parameters.*parameters.model"):
         refhmc.Model(schools, schools_log_density, schools_gradient)
+
+
+@pytest.mark.parametrize(
+    ("given", "metric", "words"),
+    [
+        (
+            (),
+            "SoftAbs",
+            r"no hessian and no hessian_contraction.*\(..., hessian=..., hessian_contraction=...\), or third",
+        ),
+        (
+            ("hessian",),
+            "SoftAbs",
+            r"no hessian_contraction.*\(..., hessian_contraction=...\), or third_derivative=..., ",
+        ),
+        ((), "Fisher", r"no fisher and no fisher_contraction.*\(..., fisher=..., fisher_contraction=...\)\. Write"),
+        (("fisher",), "Fisher", r"no fisher_contraction.*\(..., fisher_contraction=...\)\. Write"),
+        ((), "Tridiagonal", "no fisher_bands.*use a metric that needs only the gradient"),
+    ],
+)
+def test_missing_derivatives_are_asked_for_as_arguments_of_parameters_model(given, metric, words):
+    parameters = refhmc.Parameters(tau=Positive())
+    further = {key: lambda values: np.eye(1) for key in given}
+    model = parameters.model(lambda values: -values.tau, lambda values: (-1.0,), in_python=FEW_CALLS, **further)
+    with pytest.raises(MissingDerivativeError, match=words) as caught:
+        refhmc.Hamiltonian(model, getattr(refhmc.metrics, metric)())
+    assert "refhmc.Model" not in str(caught.value)
+    assert ("give parameters.model(" in str(caught.value)) is (metric != "Tridiagonal")
+    assert ("by the values" in str(caught.value)) is (metric != "Tridiagonal")
+
+
+def test_the_contraction_is_asked_for_together_with_the_hessian():
+    parameters = refhmc.Parameters(tau=Positive())
+    model = parameters.model(lambda values: -values.tau, lambda values: (-1.0,), in_python=FEW_CALLS)
+    with pytest.raises(MissingDerivativeError, match=r"\(..., hessian=..., hessian_contraction=...\)"):
+        model.hessian_contraction([0.0], np.eye(1))
+    with pytest.raises(MissingDerivativeError, match=r"\(..., fisher=..., fisher_contraction=...\)"):
+        model.fisher_derivative([0.0])
+
+
+def test_missing_derivatives_of_a_block_are_asked_for_in_the_whole_model():
+    parameters = refhmc.Parameters(mu=Real(), tau=Positive())
+    model = parameters.model(
+        lambda values: -(values.mu**2) - values.tau, lambda values: (-2 * values.mu, -1.0), in_python=FEW_CALLS
+    )
+    kernel = refhmc.Gibbs({"mu": refhmc.HMC(metric=refhmc.metrics.SoftAbs(), n_steps=1), "log_tau": refhmc.HMC()})
+    with pytest.raises(MissingDerivativeError, match=r"1 of 2 coordinates.*give parameters.model\("):
+        refhmc.sample(model, kernel, draws=1, tune=1, chains=1, progressbar=False)
