@@ -6,6 +6,8 @@ import argparse
 import os
 
 import refhmc
+from refhmc.cli.model import add_model_options, model_named, split_model
+from refhmc.cli.parts import add_parts, make_kernel
 
 
 def run_models(options: argparse.Namespace) -> int:
@@ -17,12 +19,30 @@ def run_models(options: argparse.Namespace) -> int:
     return 0
 
 
+def add_warmup(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``refhmc warmup``: those of ``refhmc sample`` that determine what is compiled."""
+    parser.usage = "%(prog)s [options] [MODEL]"
+    parser.description = (
+        "Compile what `refhmc sample` and `refhmc.sample` need for a model and a method, and cache it. Without any argument, "
+        "compile every kernel, metric, integrator and built-in model, which takes minutes."
+    )
+    text = "Model as for `refhmc sample` (default, if an option is given: gaussian)."
+    parser.add_argument("model", nargs="?", metavar="MODEL", help=text)
+    add_model_options(parser)
+    add_parts(parser, ("kernel", "metric", "integrator"))
+
+
 def run_warmup(options: argparse.Namespace) -> int:
-    """Run ``refhmc warmup``: compile the core and every built-in model."""
-    from refhmc.cli.precompile import compile_everything
+    """Run ``refhmc warmup``: compile what the options name, or everything."""
+    from refhmc.cli.precompile import all_tasks, compile_all, tasks_of
     from refhmc.compile.compile_cache import cache_directory
 
-    for done, total, title, seconds in compile_everything():
+    if all(value is None for name, value in vars(options).items() if name != "run"):
+        tasks = all_tasks()
+    else:
+        model = split_model(options, model_named(options.model or "gaussian", options.widths))
+        tasks = tasks_of(make_kernel(options, model), model)
+    for done, total, title, seconds in compile_all(tasks):
         print(f"[{done}/{total}] {title}: {seconds:.1f} s", flush=True)
     print(f"Cached in {cache_directory() or 'this process only'}")
     return 0

@@ -21,7 +21,7 @@ COMMANDS = {  # the module with the functions, and the description
     "resume": ("runs", "Continue a run saved by --checkpoint or --store."),
     "report": ("runs", "Write an HTML report of a run: warnings, summary, plots."),
     "models": ("machine", "List the built-in models."),
-    "warmup": ("machine", "Compile and cache everything now."),
+    "warmup": ("machine", "Compile and cache a model and a method, or everything."),
     "info": ("machine", "Show versions, cache directory and processors."),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import pathlib
@@ -11,6 +12,21 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that change a built-in model."""
+    parser.add_argument(
+        "--widths", metavar="N,N,...", help="Widths of the hidden layers of a network (default: 100,100)."
+    )
+    parser.add_argument(
+        "--split", type=int, metavar="M", help="Split the data into M parts, for integrators and kernels."
+    )
+
+
+def split_model(options: argparse.Namespace, model: Model) -> Model:
+    """Return the model in the number of parts of --split, if it is given."""
+    return model if options.split is None else model.split(options.split)
 
 
 def model_named(name: str, widths: str | None = None) -> Model:

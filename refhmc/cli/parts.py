@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from refhmc.cli.signatures import TYPES, add_options_of_classes
@@ -68,16 +68,16 @@ def classes(part: str) -> Registry:
     return Registry({name.replace("_", "-"): kind for name, kind in known.items() if simple(kind)})
 
 
-def add_parts(parser: argparse.ArgumentParser) -> None:
-    """Add ``--kernel``, ``--metric``, ``--integrator`` and ``--backend`` with the options of each."""
+def add_parts(parser: argparse.ArgumentParser, parts: Collection[str] = tuple(DEFAULTS)) -> None:
+    """Add ``--kernel``, ``--metric``, ``--integrator`` and ``--backend``, or some of these, with the options of each."""
     text = (
         "The options of each choice are listed below, with the choices that have them and their defaults in parentheses. They "
         "can also be appended to the choice, as in --kernel hmc:n_steps=5,step_size=0.1."
     )
     method = parser.add_argument_group("method", text)
-    for part, default in DEFAULTS.items():
+    for part in parts:
         choices = [*([AUTO] if part == "metric" else []), *classes(part)]
-        text = f"One of %(choices)s (default: {default})."
+        text = f"One of %(choices)s (default: {DEFAULTS[part]})."
         method.add_argument(f"--{part}", choices=choices, type=Word, metavar="NAME", help=text)
         add_options_of_classes(parser.add_argument_group(f"options of --{part}"), classes(part))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,16 +14,50 @@ if TYPE_CHECKING:
     from refhmc.models.base import Model
 
 
-def compile_everything() -> Iterator[tuple[int, int, str, float]]:
-    """Compile everything and yield (done, total, title, seconds) after each task."""
-    import refhmc
-    from refhmc.adaptation.hierarchy import fit, may_be_found
-    from refhmc.models.binding.functions import DERIVATIVES
+Task = tuple[str, Callable[[], None]]
+TUNE = 1000  # as in refhmc.sample: a learned trajectory length has its own functions
+
+
+def compile_all(tasks: Sequence[Task]) -> Iterator[tuple[int, int, str, float]]:
+    """Run the tasks and yield (done, total, title, seconds) after each."""
+    for done, (title, task) in enumerate(tasks, 1):
+        begin = time.perf_counter()
+        task()
+        yield done, len(tasks), title, time.perf_counter() - begin
+
+
+def core(kernel: AnyKernel, model: Model | None = None, tune: int = 0) -> Callable[[], None]:
+    """Return the task that compiles what chains of a kernel call, on a normal distribution if there is no model."""
+    from refhmc.models import by_name
     from refhmc.sampling.chains.chain import make_plan
 
-    def core(kernel: AnyKernel, model: Model | None = None, tune: int = 0) -> Callable[[], None]:
-        model = gaussian if model is None else model
-        return lambda: make_plan(model, kernel, tune).compile(model.name)
+    model = by_name()["gaussian"]() if model is None else model
+    plan = make_plan(model, kernel, tune)
+    return lambda: plan.compile(model.name)
+
+
+def hierarchy() -> None:
+    """Compile the search for a hierarchy, which belongs to the default metric."""
+    from refhmc.adaptation.hierarchy import fit, may_be_found
+
+    may_be_found.compile()
+    fit.compile()
+
+
+def tasks_of(kernel: AnyKernel, model: Model) -> list[Task]:
+    """Return what a run of this kernel on this model needs."""
+    from refhmc.sampling.chains.chain import make_plan
+
+    plan = make_plan(model, kernel, TUNE)
+    tasks = [(f"{type(kernel).__name__} on {model.name}", lambda: plan.compile(model.name))]
+    searches = any(block.hierarchical is not None for block in plan.blocks)
+    return [*tasks, ("the search for a hierarchy", hierarchy)] if searches else tasks
+
+
+def all_tasks() -> list[Task]:
+    """Return every kernel, metric, integrator and built-in model."""
+    import refhmc
+    from refhmc.models.binding.functions import DERIVATIVES
 
     def derivatives(model: Model) -> Callable[[], None]:
         def evaluate() -> None:
@@ -42,28 +76,28 @@ def compile_everything() -> Iterator[tuple[int, int, str, float]]:
         refhmc.integrate(H, refhmc.integrators.Leapfrog(), zero, zero, step_size=0.1, n_steps=1)
         refhmc.transition(gaussian, refhmc.NUTS(step_size=0.1), zero, rng=np.random.default_rng(0))
 
-    def hierarchy() -> None:
-        may_be_found.compile()
-        fit.compile()
-
     M = refhmc.metrics
     metrics = [M.Tridiagonal([1.0, 1.0], [0.1]), *(kind() for kind in M.METRICS.values() if kind is not M.Tridiagonal)]
     makers = refhmc.models.by_name()
     gaussian, parts = makers["gaussian"](), makers["banana"]().split(2)
+    funnel = makers["funnel"]()  # has levels, which BlockLeapfrog needs
     followers = [kind for kind in refhmc.integrators.INTEGRATORS.values() if getattr(kind, "follows_parts", False)]
     gradients = (refhmc.SGD, refhmc.SGLD, refhmc.SGHMC)
-    tasks = [
+    return [
         ("NUTS, diagonal metric", core(refhmc.NUTS())),
         ("HMC", core(refhmc.HMC())),
-        ("HMC, learned length", core(refhmc.HMC(), tune=1000)),
-        ("HMC, learned length, dense metric", core(refhmc.HMC(metric=M.Dense()), tune=1000)),
+        ("HMC, learned length", core(refhmc.HMC(), tune=TUNE)),
+        ("HMC, learned length, dense metric", core(refhmc.HMC(metric=M.Dense()), tune=TUNE)),
         ("DHMC", core(refhmc.DHMC())),
         *((kind.__name__, core(kind())) for kind in (refhmc.GHMC, refhmc.DRHMC, refhmc.MALT, refhmc.MCLMC)),
-        *((title, core(refhmc.MAMS(), tune=n)) for title, n in (("MAMS", 0), ("MAMS, learned length", 1000))),
-        *((kind.__name__, core(kind())) for kind in (refhmc.GIST, refhmc.AutoStep)),
+        *((title, core(refhmc.MAMS(), tune=n)) for title, n in (("MAMS", 0), ("MAMS, learned length", TUNE))),
+        *((kind.__name__, core(kind())) for kind in (refhmc.GIST, refhmc.AutoStep, refhmc.WALNUTS)),
         ("Gibbs, two blocks", core(refhmc.Gibbs({(0,): refhmc.NUTS(), (1,): refhmc.HMC()}))),
         *((f"metric {type(metric).__name__}", core(refhmc.HMC(metric=metric))) for metric in metrics),
-        *((f"integrator {title}", core(refhmc.HMC(metric=M.Fisher(), integrator=each))) for title, each in variants()),
+        *(
+            (f"integrator {title}", core(refhmc.HMC(metric=M.Fisher(), integrator=each), funnel))
+            for title, each in variants()
+        ),
         *((f"integrator {kind.__name__}", core(refhmc.HMC(n_steps=1, integrator=kind()), parts)) for kind in followers),
         ("splittings", core(refhmc.HMC(n_steps=1, integrator=refhmc.integrators.BCSS()))),
         (
@@ -75,10 +109,6 @@ def compile_everything() -> Iterator[tuple[int, int, str, float]]:
         ("trajectories and single transitions", trajectory),
         *((f"model {name}", derivatives(make())) for name, make in makers.items()),
     ]
-    for done, (title, task) in enumerate(tasks, 1):
-        begin = time.perf_counter()
-        task()
-        yield done, len(tasks), title, time.perf_counter() - begin
 
 
 def variants() -> Iterator[tuple[str, Integrator]]:

@@ -8,7 +8,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 import refhmc
-from refhmc.cli.model import model_named
+from refhmc.cli.model import add_model_options, model_named, split_model
 from refhmc.cli.output import add_outputs, check_writable, deliver
 from refhmc.cli.parts import add_parts, advice_taken, make_backend, make_kernel
 from refhmc.cli.signatures import add_options, given, path_given
@@ -19,23 +19,7 @@ from refhmc.sampling.sample import sample
 if TYPE_CHECKING:
     import xarray
 
-    from refhmc.models.base import Model
     from refhmc.plot.runs import RunLike
-
-
-def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that change a built-in model."""
-    parser.add_argument(
-        "--widths", metavar="N,N,...", help="Widths of the hidden layers of a network (default: 100,100)."
-    )
-    parser.add_argument(
-        "--split", type=int, metavar="M", help="Split the data into M parts, for integrators and kernels."
-    )
-
-
-def split_model(options: argparse.Namespace, model: Model) -> Model:
-    """Return the model in the number of parts of --split, if it is given."""
-    return model if options.split is None else model.split(options.split)
 
 
 def learned(warmup: str | None) -> str | xarray.DataTree | None:

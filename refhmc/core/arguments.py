@@ -129,7 +129,7 @@ def not_finite_in(what: str, data: object) -> str:
 
 
 def with_finite_numbers(data: Any) -> Any:
-    """Return `data` with the median of the finite numbers of an array, or 1, in the place of those that are not finite."""
+    """Return `data` with the median of the finite numbers of an array, or 1, instead of those that are not finite."""
     if isinstance(data, Mapping):
         return {key: with_finite_numbers(each) for key, each in data.items()}
     if isinstance(data, tuple | list):

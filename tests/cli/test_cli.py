@@ -17,6 +17,7 @@ import pytest
 
 import refhmc
 from refhmc.cli.main import main
+from refhmc.cli.precompile import all_tasks
 from tests.helpers.sweeps import swept
 
 
@@ -342,6 +343,50 @@ progressbar=False, raw=True)
 print(json.dumps([[item.title, item.from_cache] for item in refhmc.compile.compiled.log]))
 print(json.dumps(result.draws.tolist()))
 """
+
+
+def test_warmup_compiles_what_the_options_name(capsys):
+    assert main(["warmup", "--kernel", "hmc:n_steps=3", "--metric", "identity"]) == 0
+    assert re.fullmatch(r"\[1/1\] HMC on gaussian: .* s\nCached in .*\n", capsys.readouterr().out)
+    assert main(["warmup", "funnel", "--kernel", "hmc", "--n-steps", "3"]) == 0
+    assert re.match(r"\[1/2\] HMC on funnel: .* s\n\[2/2\] the search for a hierarchy: ", capsys.readouterr().out)
+    assert main(["warmup", "funnel", "--kernel", "hmc", "--max-treedepth", "3"]) == 1
+    assert "--max-treedepth belongs to --kernel nuts" in capsys.readouterr().err
+    assert main(["warmup", "no-such-model"]) == 1
+    assert "got 'no-such-model'" in capsys.readouterr().err
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize(
+    ("words", "arguments"),
+    [
+        ("eight-schools", "refhmc.models.EightSchools()"),
+        (
+            "funnel --kernel hmc --metric softabs",
+            "refhmc.models.Funnel(9), refhmc.HMC(metric=refhmc.metrics.SoftAbs())",
+        ),
+    ],
+)
+def test_a_run_after_warmup_compiles_nothing(tmp_path, words, arguments):
+    cache = {"REFHMC_CACHE_DIR": str(tmp_path)}
+    assert run("-m", "refhmc", "warmup", *words.split(), **cache).returncode == 0
+    code = (
+        f"import refhmc\nrefhmc.sample({arguments}, random_seed=1, draws=100, progressbar=False)\n"
+        "print([each.from_cache for each in refhmc.compile.compiled.log])"
+    )
+    done = run("-W", "ignore", "-c", code, **cache)
+    from_cache = json.loads(done.stdout.lower())
+    assert len(from_cache) > 5
+    assert all(from_cache)
+
+
+def test_warmup_of_everything_has_a_plan_for_every_kernel_metric_and_model():
+    """Except ``Tempered``, which needs a reference; the plans are made, but not compiled."""
+    titles = [title for title, _ in all_tasks()]
+    assert len(set(titles)) == len(titles)
+    kinds = [*refhmc.kernels.KERNELS.values(), *refhmc.metrics.METRICS.values()]
+    assert [kind for kind in kinds if not any(kind.__name__ in title for title in titles)] == [refhmc.Tempered]
+    assert {f"model {name}" for name in refhmc.models.by_name()} < set(titles)
 
 
 def test_import_brings_neither_numba_nor_arviz():
