@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from refhmc.models.base import Model
 
 
-Task = tuple[str, Callable[[], None]]
+Task = tuple[str, Callable[[], object]]
 TUNE = 1000  # as in refhmc.sample: a learned trajectory length has its own functions
 
 
@@ -36,6 +37,19 @@ def core(kernel: AnyKernel, model: Model | None = None, tune: int = 0) -> Callab
     return lambda: plan.compile(model.name)
 
 
+def evaluation(model: Model) -> Callable[[], None]:
+    """Return the task that evaluates a model once, which compiles what a model of an ODE calls from Python."""
+
+    def evaluate() -> None:
+        q = model.initial if isinstance(model.initial, np.ndarray) else np.zeros(model.dim)
+        with contextlib.suppress(Exception):  # of the user's functions at this position; a run reports it
+            model.log_density(q)
+            model.gradient(q)
+            model.constrain(q)
+
+    return evaluate
+
+
 def hierarchy() -> None:
     """Compile the search for a hierarchy, which belongs to the default metric."""
     from refhmc.adaptation.hierarchy import fit, may_be_found
@@ -46,12 +60,17 @@ def hierarchy() -> None:
 
 def tasks_of(kernel: AnyKernel, model: Model) -> list[Task]:
     """Return what a run of this kernel on this model needs."""
+    from refhmc.dynamics.hamiltonian import run_energy
     from refhmc.sampling.chains.chain import make_plan
 
     plan = make_plan(model, kernel, TUNE)
-    tasks = [(f"{type(kernel).__name__} on {model.name}", lambda: plan.compile(model.name))]
-    searches = any(block.hierarchical is not None for block in plan.blocks)
-    return [*tasks, ("the search for a hierarchy", hierarchy)] if searches else tasks
+    tasks: list[Task] = [(f"{type(kernel).__name__} on {model.name}", lambda: plan.compile(model.name))]
+    tasks.append((f"one evaluation of {model.name}", evaluation(model)))
+    if any(block.dynamics.metric.position_dependent for block in plan.blocks):
+        tasks.append(("the check of starts", run_energy.compile))
+    if any(block.hierarchical is not None for block in plan.blocks):
+        tasks.append(("the search for a hierarchy", hierarchy))
+    return tasks
 
 
 def all_tasks() -> list[Task]:

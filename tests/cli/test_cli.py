@@ -347,9 +347,11 @@ print(json.dumps(result.draws.tolist()))
 
 def test_warmup_compiles_what_the_options_name(capsys):
     assert main(["warmup", "--kernel", "hmc:n_steps=3", "--metric", "identity"]) == 0
-    assert re.fullmatch(r"\[1/1\] HMC on gaussian: .* s\nCached in .*\n", capsys.readouterr().out)
+    assert re.fullmatch(
+        r"\[1/2\] HMC on gaussian: .* s\n\[2/2\] one evaluation .* s\nCached in .*\n", capsys.readouterr().out
+    )
     assert main(["warmup", "funnel", "--kernel", "hmc", "--n-steps", "3"]) == 0
-    assert re.match(r"\[1/2\] HMC on funnel: .* s\n\[2/2\] the search for a hierarchy: ", capsys.readouterr().out)
+    assert re.match(r"\[1/3\] HMC on funnel: .* s\n.*\n\[3/3\] the search for a hierarchy: ", capsys.readouterr().out)
     assert main(["warmup", "funnel", "--kernel", "hmc", "--max-treedepth", "3"]) == 1
     assert "--max-treedepth belongs to --kernel nuts" in capsys.readouterr().err
     assert main(["warmup", "no-such-model"]) == 1
