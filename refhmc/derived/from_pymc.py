@@ -86,7 +86,7 @@ def as_it_was(
     now = [(variable, variable.get_value()) for variable, _ in shared]
     try:
         set_values(shared)
-        with warnings.catch_warnings(action="ignore", category=ModelWarning):  # the first model has warned
+        with warnings.catch_warnings(action="ignore"):  # the first model has warned
             return posterior_of(given, coords, differences)
     finally:
         set_values(now)

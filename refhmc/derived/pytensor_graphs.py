@@ -27,9 +27,11 @@ with user-defined operations, with operations that run as Python, or with an arr
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -94,6 +96,7 @@ class Graphs:
         from pytensor.graph import rewrite_graph
         from pytensor.graph.replace import clone_replace
 
+        self.shown: set[tuple[type[Warning], str]] = set()  # PyTensor's warnings so far
         values = [model.rvs_to_values[rv] for rv in model.free_RVs]
         point = model.initial_point()
         self.start = {value.name: np.asarray(point[value.name], dtype=float) for value in values}
@@ -149,7 +152,7 @@ class Graphs:
 
     def value_and_gradient(self) -> Callable:
         cut, parts, put = self.layout.cut, self.layout.parts("g"), self.layout.put
-        return Compilable(self.x, [self.stable_L, *self.g]).called_by(f"""
+        return Compilable(self.x, [self.stable_L, *self.g], self.shown).called_by(f"""
 def value_and_gradient(q, data, out):
     value, {", ".join(parts)}, = graph({cut("q")})
     {put("out", "=", parts)}
@@ -161,7 +164,7 @@ def value_and_gradient(q, data, out):
         """The product H(q) v, compiled once for the Hessian and for what is derived from it."""
         v, h = self.second_order
         cut, parts, put = self.layout.cut, self.layout.parts("h"), self.layout.put
-        return Compilable([*self.x, *v], h).called_by(f"""
+        return Compilable([*self.x, *v], h, self.shown).called_by(f"""
 def product(q, v, out):
     {", ".join(parts)}, = graph({cut("q")}, {cut("v")})
     {put("out", "=", parts)}
@@ -187,7 +190,7 @@ def hessian(q, data, out):
     def hessian_contraction(self) -> Callable:
         u, v, t = self.third_order()
         cut, parts, put = self.layout.cut, self.layout.parts("t"), self.layout.put
-        return Compilable([*self.x, *u, *v], t).called_by(f"""
+        return Compilable([*self.x, *u, *v], t, self.shown).called_by(f"""
 def hessian_contraction(q, data, M, out):
     d = q.shape[0]
     e = np.zeros(d)
@@ -340,15 +343,30 @@ def constants_in(graphs: list) -> list[np.ndarray]:
     return [np.asarray(each.data) for each in constants if hasattr(each.data, "shape")]
 
 
-class Compilable:
-    """A PyTensor graph as a Numba ``function`` of the inputs that returns a tuple, compiled at its first call."""
+@contextlib.contextmanager
+def each_once(shown: set[tuple[type[Warning], str]]) -> Iterator[None]:
+    """Context whose warnings are issued at its end, except those in `shown`: PyTensor repeats them for each graph."""
+    with warnings.catch_warnings(record=True) as caught:
+        yield
+    for each in caught:
+        if (key := (each.category, str(each.message))) not in shown:
+            shown.add(key)
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
-    def __init__(self, inputs: list, outputs: list) -> None:
+
+class Compilable:
+    """A PyTensor graph as a Numba ``function`` of the inputs that returns a tuple, compiled at its first call.
+
+    Each warning of PyTensor is issued once for all graphs with the same set ``shown``.
+    """
+
+    def __init__(self, inputs: list, outputs: list, shown: set[tuple[type[Warning], str]]) -> None:
         import pytensor
 
         # Without PyMC's parameter checks, which raise if one underflows: the density is then not finite, a divergence.
         mode = pytensor.compile.mode.get_mode("NUMBA").including(UNCHECKED).register((filled(), BEFORE_INPLACE))
-        made = pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")
+        with each_once(shown):
+            made = pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")
         outer = getattr(made.vm.jit_fn, "py_func", made.vm.jit_fn)
         # PyTensor's cache stores a function that calls the graph's. Unwrap it, or LLVM compiles both.
         inner = outer.__globals__.get("jitable_func") if outer.__code__.co_names == ("jitable_func",) else None

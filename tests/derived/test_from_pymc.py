@@ -513,3 +513,34 @@ def test_the_posterior_is_that_of_pymc_and_rmhmc_samples_it(make, alpha, depth):
             model, softabs, tune=150, draws=150, random_seed=3, progressbar=False, raw=True, generate=False
         )
     assert_same_means([theirs.posterior, ours.posterior, riemann.posterior], list(ours.posterior))
+
+
+def test_warnings_of_pytensor_reach_the_user_once():
+    """An operation that runs as Python is in the graphs of the gradient, of the Hessian and of the third derivative."""
+    import pytensor.tensor as pt
+    from pytensor.graph.op import Op
+
+    class Exponential(Op):
+        __props__ = ()
+        itypes = (pt.dscalar,)
+        otypes = (pt.dscalar,)
+
+        def perform(self, node, inputs, outputs):
+            outputs[0][0] = np.asarray(np.exp(inputs[0]))
+
+        def grad(self, inputs, gradients):
+            return [gradients[0] * Exponential()(inputs[0])]
+
+    with pm.Model() as given:
+        x = pm.Normal("x")
+        pm.Potential("p", -Exponential()(x))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = refhmc.from_pymc(given)
+        at_once = [str(each.message) for each in caught if "object mode" in str(each.message)]
+        q = np.array([0.5])
+        assert model.hessian(q) == pytest.approx(-1 - np.exp(0.5), rel=1e-12)
+        assert model.hessian_contraction(q, np.eye(1)) == pytest.approx(-np.exp(0.5), rel=1e-12)
+        copy.copy(model).log_density(q)
+    assert len(at_once) == 1
+    assert [str(each.message) for each in caught if "object mode" in str(each.message)] == at_once
