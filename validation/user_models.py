@@ -1,7 +1,7 @@
-"""Models as users bring them, by refhmc and by nutpie: ``python -m validation.user_models [--only NAME ...] [--page]``.
+"""Models as users bring them, by refhmc and by nutpie: ``python -m validation.user_models [--only NAME ...] [--draws N] [--page]``.
 
 The models are those of ``user_models_in_pymc.py``. Both libraries take the same PyMC model, with 4 chains, seed 1, 1,000 draws
-after 1,000 iterations of warm-up, and their defaults otherwise.
+after 1,000 iterations of warm-up, and their defaults otherwise. Models that this left undecided were run again with 10,000 draws.
 
 For each entry x of a variable or deterministic of the model, u is the rank of a draw among those of both runs, divided by their
 number. The means of u and of |u - 1/2| are compared, which tell location and spread apart and have moments for every posterior:
@@ -67,11 +67,13 @@ def scores(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float]:
     return found[0][0], found[1][0], found[0][1]
 
 
-def by_refhmc(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def by_refhmc(model: Any, draws: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the values of the variables, and what the run tells of itself."""
     ours = refhmc.from_pymc(model)
     with warnings.catch_warnings(action="ignore"):
-        result = refhmc.sample(ours, random_seed=SEED, raw=True, progressbar=False, generate=False, cores=1)
+        result = refhmc.sample(
+            ours, draws=draws, random_seed=SEED, raw=True, progressbar=False, generate=False, cores=1
+        )
     told = {
         "gradients": result.attributes["n_gradient_evaluations"],
         "divergences": int(result.sample_stats["diverging"].sum()),
@@ -82,18 +84,18 @@ def by_refhmc(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     return result.posterior, told
 
 
-def by_nutpie(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def by_nutpie(model: Any, draws: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the values of the variables, and what the run tells of itself."""
     import nutpie
 
     with warnings.catch_warnings(action="ignore"):
         compiled = nutpie.compile_pymc_model(model)
-        found = nutpie.sample(compiled, draws=1000, tune=1000, chains=4, cores=1, seed=SEED, progress_bar=False)
+        found = nutpie.sample(compiled, draws=draws, tune=1000, chains=4, cores=1, seed=SEED, progress_bar=False)
     gradients = sum(int(group["n_steps"].sum()) for group in (found.warmup_sample_stats, found.sample_stats))
     return found.posterior, {"gradients": gradients, "divergences": int(found.sample_stats["diverging"].sum())}
 
 
-def measure(name: str) -> dict[str, Any]:
+def measure(name: str, draws: int) -> dict[str, Any]:
     """Run both libraries on a model and compare them."""
     logging.disable(logging.INFO)
     from validation.user_models_in_pymc import MODELS
@@ -101,10 +103,10 @@ def measure(name: str) -> dict[str, Any]:
     function, source = MODELS[name]
     model = function()
     names = [each.name for each in (*model.free_RVs, *model.deterministics)]
-    row: dict[str, Any] = {"name": name, "text": function.__doc__, "source": source}
+    row: dict[str, Any] = {"name": name, "text": function.__doc__, "source": source, "draws": draws}
     found = {}
     for library, run in (("refhmc", by_refhmc), ("nutpie", by_nutpie)):
-        values, told = run(model)
+        values, told = run(model, draws)
         found[library] = entries(values, names)
         free = np.stack(
             [x for key, x in found[library].items() if key.split("[")[0] in names[: len(model.free_RVs)]], axis=-1
@@ -163,6 +165,7 @@ def table(data: dict) -> str:
                 f"`{row['name']}`: {row['text'].rstrip('.')}",
                 row["source"],
                 ours["dim"],
+                f"{row['draws']:,}",
                 *runs,
                 f"{per[0]:.2f}; {per[1]:.2f}",
                 len(ours["warnings"]),
@@ -172,7 +175,14 @@ def table(data: dict) -> str:
                 said,
             ]
         )
-    header = ["model", "kind of model treated in", "unknowns", "refhmc: R-hat; ESS; divergences", "nutpie: the same"]
+    header = [
+        "model",
+        "kind of model treated in",
+        "unknowns",
+        "draws of a chain",
+        "refhmc: R-hat; ESS; divergences",
+        "nutpie: the same",
+    ]
     header += [
         "ESS per 1,000 gradients, refhmc; nutpie",
         "warnings of refhmc",
@@ -206,11 +216,12 @@ def write(rows: list[dict], about: dict | None = None) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="models, default all")
+    parser.add_argument("--draws", type=int, default=1000, help="of each chain (default %(default)s)")
     parser.add_argument("--page", action="store_true", help="only write the page again")
     parser.add_argument("--measure", metavar="NAME", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.measure:
-        print(MARK + json.dumps(common.plain(measure(chosen.measure))), flush=True)
+        print(MARK + json.dumps(common.plain(measure(chosen.measure, chosen.draws))), flush=True)
         return
     recorded = common.RESULTS / f"{NAME}.json"
     old = json.loads(recorded.read_text(encoding="utf-8")) if recorded.exists() else {"rows": [], "about": None}
@@ -221,7 +232,7 @@ def main() -> None:
     from validation.user_models_in_pymc import MODELS
 
     for name in chosen.only or MODELS:  # each in a process of its own, whose memory and compiled functions end with it
-        command = [sys.executable, "-m", "validation.user_models", "--measure", name]
+        command = [sys.executable, "-m", "validation.user_models", "--measure", name, "--draws", str(chosen.draws)]
         done = subprocess.run(command, cwd=common.ROOT, capture_output=True, text=True, timeout=LIMIT)
         found = [line for line in done.stdout.splitlines() if line.startswith(MARK)]
         if not found:
