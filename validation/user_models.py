@@ -1,7 +1,10 @@
-"""Models as users bring them, by refhmc and by nutpie: ``python -m validation.user_models [--only NAME ...] [--draws N] [--page]``.
+"""Models as users bring them, by refhmc and by nutpie.
+
+    python -m validation.user_models [--only NAME ...] [--draws N] [--page]
 
 The models are those of ``user_models_in_pymc.py``. Both libraries take the same PyMC model, with 4 chains, seed 1, 1,000 draws
-after 1,000 iterations of warm-up, and their defaults otherwise. Models that this left undecided were run again with 10,000 draws.
+after 1,000 iterations of warm-up, and their defaults otherwise. Models that this left undecided were run again with 10,000
+draws.
 
 For each entry x of a variable or deterministic of the model, u is the rank of a draw among those of both runs, divided by their
 number. The means of u and of |u - 1/2| are compared, which tell location and spread apart and have moments for every posterior:
@@ -205,7 +208,7 @@ def write(rows: list[dict], about: dict | None = None) -> None:
         f"Effective draws per gradient, refhmc by nutpie: median {np.median(ratios):.2f}, least {min(ratios):.2f}, largest "
         f"{max(ratios):.2f}, of one run each."
     )
-    text = [(__doc__ or "").split("\n\n", 1)[1].strip(), table(data), summary]
+    text = [(__doc__ or "").split("\n\n", 2)[2].strip(), table(data), summary]
     text += [
         "What refhmc said of its runs, the first sentence of each warning and what warm-up chose:",
         "\n".join(said),
