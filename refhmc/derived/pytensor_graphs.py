@@ -362,6 +362,7 @@ class Compilable:
 
     def __init__(self, inputs: list, outputs: list, shown: set[tuple[type[Warning], str]]) -> None:
         import pytensor
+        import pytensor.link.numba.dispatch.basic  # adds filters of warnings, which must outlast each_once
 
         # Without PyMC's parameter checks, which raise if one underflows: the density is then not finite, a divergence.
         mode = pytensor.compile.mode.get_mode("NUMBA").including(UNCHECKED).register((filled(), BEFORE_INPLACE))
