@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from refhmc._deprecated import warn_of_old_name
-from refhmc.core.arguments import flag
+from refhmc.core.arguments import flag, whole_number
 
 __all__ = ["Arrays", "CuPy", "Numba"]
 
@@ -62,11 +62,17 @@ class Arrays:
     ----------
     shared_step_size : bool, default True
         Adapt one step size for all chains; if False, one for each. The metric is always adapted from all chains.
+    chains_at_once : int, optional
+        Make the transitions of at most this many chains at a time. This limits the memory, except for that of the draws. By
+        default the number depends on the kernel, the metric and the dimension only, so that transitions need about 256 MiB.
+        Smaller batches are slower for models that are cheap to evaluate. The draws differ at most by rounding.
 
     Raises
     ------
     TypeError
         If `shared_step_size` is not a bool.
+    ValueError
+        If `chains_at_once` is not a positive whole number.
 
     See Also
     --------
@@ -86,9 +92,12 @@ class Arrays:
 
     name: ClassVar[str] = "arrays"
     shared_step_size: bool = True
+    chains_at_once: int | None = None
 
     def __post_init__(self) -> None:
         flag("shared_step_size", self.shared_step_size)
+        if self.chains_at_once is not None:
+            whole_number("chains_at_once", self.chains_at_once)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +108,9 @@ class CuPy(Arrays):
     ----------
     shared_step_size : bool, default True
         Adapt one step size for all chains; if False, one for each. The metric is always adapted from all chains.
+    chains_at_once : int, optional
+        Make the transitions of at most this many chains at a time, as with :class:`Arrays`. By default their transitions need
+        about 4 GiB on the GPU.
     streamed : bool, default False
         For a split model (`refhmc.Model.split`): copy the data of a part to the GPU for each of its evaluations, while the
         part before is evaluated. The data may then exceed the memory of the GPU, which holds two parts at a time.
@@ -106,7 +118,9 @@ class CuPy(Arrays):
     Raises
     ------
     TypeError
-        If an argument is not a bool.
+        If `shared_step_size` or `streamed` is not a bool.
+    ValueError
+        If `chains_at_once` is not a positive whole number.
     refhmc.errors.DeviceError
         By `refhmc.sample`, if CuPy or a GPU is missing.
 
@@ -118,7 +132,7 @@ class CuPy(Arrays):
     --------
     >>> import refhmc
     >>> refhmc.CuPy(streamed=True)
-    CuPy(shared_step_size=True, streamed=True)
+    CuPy(shared_step_size=True, chains_at_once=None, streamed=True)
     """
 
     name: ClassVar[str] = "cupy"

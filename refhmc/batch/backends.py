@@ -14,6 +14,8 @@ from refhmc.errors import DeviceError
 from refhmc.numerics.batched import Array
 
 BUDGET = 2**30  # bytes of draws and statistics that stay on a GPU before they are moved to the host
+# Bytes that the transitions of a batch may need. They do not depend on the machine, and neither do the draws.
+OF_A_BATCH = {"arrays": 2**28, "cupy": 2**32}
 
 
 def namespace_of(backend: str) -> ModuleType:
@@ -54,7 +56,7 @@ def error_of_device(error: BaseException) -> DeviceError | None:
         return None
     said = f"({type(error).__name__}: {error})"
     if isinstance(error, MemoryError):
-        return DeviceError(f"The GPU is out of memory {said}. Use fewer chains, or a smaller max_treedepth.")
+        return DeviceError(f"The GPU is out of memory {said}. Use a smaller chains_at_once, or fewer chains.")
     return DeviceError(
         f"The GPU failed {said}. Restart the process before you use it again, or use backend='arrays', which runs the same "
         "implementation on the CPU."

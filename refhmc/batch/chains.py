@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from refhmc.batch.steps import Point, StepMaker
-from refhmc.batch.streams import Purpose, RandomNumbers, Rows
+from refhmc.batch.streams import Purpose, RandomNumbers, Rows, Streams
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
@@ -42,6 +42,12 @@ class Chains:
 
     def __len__(self) -> int:
         return self.q.shape[0]
+
+    def part(self, rows: slice) -> Chains:
+        """Return the chains ``rows``, whose arrays are views of these."""
+        assert isinstance(self.streams, Streams)
+        arrays = {name: x[rows] for name, x in vars(self).items() if name != "streams" and x is not None}
+        return Chains(**arrays, streams=Streams(self.streams.keys[rows]))
 
     def uniforms(self, rows: Rows, first: Array, count: int) -> Array:
         """Return uniforms of the present transition, from number ``first`` (r,) on."""
@@ -94,6 +100,12 @@ class ChainTransitions(Protocol):
 def copied(x: Array) -> Array:
     """Return a copy."""
     return batched.namespace(x).asarray(x, copy=True)
+
+
+def batches(n: int, size: int) -> list[slice]:
+    """Return the rows of n chains in as few batches of at most ``size`` as possible, of nearly equal sizes."""
+    number = -(-n // size)
+    return [slice(n * k // number, n * (k + 1) // number) for k in range(number)]
 
 
 def indices(rows: Rows, mask: Array) -> Array:

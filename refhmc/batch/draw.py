@@ -12,7 +12,7 @@ import numpy as np
 from refhmc.adaptation.windows import warmup_schedule
 from refhmc.batch.autostep import AutoStepTransitions
 from refhmc.batch.backends import BUDGET, to_host
-from refhmc.batch.chains import ALL, Chains, copied, run
+from refhmc.batch.chains import ALL, Chains, batches, copied, run
 from refhmc.batch.dhmc import DHMCTransitions, JumpMover
 from refhmc.batch.drhmc import DRHMCTransitions
 from refhmc.batch.ghmc import GHMCTransitions
@@ -61,6 +61,7 @@ TRANSITIONS: dict[str, Callable] = {
 NOT_OF_A_DRAW = ("n_gradient_evaluations", "n_metric_evaluations", "n_contraction_evaluations", "n_density_evaluations")
 MAX_TRIES = 100
 REPORT_EVERY = 0.1  # seconds
+AT_A_TIME = 10  # transitions of a batch before the next batch starts, so that a stopped run has draws of all chains
 
 
 class Stopped(Exception):
@@ -71,6 +72,7 @@ class Options(NamedTuple):
     """Options of a run.
 
     ``watch(run)`` is called ten times per second, between two evaluations of the model, and returns whether to stop.
+    At most ``chains_at_once`` chains are evaluated together, by default all.
     """
 
     draws: int
@@ -79,6 +81,7 @@ class Options(NamedTuple):
     keep_warmup: bool
     watch: Callable[[Run], bool]
     budget: int = BUDGET
+    chains_at_once: int | None = None
 
 
 class Recorder:
@@ -145,7 +148,7 @@ class Recorder:
 
 
 class Run:
-    """n chains of a kernel on a model's array implementation.
+    """n chains of a kernel on a model's array implementation, in batches that make their transitions one after the other.
 
     :meth:`warm_up` and :meth:`draw` record in ``warm`` and ``made``. ``divergences`` (n,) are those of draws, and
     ``warmup_divergences`` those of warm-up. Raises Stopped if the watch ends the run.
@@ -162,11 +165,17 @@ class Run:
         self.searches_failed, self.tries, self.drawn = 0, 0, 0
         self.divergences, self.last_report = xp.zeros((n,), dtype=xp.int64), time.monotonic()
         self.warmup_divergences = xp.zeros((n,), dtype=xp.int64)
-        L, gradient = (copied(x) for x in text.value_and_gradient(q))  # chains are moved in place
+        self.at_once = options.chains_at_once or n
+        self.rows = batches(n, self.at_once)
+        values = [tuple(map(copied, text.value_and_gradient(q[rows]))) for rows in self.rows]
+        L, gradient = (xp.concat(each) for each in zip(*values, strict=True))  # chains are moved in place
         streams = Streams(xp.asarray(keys_of(entropy, n)))
         step_size = xp.full((n,), 1.0 if kernel.step_size is None else float(kernel.step_size), dtype=q.dtype)
         self.chains = Chains(q, L, gradient, step_size, xp.zeros((n,), dtype=xp.int64), streams)
-        self.transitions = TRANSITIONS[kernel.name](self.chains, self.mover_for(self.metric), kernel)
+        self.statistics = statistics_of_sizes(kernel, self.metric, text)
+        if "jump_size" in self.statistics:
+            self.chains.jump_size = step_size + 0.0
+        self.batches, self.mover = [self.chains.part(rows) for rows in self.rows], self.mover_for(self.metric)
         self.done, self.warming = xp.zeros((n,), dtype=xp.int64), options.tune > 0
         self.warm = self.made = Recorder(self.chains, self.names, 0, options.budget)
 
@@ -206,10 +215,7 @@ class Run:
         asked, learns = self.metric, self.metric.learns  # a learned metric does not know how it was learned
         recorder = Recorder(chains, self.names, options.tune if options.keep_warmup else 0, options.budget)
         self.warm = recorder
-        statistics = statistics_of_sizes(self.kernel, self.metric, self.text)
-        if "jump_size" in statistics:
-            chains.jump_size = chains.step_size + 0.0
-        first = self.first_sizes(statistics)
+        statistics, first = self.statistics, self.first_sizes()
         duals = {name: DualAveraging(first[name], target) for name, (_, target) in statistics.items()}
         schedule = warmup_schedule(options.tune) if learns != NOTHING else [("fast", 0, options.tune)]
         for kind, start, stop in schedule:
@@ -234,16 +240,16 @@ class Run:
                 self.run(n, ended, together)
                 recorder.move_if_full()
             if duals and is_time(stop, options.tune):
-                constant = not (self.metric.position_dependent or isinstance(self.transitions.mover, JumpMover))
+                constant = not (self.metric.position_dependent or isinstance(self.mover, JumpMover))
                 refuse_hopeless(chains, self.metric, constant, stop, options.tune)
             if kind == "slow":
                 self.count_evaluations()
                 learned = learned_metric(self.metric, positions, gradients, learns == AS_STAN)
-                self.transitions.mover = self.mover_for(learned)
-                if chains.momentum is not None:
-                    chains.momentum[:] = xp.nan  # the next one is drawn for the new metric
+                self.mover = self.mover_for(learned)
+                for batch in self.batches:
+                    batch.momentum = None  # the next one is drawn for the new metric
                 if learns != FROM_GRADIENTS:
-                    first = self.first_sizes(statistics)
+                    first = self.first_sizes()
                     for name, dual in duals.items():
                         dual.restart(first[name])
         for name, dual in duals.items() if options.tune else ():
@@ -252,35 +258,38 @@ class Run:
 
     def run(self, n: int, ended: Callable, together: bool = False) -> None:
         """Make n transitions of each chain; with ``together``, ``ended`` is called once, when all have ended."""
-        if not together:
-            run(self.transitions, self.chains, n, ended)
-            return
         xp, kept = batched.namespace(self.chains.q), {}  # type: ignore[var-annotated]
+        longest = AT_A_TIME if len(self.rows) > 1 else max(n, 1)
 
         def keep(rows: Array, stats: dict[str, Array]) -> None:
             for name, values in stats.items():
                 kept.setdefault(name, xp.zeros((len(self.chains),), dtype=values.dtype))[rows] = values
 
-        run(self.transitions, self.chains, n, keep)
-        ended(xp.arange(len(self.chains)), kept)
+        for made in range(0, n, longest):
+            for rows, batch in zip(self.rows, self.batches, strict=True):
+                transitions = TRANSITIONS[self.kernel.name](batch, self.mover, self.kernel)
 
-    def first_sizes(self, statistics: dict[str, tuple[str, float]]) -> dict[str, Array]:
+                def ended_here(there: Array, stats: dict[str, Array], first: int = rows.start) -> None:
+                    (keep if together else ended)(first + there, stats)
+
+                run(transitions, batch, min(longest, n - made), ended_here)
+        if together:
+            ended(xp.arange(len(self.chains)), kept)
+
+    def first_sizes(self) -> dict[str, Array]:
         """Search the first jump size, then the first step size; (n,), or (1,) if they are shared.
 
         If all coordinates jump, the step size is the jump size.
         """
-        shared, chains, mover, found = self.options.shared_step_size, self.chains, self.transitions.mover, {}
-        for name in sorted(statistics):
-            if name == "jump_size" or statistics[name][0] == "no_flip_probability":
-                sizes, failed = search_jump_size(chains, mover, getattr(chains, name), shared)
+        shared, chains, mover, found = self.options.shared_step_size, self.chains, self.mover, {}
+        for name in sorted(self.statistics):
+            if name == "jump_size" or self.statistics[name][0] == "no_flip_probability":
+                sizes, failed = search_jump_size(chains, mover, getattr(chains, name), shared, self.at_once)
             else:
-                sizes, self.tries, failed = search_step_size(chains, mover, shared, self.tries)
+                sizes, self.tries, failed = search_step_size(chains, mover, shared, self.tries, self.at_once)
             found[name] = sizes[:1] + 0.0 if shared else sizes + 0.0
             self.searches_failed += failed
-            if name == "jump_size":
-                chains.jump_size = sizes
-            else:
-                chains.step_size[:] = sizes
+            getattr(chains, name)[:] = sizes
         return found
 
     def draw(self, draws: int | None = None) -> None:
@@ -325,14 +334,19 @@ def uniform_starts(text: ArrayModel, entropy: int, chains: int, xp: ModuleType) 
 
 
 def random_starts(
-    drawn: Callable[[Array, int], Array], text: ArrayModel, metric: ArrayMetric, chains: int, xp: ModuleType
+    drawn: Callable[[Array, int], Array],
+    text: ArrayModel,
+    metric: ArrayMetric,
+    chains: int,
+    xp: ModuleType,
+    at_once: int,
 ) -> Array:
     """Return starts (chains, d), drawn up to 100 times if density, gradient or metric is not finite. Raises InitError."""
     rows, starts = xp.arange(chains), xp.zeros((chains, text.dim), dtype=xp.float64)
     for tried in range(MAX_TRIES):
         q = drawn(rows, tried)
         starts[rows] = q
-        rows = rows[~fit(text, metric, q)]
+        rows = rows[~fit(text, metric, q, at_once)]
         if not rows.shape[0]:
             return starts
     raise InitError(
@@ -341,7 +355,16 @@ def random_starts(
     )
 
 
-def fit(text: ArrayModel, metric: ArrayMetric, q: Array) -> Array:
+def fit(text: ArrayModel, metric: ArrayMetric, q: Array, at_once: int) -> Array:
+    """Return whether chains can start at q (n, d), (n,), for at most ``at_once`` chains at a time.
+
+    Raises ModelError and ShapeError, as :func:`fit_together`.
+    """
+    parts = [fit_together(text, metric, q[rows]) for rows in batches(q.shape[0], at_once)]
+    return batched.namespace(q).concat(parts)
+
+
+def fit_together(text: ArrayModel, metric: ArrayMetric, q: Array) -> Array:
     """Return whether chains can start at q (n, d), (n,).
 
     Raises ShapeError if the log density or gradient of the array implementation has a wrong shape, ModelError if they are not

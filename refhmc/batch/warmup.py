@@ -33,7 +33,7 @@ from refhmc.adaptation.symptoms import (
 )
 from refhmc.adaptation.welford import SHRINK_COUNT, SHRINK_TO
 from refhmc.batch.backends import to_host
-from refhmc.batch.chains import ALL, Chains
+from refhmc.batch.chains import ALL, Chains, batches
 from refhmc.batch.steps import StepMaker
 from refhmc.batch.streams import Purpose, Rows
 from refhmc.batch.table import pick_point
@@ -152,16 +152,18 @@ def statistics_of_sizes(kernel: Any, metric: Metric, text: ArrayModel) -> dict[s
     return {"step_size": flips} if n == text.dim else {"step_size": ("acceptance_rate", target), "jump_size": flips}
 
 
-def search(start: Array, acceptance: Callable, target: float, shared: bool, first_try: int = 0) -> tuple:
+def search(start: Array, acceptance: Callable, target: float, shared: bool, at_once: int, first_try: int = 0) -> tuple:
     """Double or halve sizes (n,) from ``start`` until acceptance(rows, sizes, try) (r,) crosses the target.
 
-    This is done for each chain, or for the mean of all if ``shared``. Return the sizes, the number of the next try, the
-    rows whose search found no end, which keep their sizes, and which of these were doubled.
+    This is done for each chain, or for the mean of all if ``shared``. ``acceptance`` is called for at most ``at_once`` rows.
+    Return the sizes, the number of the next try, the rows whose search found no end, which keep their sizes, and which of these
+    were doubled.
     """
     xp, size, direction = batched.namespace(start), start + 0.0, 0.0 * start
     rows: Array = xp.arange(start.shape[0])
     for tried in range(first_try, first_try + MAX_DOUBLINGS):
-        reached = acceptance(rows, size[rows], tried)
+        parts = [rows[each] for each in batches(rows.shape[0], at_once)]
+        reached = xp.concat([acceptance(part, size[part], tried) for part in parts])
         if shared:
             reached = 0.0 * reached + xp.mean(reached)
         wanted = xp.where(reached >= target, 1.0, -1.0)
@@ -175,7 +177,9 @@ def search(start: Array, acceptance: Callable, target: float, shared: bool, firs
     return size, first_try + MAX_DOUBLINGS, rows, direction[rows] > 0
 
 
-def search_step_size(chains: Chains, mover: StepMaker, shared: bool, first_try: int) -> tuple[Array, int, int]:
+def search_step_size(
+    chains: Chains, mover: StepMaker, shared: bool, first_try: int, at_once: int
+) -> tuple[Array, int, int]:
     """Search first step sizes (n,), by the acceptance of a single step with a fresh momentum.
 
     Return them, the number of the next try, and the number of searches that found no end.
@@ -188,11 +192,11 @@ def search_step_size(chains: Chains, mover: StepMaker, shared: bool, first_try: 
         drop = begun.energy - mover.of(chains, rows)(pick_point(begun, ALL), eps).energy
         return xp.where(xp.isfinite(drop), xp.exp(xp.where(drop < 0, drop, 0.0)), 0.0)
 
-    sizes, tried, lost, _ = search(chains.step_size, acceptance, SEARCH_TARGET, shared, first_try)
+    sizes, tried, lost, _ = search(chains.step_size, acceptance, SEARCH_TARGET, shared, at_once, first_try)
     return sizes, tried, int(lost.shape[0])
 
 
-def search_jump_size(chains: Chains, mover: StepMaker, start: Array, shared: bool) -> tuple[Array, int]:
+def search_jump_size(chains: Chains, mover: StepMaker, start: Array, shared: bool, at_once: int) -> tuple[Array, int]:
     """Search first jump sizes (n,), by the mean of min(1, exp(change of L)) over moves of one discontinuous coordinate.
 
     The moves go in both directions from the present positions. Return the sizes, and the number of searches in which they grew
@@ -210,7 +214,7 @@ def search_jump_size(chains: Chains, mover: StepMaker, start: Array, shared: boo
                 total = total + xp.where(xp.isnan(change), 0.0, xp.exp(xp.where(change < 0, change, 0.0)))
         return total / (2 * len(model.discontinuous))
 
-    sizes, _, _, grew = search(start, acceptance, JUMP_SEARCH_TARGET, shared)
+    sizes, _, _, grew = search(start, acceptance, JUMP_SEARCH_TARGET, shared, at_once)
     model.forget()
     return sizes, int(xp.sum(xp.astype(grew, xp.int64)))
 

@@ -144,7 +144,7 @@ def test_the_search_for_a_jump_size_is_that_of_the_definition():
     chains, transitions = chains_at(
         CHANGES, DHMC(step_size=1.0, metric=Diagonal(variances)), starts_of(CHANGES, 6, 1.0), 1
     )
-    sizes, failed = search_jump_size(chains, transitions.mover, np.full(6, 1.0), shared=False)
+    sizes, failed = search_jump_size(chains, transitions.mover, np.full(6, 1.0), shared=False, at_once=6)
     assert failed == 0
 
     def passing(q, size):
@@ -157,7 +157,7 @@ def test_the_search_for_a_jump_size_is_that_of_the_definition():
         assert (passing(q, size) < 0.5) != (passing(q, 1.0) < 0.5) or size == 1.0
         assert (passing(q, other) < 0.5) == (passing(q, 1.0) < 0.5)
     assert len(set(sizes)) > 1
-    together, _ = search_jump_size(chains, transitions.mover, np.full(6, 1.0), shared=True)
+    together, _ = search_jump_size(chains, transitions.mover, np.full(6, 1.0), shared=True, at_once=4)
     assert len(set(together)) == 1
 
 

@@ -137,10 +137,16 @@ def test_draws_are_streamed_to_the_host(kernel, shared, sample, device, monkeypa
     a_draw = RUN["chains"] * sum(1 if name in draw.S.FLAGS else 8 for name in [*names, "v", "x[0]", "x[1]"])
     for budget, room in ((2 * a_draw, 2), (1, 1)):
         rooms.clear()
-        monkeypatch.setattr(draw.Options.__new__, "__defaults__", (budget,))
+        monkeypatch.setattr(draw.Options.__new__, "__defaults__", (budget, None))
         equal(sample(FUNNEL, kernel, **options), stay)
         assert set(rooms) == {room}
         assert len(rooms) >= 2 * 7 // room
+
+
+def test_batches_on_the_device_make_the_same_draws(sample, device):
+    runs = [sample(FUNNEL, NUTS(**SHALLOW), **RUN, backend=refhmc.CuPy(chains_at_once=each)) for each in (2, None)]
+    assert RUN["chains"] > 2
+    equal(*runs)
 
 
 def test_a_run_that_is_stopped_on_the_device(sample, device, monkeypatch):
@@ -252,7 +258,7 @@ def test_a_device_that_fails_in_mid_run(sample, device, monkeypatch, lost, save_
 
     The draws are the beginning of those of the whole run.
     """
-    monkeypatch.setattr(draw.Options.__new__, "__defaults__", (1000,))  # bytes that stay on the device: a draw or two
+    monkeypatch.setattr(draw.Options.__new__, "__defaults__", (1000, None))  # bytes on the device: a draw or two
     options = {**RUN, "draws": 30, "tune": 4, "save_warmup": save_warmup}
     kernel = HMC(n_steps=2, step_size=0.1)
     whole = sample(FUNNEL, kernel, **options, backend="cupy")

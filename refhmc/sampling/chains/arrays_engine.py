@@ -26,7 +26,7 @@ from refhmc.sampling.chains.compiled_chains import NO_STEP_SIZE
 from refhmc.sampling.chains.engine import SILENT, Chains, Stoppable, numbers_of_draws
 from refhmc.sampling.chains.initialization import check_start_of, given_starts
 from refhmc.sampling.checks.array_implementation import array_implementation, check_array_implementation
-from refhmc.sampling.checks.memory_estimate import check_memory
+from refhmc.sampling.checks.memory_estimate import chains_at_once, check_memory
 from refhmc.sampling.progress import Progress, ProgressReport
 from refhmc.sampling.results.rectangle import groups_of, put_rectangle
 from refhmc.sampling.results.result import Result
@@ -49,6 +49,7 @@ class ArraysEngine(Stoppable):
         with device_errors():
             self.implementation = array_implementation(spec.model, self.xp, streamed)
         check_memory(spec)  # before the matrices of a metric are allocated
+        self.at_once = chains_at_once(spec)
         self.plan = make_plan(spec.model, spec.kernel, spec.tune)
         self.attributes: dict[str, object] = {
             "device": describe(spec.backend.name),
@@ -57,7 +58,7 @@ class ArraysEngine(Stoppable):
             "starts": [spec.start_origin] * spec.chains,
         }
         with np.errstate(all="ignore"), device_errors():
-            self.starts = starts_of(spec, self.implementation, self.plan, self.xp)
+            self.starts = starts_of(spec, self.implementation, self.plan, self.xp, self.at_once)
             self.first = to_host(self.starts[0])
         self.ended = False
         self.batch: Run | None = None
@@ -88,7 +89,8 @@ class ArraysEngine(Stoppable):
         spec = self.spec
         assert isinstance(spec.backend, Arrays)
         self.logs = [each.core.begin_failures() for each in (spec.model, *getattr(spec.model, "parts", ()))]
-        options = Options(spec.draws, spec.tune, spec.backend.shared_step_size, spec.save_warmup, self._look)
+        shared = spec.backend.shared_step_size
+        options = Options(spec.draws, spec.tune, shared, spec.save_warmup, self._look, chains_at_once=self.at_once)
         try:
             with self.device(), np.errstate(all="ignore"):
                 self.batch = Run(self.implementation, spec.kernel, self.starts, spec.entropy, options)
@@ -195,8 +197,11 @@ def device_errors() -> Iterator[None]:
         raise of_device from error
 
 
-def starts_of(spec: RunSpec, text: ArrayModel, plan: Plan, xp: ModuleType) -> Array:
-    """Return the starts (chains, d) on the device; raises InitError or MetricError for the first invalid one."""
+def starts_of(spec: RunSpec, text: ArrayModel, plan: Plan, xp: ModuleType, at_once: int) -> Array:
+    """Return the starts (chains, d) on the device, ``at_once`` of them checked at a time.
+
+    Raises InitError or MetricError for the first invalid one.
+    """
     model, chains, entropy = spec.model, spec.chains, spec.entropy
     (kernel,) = blocks_of(spec.kernel).values()
     metric, _ = resolve(kernel.metric, kernel.integrator)
@@ -205,9 +210,9 @@ def starts_of(spec: RunSpec, text: ArrayModel, plan: Plan, xp: ModuleType) -> Ar
         drawn = uniform_starts(text, entropy, chains, xp)
         if callable(model.initial):
             drawn = starts_of_model(model.initial, entropy, chains, xp)
-        return random_starts(drawn, text, metric, chains, xp)
+        return random_starts(drawn, text, metric, chains, xp, at_once)
     q = xp.asarray(given)
-    for k in map(int, np.flatnonzero(~to_host(fit(text, metric, q)))):
+    for k in map(int, np.flatnonzero(~to_host(fit(text, metric, q, at_once)))):
         check_start_of(model, plan, given[k], k)
         raise GradientError(
             f"Chain {k}: the array implementation of model {model.name!r} must be finite at the start, where the model's "

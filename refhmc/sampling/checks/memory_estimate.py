@@ -10,6 +10,8 @@ Bytes for c chains of n kept iterations in d coordinates:
 Groups are generated after the review, so that the run needs ``draws + matrices + max(review, generated)``. With a store, draws
 are the rows that wait for the disk. Vectors of d numbers, and the draws that a low-rank metric is adapted to (at most 16 MB per
 chain), are left out.
+
+With ``backend="arrays"`` the states of all chains and the transitions of a batch count instead of the review if they need more.
 """
 
 from __future__ import annotations
@@ -18,13 +20,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from refhmc.backends import Numba
-from refhmc.batch.backends import BUDGET, memory_there
+from refhmc.backends import Arrays, Numba
+from refhmc.batch.backends import BUDGET, OF_A_BATCH, memory_there
 from refhmc.batch.draw import NOT_OF_A_DRAW
 from refhmc.core.available import available
 from refhmc.core.sample_stats import N_STATS
 from refhmc.integrators.defaults import resolve
+from refhmc.kernels.autostep import AutoStep
 from refhmc.kernels.blocks import blocks_of, indices_of, kernels_of, statistics
+from refhmc.kernels.gist import GIST
 from refhmc.kernels.options import Kernel
 from refhmc.metrics.base import for_model
 from refhmc.models.base import Model
@@ -36,6 +40,11 @@ from refhmc.sampling.storage.store import CHUNK
 
 OF_DENSE = 5  # matrices of a dense metric while it is adapted: the metric, its factor, the scatter, and copies
 OF_RIEMANNIAN = 6  # matrices of a metric without ``n_matrices``
+# Measured peaks of transitions in arrays, per chain: numbers, vectors of d numbers, and matrices.
+OF_CHAIN, VECTORS, MATRICES_IN_ARRAYS = 60, 30, 24
+VECTORS_OF_TREE, VECTORS_OF_DEPTH = 50, 7  # in addition, of NUTS
+VECTORS_OF_PATH = 450  # in addition, of GIST and AutoStep, which keep the states of their paths
+OF_STATE, VECTORS_OF_STATE = 60, 12  # numbers per chain that stay between transitions
 OF_MODEL = 3  # arrays that a model has at a time on a device
 MOST_OF_MODEL = 2**26  # numbers in one of them, as models' ``largest``
 LITTLE = 2**24  # bytes that need no query of the system, which takes half a millisecond
@@ -73,8 +82,8 @@ def check_memory(spec: RunSpec, values: int | None = None, generated: int = 0) -
             todo += ["fewer draws"]
         if room.matrices > there / 2:
             todo += ["a diagonal metric"]
-        if not compiled and room.review > room.draws:
-            todo += ["a smaller max_treedepth"]
+        if spec.backend.name == "arrays" and room_of_transitions(spec) > there / 2 and chains_at_once(spec) > 1:
+            todo += [f"backend=refhmc.Arrays(chains_at_once=N) with N below {chains_at_once(spec):,}"]
         raise MemoryError(
             f"This run needs about {room.needed:,} bytes of memory ({room.draws:,} for draws, {room.matrices:,} for matrices "
             f"of the metric), but only {there:,} are available to this process. Use {' or '.join([*todo, 'fewer chains'])}."
@@ -83,8 +92,8 @@ def check_memory(spec: RunSpec, values: int | None = None, generated: int = 0) -
     there = memory_there("cupy") if needed else None
     if there is not None and needed > there:
         raise MemoryError(
-            f"This run needs about {needed:,} bytes on the device for {spec.chains} chains, but only {there:,} are available. "
-            "Use fewer chains or a smaller max_treedepth."
+            f"This run needs about {needed:,} bytes on the device for {spec.chains} chains, {chains_at_once(spec)} at a time, "
+            f"but only {there:,} are available. Use backend=refhmc.CuPy(chains_at_once=N) with a smaller N, or fewer chains."
         )
 
 
@@ -120,19 +129,36 @@ def room_on_device(spec: RunSpec) -> int:
     numbers = sum(each.size for each in (data if isinstance(data, tuple) else (data,)) if isinstance(each, np.ndarray))
     of_draw = 8 * (spec.model.dim + len(kernel.statistics))
     draws = spec.chains * max(spec.draws, spec.kept_warmup) * of_draw
-    return room_of_transitions(spec) + min(BUDGET, draws) + 8 * OF_MODEL * min(MOST_OF_MODEL, spec.chains * numbers)
+    of_model = 8 * OF_MODEL * min(MOST_OF_MODEL, chains_at_once(spec) * numbers)
+    return room_of_transitions(spec) + min(BUDGET, draws) + of_model
 
 
 def room_of_transitions(spec: RunSpec) -> int:
-    """Return the bytes that the transitions of all chains in arrays need at once."""
+    """Return the bytes of the states of all chains in arrays, and of the transitions of a batch."""
     (kernel,), d = blocks_of(spec.kernel).values(), spec.model.dim
     metric = resolve(kernel.metric, kernel.integrator)[0]
-    states = 8 * spec.chains * d * (20 + 5 * int(getattr(kernel, "max_treedepth", 0)))
-    if metric.position_dependent:  # the metric, its factor, contractions
-        return states + 8 * spec.chains * 6 * d**2
-    return (
-        states + 8 * 6 * d**2 * metric.is_dense
-    )  # one for all chains, its factor, and the sums of warm-up and their copies
+    states = 8 * spec.chains * (OF_STATE + VECTORS_OF_STATE * d)
+    dense = 8 * 6 * d**2 * (metric.is_dense and not metric.position_dependent)  # with sums of warm-up, and copies
+    return states + dense + chains_at_once(spec) * room_of_chain(kernel, d)
+
+
+def room_of_chain(kernel: Kernel, d: int) -> int:
+    """Return the bytes that the transitions of a chain in arrays need, without those in the model's functions."""
+    metric, vectors = resolve(kernel.metric, kernel.integrator)[0], VECTORS
+    if hasattr(kernel, "max_treedepth"):
+        vectors += VECTORS_OF_TREE + VECTORS_OF_DEPTH * int(kernel.max_treedepth)
+    if isinstance(kernel, GIST | AutoStep):
+        vectors += VECTORS_OF_PATH
+    full = metric.position_dependent and metric.reads[0] is not None
+    return 8 * (OF_CHAIN + vectors * d + MATRICES_IN_ARRAYS * full * d**2)
+
+
+def chains_at_once(spec: RunSpec) -> int:
+    """Return how many chains in arrays make their transitions together, the same on every machine."""
+    assert isinstance(spec.backend, Arrays)
+    (kernel,) = blocks_of(spec.kernel).values()
+    most = max(OF_A_BATCH[spec.backend.name] // room_of_chain(kernel, spec.model.dim), 1)
+    return min(int(spec.backend.chains_at_once or most), spec.chains)
 
 
 def matrices_of(model: Model, kernel: Kernel) -> int:
