@@ -424,7 +424,9 @@ def in_words(chains: list[Adapted], names: list[str]) -> str:
         return funnel_in_words(hierarchical, len(noted), names)
     column = {name: np.array([each.column(name)[-1] for each in noted]) for name in HISTORY}
     steps = f"trajectories of {np.mean(column['n_steps']):.0f} steps"
-    ranks = column["rank"]
+    ranks, by_draws = np.maximum(column["rank"], 0), int(np.sum(column["rank"] < 0))
+    if by_draws:
+        steps += f"; scales from the draws alone in {by_draws} of {len(noted)} chains, because transitions diverged"
     if not ranks.any():
         spread = np.max(column["steps_diagonal"])
         why = f"; correlations cost {spread:.1f} times the steps, less than directions would" if spread > 1 else ""

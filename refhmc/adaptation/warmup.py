@@ -26,9 +26,10 @@ PLAN = record_type(
     {"tune": WHOLE, "adapt_step": WHOLE, "learns": WHOLE, "target": REAL, "adapt_to_flips": WHOLE, "jump_target": REAL}
 )
 # ``due``: the window, from 1 on, whose metric must be learned before the next transition, outside the loop; ``restart``: the
-# step size must be searched for again there. ``steps``: those of the trajectories since the metric was last learned.
-# ``given``: warm-up started with a metric, and does not learn another from its first draws. ``hierarchical``: the chain has
-# changed to a hierarchical metric.
+# step size must be searched for again there. ``steps`` and ``divergences``: those of the trajectories since the metric was last
+# learned. ``given``: warm-up started with a metric, and does not learn another from its first draws. ``hierarchical``: the
+# chain has changed to a hierarchical metric. ``constant_steps``: steps of a trajectory in the last window on a constant metric.
+# ``refused``: a hierarchical metric is not searched for any more. ``from_draws``: the scales are those of the draws.
 PROGRESS = record_type(
     {
         "iteration": WHOLE,
@@ -38,6 +39,10 @@ PROGRESS = record_type(
         "steps": REAL,
         "given": WHOLE,
         "hierarchical": WHOLE,
+        "divergences": WHOLE,
+        "constant_steps": REAL,
+        "refused": WHOLE,
+        "from_draws": WHOLE,
     }
 )
 
@@ -104,6 +109,7 @@ def adapt(
         copy_row(kept[row], state.q)
         copy_row(kept_gradients[row], state.gradient)
         progress.steps += stats.n_steps
+        progress.divergences += stats.diverging != 0
     for k in range(windows.shape[0]):
         learns, start, stop = windows[k, 0], windows[k, 1], windows[k, 2]
         if plan.learns == FROM_PAIRS:
