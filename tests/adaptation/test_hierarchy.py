@@ -589,6 +589,70 @@ def test_states_after_the_change_are_accepted_unless_they_are_altered(kernel):
     checked(chain, kernel, 310)
 
 
+def heavy_tails(chain: Chain) -> None:
+    """Replace the draws that a chain has kept by exact ones of independent Student t with three degrees of freedom."""
+    block = chain.blocks[0]
+    x = block.kept[:] = np.random.default_rng(2).standard_t(3, size=block.kept.shape)
+    block.kept_gradients[:] = -4 * x / (3 + x**2)
+
+
+@pytest.mark.parametrize(("divergences", "from_draws"), [(4, False), (6, True), (40, True)])
+@pytest.mark.parametrize("kernel", [refhmc.NUTS(), refhmc.HMC(), refhmc.NUTS(metric=LowRank())])
+def test_scales_come_from_the_draws_if_transitions_diverge_often(kernel, divergences, from_draws):
+    """More than 2.5 % of the 206 iterations from 244 to 450 are 6; the last one may add to them. Only the default does this."""
+    chain = chain_of(kernel, 500)
+    block = chain.blocks[0]
+    run(chain, 449)
+    heavy_tails(chain)
+    block.progress[0].divergences = divergences
+    run(chain, 1)
+    found = bool(block.progress[0].from_draws)
+    assert found == (from_draws and kernel.metric is None)
+    of_draws = block.kept.var(axis=0, ddof=1)  # the rows are those of the last window, 225 to 450
+    assert np.allclose(block.vecs[0], of_draws, rtol=1e-12) == found
+    if found:
+        assert block.history[:, 3][block.history[:, 0] == 450].tolist() == [-1]
+    checked(chain, kernel, 450)
+    run(chain, 30)
+    checked(chain, kernel, 480)
+
+
+@pytest.mark.parametrize(("longer", "kept"), [(7.0, True), (9.0, False)])
+@pytest.mark.parametrize("kernel", [refhmc.NUTS(), refhmc.NUTS(metric=Hierarchical())])
+def test_a_hierarchical_metric_with_much_longer_trajectories_is_given_up(kernel, longer, kept):
+    """The last of 206 iterations adds 1,023 steps at most, and the mean is set to 7 or 9 times 100."""
+    chain = chain_of(kernel, 500)
+    make_hierarchical(chain)
+    run(chain, 449 - WINDOW)
+    block = chain.blocks[0]
+    progress = block.progress[0]
+    assert progress.hierarchical
+    put_exact_draws(chain)
+    progress.constant_steps, progress.steps, progress.divergences = 100.0, longer * 100 * 206, 0
+    run(chain, 1)
+    assert progress.hierarchical == (kept or kernel.metric is not None)
+    assert progress.refused == (not progress.hierarchical)
+    assert not progress.from_draws
+    checked(chain, kernel, 450)
+    run(chain, 30)
+    checked(chain, kernel, 480)
+
+
+def test_a_hierarchy_is_not_taken_at_the_end_of_warm_up_if_transitions_diverge_often():
+    """The windows of 1,000 iterations end at 366, 549 and 950, those of 500 at 244 and 450."""
+    for tune, last, refused in ((1000, 950, True), (500, 450, False)):
+        chain = chain_of(refhmc.NUTS(), tune)
+        block = chain.blocks[0]
+        assert block.plan.windows[-2, 2] == last
+        block.progress[0].refused = 1
+        run(chain, last - 1)
+        put_exact_draws(chain)
+        block.progress[0].refused, block.progress[0].divergences = 0, 100
+        run(chain, 1)
+        assert block.progress[0].hierarchical == (not refused)
+        assert block.progress[0].from_draws == refused
+
+
 def test_a_saved_state_of_a_kernel_without_the_metric_is_rejected():
     chain = chain_of(refhmc.NUTS(metric=LowRank()), 500)
     run(chain, 100)
