@@ -7,11 +7,11 @@ searched for if they can pay: if trajectories of NUTS are longer than those of a
 if the lengths of the kernel's trajectories do not show what a better metric would save.
 
 Draws and gradients give the scales of a normal distribution. If tails are heavy, as those of the scales of a horseshoe prior,
-they give those of its narrow centre, where the gradients are large, and trajectories that come from the tails diverge. From the
-end of the first window after iteration 300 on in which transitions diverged often (:func:`often`), and no hierarchy was found,
-the default metric is therefore learned from the variances of the draws alone, as in Stan. A hierarchical metric is given up if
-it makes the trajectories of NUTS much longer (``LONGER``). On hierarchical models they became up to 4.5 times as long, and on
-the regularised horseshoe 20 times. For the same reason none is taken at the end of warm-up if transitions diverged often.
+they give those of its narrow centre, where the gradients are large, and trajectories that come from the tails diverge. If
+transitions diverged often (:func:`often`) in a window that ends in the second half of warm-up, and no hierarchy was found, the
+default metric is therefore learned from the variances of the draws alone, as in Stan. A hierarchical metric is given up if it
+makes the trajectories of NUTS much longer (``LONGER``). On hierarchical models they became up to 4.5 times as long, and on the
+regularised horseshoe 20 times. For the same reason none is taken at the end of warm-up if transitions diverged often.
 
 Before the first window M^-1 = diag(1 / |dL/dq|) at the start. For a normal with standard deviation s, this is s^2 one unit from
 its mean.
@@ -47,7 +47,7 @@ FLAT = 1e-10  # a gradient below this has no information on the scale: the coord
 ANOTHER = 4.0  # a metric that changes a variance by this factor needs another step size
 CONDITION = 1e12  # largest condition of a dense metric after scaling: then M^-1 L^-T L^-1 is 1 to within 1e-4
 LONGER = 8.0  # steps per trajectory on a hierarchical metric by those before it, above which it is not kept
-OFTEN, MANY = 0.025, 4  # the share and the number of divergent transitions of a window that are often
+OFTEN, MANY = 0.02, 5  # the share and the number of divergent transitions of a window that are often
 SPREAD, RANK = int(LOW_RANK.vectors["spread"]), int(LOW_RANK.vectors["rank"])
 
 
@@ -71,7 +71,8 @@ def learn_if_due(block: Any) -> bool:
     kept, n = np.arange(begin, stop) % len(block.kept), stop - max(start, begin)
     length = stop - (int(windows[due - 2, 2]) if due > 1 else 0)
     steps = float(progress["steps"]) / length
-    diverges = stop > LATE and often(int(progress["divergences"]), length)
+    half = block.plan.warmup[0].tune / 2
+    diverges = stop > half and often(int(progress["divergences"]), length)
     progress["due"], progress["steps"], progress["divergences"] = 0, 0.0, 0
     settings["keep_momentum"] = 0  # the next one is drawn for the new metric
     if progress["given"] and stop <= EARLY:
@@ -88,10 +89,11 @@ def learn_if_due(block: Any) -> bool:
     is_default, is_last = search is not None and search.kernel.metric is None, not windows[due:, 0].any()
     if not was_hierarchical:
         progress["constant_steps"] = steps
-        refused = diverges and is_last and windows[due - 2, 2] > LATE
+        refused = diverges and is_last and windows[due - 2, 2] > half
     else:
         refused = not len(block.length_moments) and steps > LONGER * progress["constant_steps"]
-    progress["refused"] |= is_default and refused
+    refused = is_default and refused
+    progress["refused"] |= refused
     if search is not None and not progress["refused"]:
         found = learn_hierarchy(draws, scores, search.earlier, search.variables, constant)
         if found is not None:
@@ -108,7 +110,7 @@ def learn_if_due(block: Any) -> bool:
         block.change_metric(False)
         if len(block.length_moments):
             lengthen(block.learner, stop, block.settings[0], 1.0)
-    if is_default and diverges and (is_last or not was_hierarchical):
+    if is_default and diverges and (is_last or refused or not was_hierarchical):
         progress["from_draws"] = progress["refused"] = 1
     looks = dense or rank_of(block) > 0 or steps > short(draws.shape[1]) or not block.plan.chooses_length
     looks = looks or (stop > LATE and draws.shape[1] <= FEW) or (stop > EARLY and are_correlated(draws))

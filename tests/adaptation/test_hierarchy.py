@@ -596,10 +596,10 @@ def heavy_tails(chain: Chain) -> None:
     block.kept_gradients[:] = -4 * x / (3 + x**2)
 
 
-@pytest.mark.parametrize(("divergences", "from_draws"), [(4, False), (6, True), (40, True)])
+@pytest.mark.parametrize(("divergences", "from_draws"), [(3, False), (5, True), (40, True)])
 @pytest.mark.parametrize("kernel", [refhmc.NUTS(), refhmc.HMC(), refhmc.NUTS(metric=LowRank())])
 def test_scales_come_from_the_draws_if_transitions_diverge_often(kernel, divergences, from_draws):
-    """More than 2.5 % of the 206 iterations from 244 to 450 are 6; the last one may add to them. Only the default does this."""
+    """More than 2 % of the 206 iterations from 244 to 450 are 5; the last one may add to them. Only the default does this."""
     chain = chain_of(kernel, 500)
     block = chain.blocks[0]
     run(chain, 449)
