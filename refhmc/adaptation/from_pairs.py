@@ -11,7 +11,8 @@ they give those of its narrow centre, where the gradients are large, and traject
 transitions diverged often (:func:`often`) in a window that ends in the second half of warm-up, and no hierarchy was found, the
 default metric is therefore learned from the variances of the draws alone, as in Stan. A hierarchical metric is given up if it
 makes the trajectories of NUTS much longer (``LONGER``). On hierarchical models they became up to 4.5 times as long, and on the
-regularised horseshoe 20 times. For the same reason none is taken at the end of warm-up if transitions diverged often.
+regularised horseshoe 20 times. For the same reason none is taken for the first time at the end of a warm-up with two windows in
+its second half.
 
 Before the first window M^-1 = diag(1 / |dL/dq|) at the start. For a normal with standard deviation s, this is s^2 one unit from
 its mean.
@@ -47,7 +48,7 @@ FLAT = 1e-10  # a gradient below this has no information on the scale: the coord
 ANOTHER = 4.0  # a metric that changes a variance by this factor needs another step size
 CONDITION = 1e12  # largest condition of a dense metric after scaling: then M^-1 L^-T L^-1 is 1 to within 1e-4
 LONGER = 8.0  # steps per trajectory on a hierarchical metric by those before it, above which it is not kept
-OFTEN, MANY = 0.02, 5  # the share and the number of divergent transitions of a window that are often
+OFTEN, MANY = 0.01, 5  # the share and the number of divergent transitions of a window that are often
 SPREAD, RANK = int(LOW_RANK.vectors["spread"]), int(LOW_RANK.vectors["rank"])
 
 
@@ -89,7 +90,7 @@ def learn_if_due(block: Any) -> bool:
     is_default, is_last = search is not None and search.kernel.metric is None, not windows[due:, 0].any()
     if not was_hierarchical:
         progress["constant_steps"] = steps
-        refused = diverges and is_last and windows[due - 2, 2] > half
+        refused = is_last and windows[due - 2, 2] > half  # it could not be given up
     else:
         refused = not len(block.length_moments) and steps > LONGER * progress["constant_steps"]
     refused = is_default and refused
