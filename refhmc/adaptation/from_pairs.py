@@ -88,12 +88,11 @@ def learn_if_due(block: Any) -> bool:
         lambda looks=True: least_divergence(draws, scores, first, most, looks, cost_of_gradient(block), earlier)
     )
     is_default, is_last = search is not None and search.kernel.metric is None, not windows[due:, 0].any()
+    refused = was_hierarchical and steps > LONGER * progress["constant_steps"]
     if not was_hierarchical:
         progress["constant_steps"] = steps
-        refused = is_last and windows[due - 2, 2] > half  # it could not be given up
-    else:
-        refused = not len(block.length_moments) and steps > LONGER * progress["constant_steps"]
-    refused = is_default and refused
+        refused = is_last and windows[due - 2, 2] > half
+    refused = refused and is_default and not len(block.length_moments)  # trajectories of HMC may have to become longer
     progress["refused"] |= refused
     if search is not None and not progress["refused"]:
         found = learn_hierarchy(draws, scores, search.earlier, search.variables, constant)
