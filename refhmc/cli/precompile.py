@@ -28,7 +28,7 @@ def compile_all(tasks: Sequence[Task]) -> Iterator[tuple[int, int, str, float]]:
 
 
 def core(kernel: AnyKernel, model: Model | None = None, tune: int = 0) -> Callable[[], None]:
-    """Return the task that compiles what chains of a kernel call, on a normal distribution if there is no model."""
+    """Return the task that compiles what chains of a kernel call, by default on a normal distribution."""
     from refhmc.models import by_name
     from refhmc.sampling.chains.chain import make_plan
 

@@ -156,7 +156,7 @@ def test_check_on_the_command_line(python, arguments, status):
         ("import refhmc.kernels", "This module of refhmc"),
         (command_line("sample", "funnel"), "refhmc sample"),
         (command_line("models"), "refhmc.models.RegressionNetwork"),
-        (command_line("warmup"), "This module of refhmc"),
+        (command_line("warmup"), "refhmc.kernels"),
         (command_line("oracle"), "refhmc oracle"),
         (command_line("selftest"), "refhmc selftest"),
     ],
