@@ -3,8 +3,7 @@
     python -m validation.user_models [--only NAME ...] [--draws N] [--page]
 
 The models are those of ``user_models_in_pymc.py``. Both libraries take the same PyMC model, with 4 chains, seed 1, 1,000 draws
-after 1,000 iterations of warm-up, and their defaults otherwise. Models that this left undecided were run again with 10,000
-draws.
+after 1,000 iterations of warm-up, and their defaults otherwise. More draws may decide the models that this leaves undecided.
 
 For each entry x of a variable or deterministic of the model, u is the rank of a draw among those of both runs, divided by their
 number. The means of u and of |u - 1/2| are compared, which tell location and spread apart and have moments for every posterior:
