@@ -65,7 +65,8 @@ class Arrays:
     chains_at_once : int, optional
         Make the transitions of at most this many chains at a time. This limits the memory, except for that of the draws. By
         default the number depends on the kernel, the metric and the dimension only, so that transitions need about 256 MiB.
-        Smaller batches are slower for models that are cheap to evaluate. The draws differ at most by rounding.
+        Smaller batches are slower for models that are cheap to evaluate. Matrix products of other batches may round
+        differently, which trajectories can amplify; the distribution of the draws is the same.
 
     Raises
     ------

@@ -11,8 +11,8 @@ they give those of its narrow centre, where the gradients are large, and traject
 transitions diverged often (:func:`often`) in a window that ends in the second half of warm-up, and no hierarchy was found, the
 default metric is therefore learned from the variances of the draws alone, as in Stan. A hierarchical metric is given up if it
 makes the trajectories of NUTS much longer (``LONGER``). On hierarchical models they became up to 4.5 times as long, and on the
-regularised horseshoe 20 times. For the same reason none is taken for the first time at the end of a warm-up with two windows in
-its second half.
+regularised horseshoe 20 times. For the same reason, NUTS does not change to one at the end of the last window if another window
+ended in the second half of warm-up.
 
 Before the first window M^-1 = diag(1 / |dL/dq|) at the start. For a normal with standard deviation s, this is s^2 one unit from
 its mean.

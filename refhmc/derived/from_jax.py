@@ -193,7 +193,8 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> DerivedModel:
     dims. A site ``a/b`` of ``numpyro.handlers.scope`` is called ``a.b``, because netCDF does not allow the slash. The log
     likelihood and predictive draws are available for observed sites, but not for ``numpyro.factor``. A site whose values
     depend on latent sites or are drawn (imputed rows, subsamples) is left out of these groups, with a ModelWarning. Chains
-    start uniformly on (-2, 2), as in NumPyro. A start at which a distribution has invalid parameters is replaced.
+    start uniformly on (-2, 2), as in NumPyro. A start at which the density is not finite is replaced, for example because a
+    distribution has invalid parameters there.
 
     The model's ``parents`` are the latent sites on which the distribution of each latent site depends, by NumPyro's
     ``get_dependencies``. They are None if that function cannot trace the model.
@@ -239,7 +240,7 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> DerivedModel:
         """Return the model with latent sites at starts of a chain, because improper priors cannot be sampled."""
         return handlers.substitute(handlers.seed(model, seed), substitute_fn=init_to_uniform)
 
-    # Validation raises an error at a start with invalid parameters, but not in compiled code: there the density is not finite.
+    # At a start with invalid parameters, validation raises an error, but not in compiled code, where most densities become NaN.
     with numpyro.validation_enabled(False):
         trace, other = (handlers.trace(at_start(seed)).get_trace(*args, **kwargs) for seed in (0, 1))
     latent = {n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}

@@ -91,7 +91,10 @@ def test_readme_shows_the_output_of_its_five_lines(capsys):
 
 
 def test_readme_samples_a_pymc_model_and_resumes(tmp_path, monkeypatch, capsys):
-    """The example draws its picture, continues its run, and shows its LOO; the words around that depend on ArviZ."""
+    """The example draws its picture, continues its run, and shows its LOO; the words around that depend on ArviZ.
+
+    LOO has a Monte Carlo standard deviation of 0.065 (ten seeds), and 1 % are 23 of these.
+    """
     pytest.importorskip("pymc", reason="PyMC is not installed (extra pymc)")
     pytest.importorskip("matplotlib").use("Agg")
     monkeypatch.chdir(tmp_path)
