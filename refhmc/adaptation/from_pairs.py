@@ -9,10 +9,7 @@ if the lengths of the kernel's trajectories do not show what a better metric wou
 Draws and gradients give the scales of a normal distribution. If tails are heavy, as those of the scales of a horseshoe prior,
 they give those of its narrow centre, where the gradients are large, and trajectories that come from the tails diverge. If
 transitions diverged often (:func:`often`) in a window that ends in the second half of warm-up, and no hierarchy was found, the
-default metric is therefore learned from the variances of the draws alone, as in Stan. A hierarchical metric is given up if it
-makes the trajectories of NUTS much longer (``LONGER``). On hierarchical models they became up to 4.5 times as long, and on the
-regularised horseshoe 20 times. For the same reason, NUTS does not change to one at the end of the last window if another window
-ended in the second half of warm-up.
+default metric is therefore learned from the variances of the draws alone, as in Stan.
 
 Before the first window M^-1 = diag(1 / |dL/dq|) at the start. For a normal with standard deviation s, this is s^2 one unit from
 its mean.
@@ -47,7 +44,6 @@ PYTHON = 1e4  # multiplications in the time of a gradient in Python
 FLAT = 1e-10  # a gradient below this has no information on the scale: the coordinate is at its mode
 ANOTHER = 4.0  # a metric that changes a variance by this factor needs another step size
 CONDITION = 1e12  # largest condition of a dense metric after scaling: then M^-1 L^-T L^-1 is 1 to within 1e-4
-LONGER = 8.0  # steps per trajectory on a hierarchical metric by those before it, above which it is not kept
 OFTEN, MANY = 0.01, 5  # the share and the number of divergent transitions of a window that are often
 SPREAD, RANK = int(LOW_RANK.vectors["spread"]), int(LOW_RANK.vectors["rank"])
 
@@ -72,8 +68,7 @@ def learn_if_due(block: Any) -> bool:
     kept, n = np.arange(begin, stop) % len(block.kept), stop - max(start, begin)
     length = stop - (int(windows[due - 2, 2]) if due > 1 else 0)
     steps = float(progress["steps"]) / length
-    half = block.plan.warmup[0].tune / 2
-    diverges = stop > half and often(int(progress["divergences"]), length)
+    diverges = stop > block.plan.warmup[0].tune / 2 and often(int(progress["divergences"]), length)
     progress["due"], progress["steps"], progress["divergences"] = 0, 0.0, 0
     settings["keep_momentum"] = 0  # the next one is drawn for the new metric
     if progress["given"] and stop <= EARLY:
@@ -87,14 +82,7 @@ def learn_if_due(block: Any) -> bool:
     constant = cache(
         lambda looks=True: least_divergence(draws, scores, first, most, looks, cost_of_gradient(block), earlier)
     )
-    is_default, is_last = search is not None and search.kernel.metric is None, not windows[due:, 0].any()
-    refused = was_hierarchical and steps > LONGER * progress["constant_steps"]
-    if not was_hierarchical:
-        progress["constant_steps"] = steps
-        refused = is_last and windows[due - 2, 2] > half
-    refused = refused and is_default and not len(block.length_moments)  # trajectories of HMC may have to become longer
-    progress["refused"] |= refused
-    if search is not None and not progress["refused"]:
+    if search is not None and not progress["from_draws"]:
         found = learn_hierarchy(draws, scores, search.earlier, search.variables, constant)
         if found is not None:
             before = block.dynamics.metric.from_rows(block.vecs, block.mats)
@@ -110,8 +98,9 @@ def learn_if_due(block: Any) -> bool:
         block.change_metric(False)
         if len(block.length_moments):
             lengthen(block.learner, stop, block.settings[0], 1.0)
-    if is_default and diverges and (is_last or refused or not was_hierarchical):
-        progress["from_draws"] = progress["refused"] = 1
+    is_default, is_last = search is not None and search.kernel.metric is None, not windows[due:, 0].any()
+    if is_default and diverges and (is_last or not was_hierarchical):
+        progress["from_draws"] = 1
     looks = dense or rank_of(block) > 0 or steps > short(draws.shape[1]) or not block.plan.chooses_length
     looks = looks or (stop > LATE and draws.shape[1] <= FEW) or (stop > EARLY and are_correlated(draws))
     learned = constant() if looks else constant(False)

@@ -28,8 +28,7 @@ PLAN = record_type(
 # ``due``: the window, from 1 on, whose metric must be learned before the next transition, outside the loop; ``restart``: the
 # step size must be searched for again there. ``steps`` and ``divergences``: those of the trajectories since the metric was last
 # learned. ``given``: warm-up started with a metric, and does not learn another from its first draws. ``hierarchical``: the
-# chain has changed to a hierarchical metric. ``constant_steps``: steps of a trajectory in the last window on a constant metric.
-# ``refused``: a hierarchical metric is not searched for any more. ``from_draws``: the scales are those of the draws.
+# chain has changed to a hierarchical metric. ``from_draws``: the scales are those of the draws.
 PROGRESS = record_type(
     {
         "iteration": WHOLE,
@@ -40,8 +39,6 @@ PROGRESS = record_type(
         "given": WHOLE,
         "hierarchical": WHOLE,
         "divergences": WHOLE,
-        "constant_steps": REAL,
-        "refused": WHOLE,
         "from_draws": WHOLE,
     }
 )

@@ -80,8 +80,8 @@ class Hierarchical(Riemannian):
 
     Without values, warm-up learns which coordinates scale which, and how, from draws and gradients. A chain starts with
     :class:`LowRank` and the leapfrog. It changes to the learned hierarchical metric and its integrator if squared gradients
-    depend on other coordinates, and stays with the learned ``LowRank`` if they do not, or if that describes the gradients
-    better.
+    depend on other coordinates so much that these cannot move freely, and stays with the learned ``LowRank`` if they do not,
+    or if that describes the gradients better.
 
     Parameters
     ----------

@@ -180,13 +180,11 @@ def _check_adaptation(block: BlockState, done: int, given: bool) -> None:
     _require(
         0 <= progress.hierarchical <= most, "progress.hierarchical", f"must be 0 to {most}; got {progress.hierarchical}"
     )
-    for name in ("steps", "constant_steps"):
-        _require(0 <= progress[name] < math.inf, f"progress.{name}", f"must not be negative; got {progress[name]}")
+    _require(0 <= progress.steps < math.inf, "progress.steps", f"must not be negative; got {progress.steps}")
     _require(
         0 <= progress.divergences <= done, "progress.divergences", f"must be 0 to {done}; got {progress.divergences}"
     )
-    for name in ("refused", "from_draws"):
-        _require(0 <= progress[name] <= most, f"progress.{name}", f"must be 0 to {most}; got {progress[name]}")
+    _require(0 <= progress.from_draws <= most, "progress.from_draws", f"must be 0 to {most}; got {progress.from_draws}")
     used = min(done, len(block.kept))
     _require_finite(
         mean=block.mean,
