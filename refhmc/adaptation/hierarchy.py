@@ -24,7 +24,7 @@ the autocorrelations a and b at lag one, the standard error of r_ji is ((1 + ab)
 / (1 - r_ji^2), with rho the autocorrelation of log s_i^2. (With 1 / sqrt(n) instead, some intercepts of a regression with
 varying intercepts were taken for hyperparameters.)
 
-**What it is worth.** Let the masses of its children have log M_i = w_i x_j. Then x_j in standard units has the precision 1 + I_j,
+**What it is worth.** If log M_i = w_i x_j for its children i, then x_j in standard units has the precision 1 + I_j,
 I_j = 1/2 sum_i w_i^2, given the children (the information of normals on their scale), where its marginal precision is 1. With a
 constant metric it cannot move farther than that between two draws of the momentum, however long the trajectories are. On a
 hierarchical metric, trajectories are as long as hyperparameters need, and correlations between levels are lost. This pays
