@@ -105,8 +105,7 @@ def sample(
         Time limit in seconds. The run then stops and returns the draws so far. By default there is no limit.
     until : Until, optional
         Stopping rule, such as ``refhmc.Until(ess=400)``. Chains make `draws` draws, and then more until the rule is met. The
-        attribute ``draws`` of the result is their number, and ``until_unmet`` lists what is not met at the limit. It cannot be
-        used with `store`.
+        attribute ``draws`` of the result is their number, and ``until_unmet`` lists what is not met at the limit.
     raw : bool, default False
         Return a :class:`refhmc.Result` of NumPy arrays instead of an ArviZ object.
     preflight : bool, default True

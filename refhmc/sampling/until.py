@@ -16,7 +16,7 @@ standard errors are small relative to the posterior's own spread.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -28,6 +28,18 @@ from refhmc.numerics.convergence import FEWEST, ess, ess_of_mean, rhat, tail_ess
 
 LEAST_GROWTH, MOST_GROWTH, MARGIN, FOR_RHAT = 1.2, 2.0, 1.1, 1.5
 COLUMNS = 2000  # beyond so many coordinates, an even selection of them
+
+
+class Drawn(NamedTuple):
+    """Draws that a rule is checked on.
+
+    ``shape`` is (chain, draw, d), ``coordinates(columns)`` returns some coordinates (chain, draw, k), and ``values(name)`` a
+    variable (chain, draw, ...).
+    """
+
+    shape: tuple[int, ...]
+    coordinates: Callable[[np.ndarray], np.ndarray]
+    values: Callable[[str], np.ndarray]
 
 
 class Shortfall(NamedTuple):
@@ -124,30 +136,39 @@ class Until:
         return {**floats, "mcse": mcse, "max_draws": int(self.max_draws)}
 
 
-def unmet(rule: Until, model: Model, q: np.ndarray) -> list[Shortfall]:
-    """Return the conditions that the draws `q` (chain, draw, d) do not meet.
+def in_memory(model: Model, q: np.ndarray) -> Drawn:
+    """Return the draws `q` (chain, draw, d) for a check."""
+
+    def coordinates(columns: np.ndarray) -> np.ndarray:
+        return q if len(columns) == q.shape[2] else q[:, :, columns]
+
+    return Drawn(q.shape, coordinates, lambda name: model.constrain(q)[name])
+
+
+def unmet(rule: Until, names: Sequence[str], draws: Drawn) -> list[Shortfall]:
+    """Return the conditions that the draws do not meet; `names` (d,) are those of the coordinates.
 
     A measure that is not defined, because of too few draws or of values that are not finite, does not meet its condition.
     """
-    if q.shape[1] < FEWEST:
-        return [Shortfall(f"{q.shape[1]} draws per chain are too few", MOST_GROWTH)]
-    d = q.shape[2]
+    chains, n, d = draws.shape
+    if n < FEWEST:
+        return [Shortfall(f"{n} draws per chain are too few", MOST_GROWTH)]
     columns = np.unique(np.linspace(0, d - 1, min(d, COLUMNS)).astype(int))
-    x, found = q if len(columns) == d else q[:, :, columns], []
+    x, found = draws.coordinates(columns), []
     if rule.ess is not None:
         for kind, sizes in (("bulk", ess(x)), ("tail", tail_ess(x))):
             if not (sizes >= rule.ess).all():
                 worst = int(np.argmin(np.nan_to_num(sizes, nan=-np.inf)))
-                text = f"{kind} ESS {sizes[worst]:.0f} of {rule.ess:g} ({model.names[columns[worst]]})"
+                text = f"{kind} ESS {sizes[worst]:.0f} of {rule.ess:g} ({names[columns[worst]]})"
                 found.append(Shortfall(text, rule.ess / sizes[worst]))
-    if rule.rhat is not None and len(q) > 1:
+    if rule.rhat is not None and chains > 1:
         ratios = rhat(x)
         if not (ratios <= rule.rhat).all():
             worst = int(np.argmax(np.nan_to_num(ratios, nan=np.inf)))
-            text = f"R-hat {ratios[worst]:.3f}, allowed {rule.rhat:g} ({model.names[columns[worst]]})"
+            text = f"R-hat {ratios[worst]:.3f}, allowed {rule.rhat:g} ({names[columns[worst]]})"
             found.append(Shortfall(text, FOR_RHAT))
     for name, most in (rule.mcse or {}).items():
-        values = np.asarray(model.constrain(q)[name], dtype=float).reshape(*q.shape[:2], -1)
+        values = np.asarray(draws.values(name), dtype=float).reshape(chains, n, -1)
         with np.errstate(all="ignore"):
             errors = values.std(axis=(0, 1), ddof=1) / np.sqrt(ess_of_mean(values))
         if not (errors <= most).all():

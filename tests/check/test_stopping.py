@@ -11,7 +11,7 @@ import refhmc
 import refhmc.check as rc
 from refhmc.check.mutants import stoppings as cases
 from refhmc.sampling.chains.engine import numbers_of_draws
-from refhmc.sampling.until import unmet
+from refhmc.sampling.until import in_memory, unmet
 
 MODEL = types.SimpleNamespace(names=["x[0]", "x[1]"], constrain=lambda q: {"x": q})
 
@@ -22,7 +22,7 @@ def as_until(limits, **more):
 
 
 def own_rule(x, limits):
-    return not unmet(as_until(limits), MODEL, x)
+    return not unmet(as_until(limits), MODEL.names, in_memory(MODEL, x))
 
 
 def own_run(draw, chains, tune, limits, max_draws):
@@ -30,7 +30,7 @@ def own_run(draw, chains, tune, limits, max_draws):
     x = [[draw(c) for _ in range(tune)][:0] for c in range(chains)]
     until = as_until(limits, max_draws=max_draws)
     spec = types.SimpleNamespace(first_check=100, until=until, model=MODEL, draws=max_draws)
-    for n in numbers_of_draws(spec, [], lambda n: np.array(x)[:, :n]):
+    for n in numbers_of_draws(spec, [], lambda n: in_memory(MODEL, np.array(x)[:, :n])):
         for c in range(chains):
             x[c] += [draw(c) for _ in range(n - len(x[c]))]
     return np.array(x)

@@ -15,6 +15,7 @@ import refhmc
 from refhmc import Until
 from refhmc.errors import CheckpointError, EvaluationError, SamplingWarning
 from refhmc.sampling import until
+from refhmc.sampling.storage import store
 from tests.helpers.diagnostics_of_arviz import by_arviz
 from tests.helpers.kinds_of_chains import KINDS
 from tests.helpers.random_cases import cases
@@ -30,13 +31,19 @@ def schools():
     return refhmc.models.EightSchools()
 
 
+def unmet(rule, model, q):
+    return until.unmet(rule, model.names, until.in_memory(model, q))
+
+
 @pytest.fixture(scope="module")
 def ended():
     return refhmc.sample(schools(), "nuts", draws=FIRST, until=RULE, **RUN)
 
 
 def same(one, other):
-    for group in one.groups:
+    both = one.groups.keys() & other.groups.keys()  # a store has neither observed data nor generated quantities
+    assert both >= {"posterior", "sample_stats", "unconstrained_posterior"}
+    for group in both:
         for name, values in one.groups[group].items():
             assert np.array_equal(other.groups[group][name], values, equal_nan=True), (group, name)
     for name in (
@@ -120,7 +127,7 @@ def test_it_stops_at_the_first_check_that_arviz_finds_met(seed, ess, rhat, mcse)
     checked, draws = [], 25
     while draws < n:
         checked.append(draws)
-        draws = until.next_number(draws, until.unmet(rule, model, whole[:, :draws]), 900)
+        draws = until.next_number(draws, unmet(rule, model, whole[:, :draws]), 900)
     assert draws == n
     assert not any(met_by_arviz(model, rule, whole[:, :draws]) for draws in checked)
     assert met_by_arviz(model, rule, ended.draws) == (not ended.attributes["until_unmet"])
@@ -148,15 +155,15 @@ def test_next_check_comes_where_the_rule_should_be_met(missing, number):
 def test_a_chain_that_stands_still_or_is_not_finite_never_meets_a_rule():
     rule, model = Until(ess=10), refhmc.models.Funnel(1)
     q = np.random.default_rng(1).normal(size=(2, 100, 2))
-    assert until.unmet(rule, model, q) == []
+    assert unmet(rule, model, q) == []
     for at in (np.nan, np.inf):
         bad = q.copy()
         bad[0, 3, 1] = at
-        assert len(until.unmet(rule, model, bad)) == 3
+        assert len(unmet(rule, model, bad)) == 3
     one_still = q.copy()
     one_still[0] = 0.0
-    assert until.unmet(rule, model, one_still)
-    assert until.unmet(rule, model, q[:, :3])[0].factor == until.MOST_GROWTH
+    assert unmet(rule, model, one_still)
+    assert unmet(rule, model, q[:, :3])[0].factor == until.MOST_GROWTH
 
 
 def test_more_than_2000_coordinates_are_checked_by_an_even_selection():
@@ -164,41 +171,70 @@ def test_more_than_2000_coordinates_are_checked_by_an_even_selection():
     model = refhmc.Model(d, lambda q: -0.5 * q @ q, lambda q: -q)
     q = np.random.default_rng(1).normal(size=(2, 50, d))
     q[:, :, 1] = 0.0  # not in the selection
-    assert until.unmet(Until(ess=1, rhat=10.0), model, q) == []
+    assert unmet(Until(ess=1, rhat=10.0), model, q) == []
     q[:, 7, -1] = np.nan
-    assert len(until.unmet(Until(ess=1, rhat=10.0), model, q)) == 3
+    assert len(unmet(Until(ess=1, rhat=10.0), model, q)) == 3
 
 
 # -------------------------------------------------------------------------------------------------- stops and folders
 
 
+@pytest.mark.parametrize("kept", ["checkpoint", "store"])
 @cases(6)
 @given(stops=st.lists(st.integers(0, 700), min_size=1, max_size=3), cores=st.integers(1, 3))
-def test_stopped_and_resumed_is_unbroken(stops, cores, ended, tmp_path_factory):
-    folder, model = tmp_path_factory.mktemp("run"), schools()
-    options = {**RUN, "draws": FIRST, "until": RULE, "checkpoint": folder}
+def test_stopped_and_resumed_is_unbroken(kept, stops, cores, ended, tmp_path_factory):
+    folder, model = tmp_path_factory.mktemp("run") / kept, schools()
+    options = {**RUN, "draws": FIRST, "until": RULE, kept: folder}
     for stop in stops:
         refhmc.sample(model, "nuts", cores=cores, **{**options, "progressbar": stop_after(stop)})
     same(ended, refhmc.sample(model, "nuts", **options))
     same(ended, refhmc.sample(model, "nuts", **options))
 
 
-def test_resume_reads_the_rule_from_the_folder(ended, tmp_path):
+@pytest.mark.parametrize("kept", ["checkpoint", "store"])
+def test_resume_reads_the_rule_from_the_folder(kept, ended, tmp_path):
     options = {"progressbar": False, "raw": True}
-    run = {**RUN, "draws": FIRST, "until": RULE, "checkpoint": tmp_path}
+    run = {**RUN, "draws": FIRST, "until": RULE, kept: tmp_path}
+    states = tmp_path / "checkpoint" if kept == "store" else tmp_path
     refhmc.sample(schools(), "nuts", **{**run, "progressbar": stop_after(150)})
     same(ended, refhmc.resume(tmp_path, **options))
     n = ended.draws.shape[1]
     longer = refhmc.resume(tmp_path, until=Until(ess=3 * RULE.ess, max_draws=6000), **options)
     assert longer.draws.shape[1] > n
     assert np.array_equal(longer.draws[:, :n], ended.draws)
-    assert json.loads((tmp_path / "run.json").read_text())["until"]["ess"] == 3 * RULE.ess
+    assert json.loads((states / "run.json").read_text())["until"]["ess"] == 3 * RULE.ess
     m = longer.draws.shape[1]
     fixed = refhmc.resume(tmp_path, draws=m + 7, **options)
     assert fixed.draws.shape[1] == m + 7
-    assert json.loads((tmp_path / "run.json").read_text())["until"] is None
+    assert json.loads((states / "run.json").read_text())["until"] is None
     again = refhmc.sample(schools(), "nuts", **run)  # the folder has more draws than the rule needs
     assert np.array_equal(again.draws, ended.draws)
+
+
+@pytest.mark.parametrize("executor", [False, True])
+def test_a_store_ends_with_the_draws_that_the_rule_needs(executor, tmp_path, monkeypatch):
+    """One chunk has 32 draws, so that checks read whole chunks and a part of one, and of 4,001 coordinates a selection."""
+    zarr = pytest.importorskip("zarr")
+    d = 4001
+    model = refhmc.Model(d, lambda q: -0.5 * q @ q, lambda q: -q, in_python="a test")
+    monkeypatch.setattr(store, "LEAST_CHUNK", 1)
+    monkeypatch.setattr(store, "CHUNK", 8 * 33 * d)
+    rule, options = Until(ess=15, rhat=None, mcse={"q": 0.3}, max_draws=400), {**RUN, "tune": 30, "draws": 25}
+    kernel = refhmc.HMC(n_steps=8, step_size=0.2, metric="identity")
+    expected = refhmc.sample(model, kernel, until=rule, **options)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        found = refhmc.sample(model, kernel, until=rule, store=tmp_path, executor=pool if executor else None, **options)
+    n = expected.draws.shape[1]
+    assert 25 < n < 400
+    assert n % 32
+    same(expected, found)
+    root = zarr.open_group(tmp_path, mode="r")
+    for group in ("posterior", "sample_stats", "unconstrained_posterior"):
+        assert {array.shape[1] for _, array in root[group].arrays() if array.ndim > 1} == {n}
+    assert np.array_equal(root["unconstrained_posterior/q"][:], expected.draws)
+    more = refhmc.resume(tmp_path, model=model, draws=n + 40, progressbar=False, raw=True)
+    assert np.array_equal(more.draws[:, :n], expected.draws)
+    assert zarr.open_group(tmp_path, mode="r")["unconstrained_posterior/q"].shape[1] == n + 40
 
 
 def test_a_damaged_rule_in_a_folder_is_refused(tmp_path):
@@ -270,7 +306,6 @@ def test_background_runs_take_a_rule():
         ({"until": 400}, TypeError, "until must be a refhmc.Until"),
         ({"until": Until(max_draws=10)}, ValueError, "max_draws of until must be at least draws, 100; got 10"),
         ({"until": Until(mcse={"sigma": 0.1})}, ValueError, r"variables of the model \(.*tau.*\); got 'sigma'"),
-        ({"until": Until(), "store": "somewhere"}, ValueError, "until needs the draws in memory"),
     ],
 )
 def test_rules_that_do_not_fit_are_refused(options, error, words):

@@ -32,6 +32,7 @@ from refhmc.sampling.results.rectangle import groups_of, put_rectangle
 from refhmc.sampling.results.result import Result
 from refhmc.sampling.results.review import DrawsToReview
 from refhmc.sampling.spec import RunSpec
+from refhmc.sampling.until import Drawn, in_memory
 
 COMPARED = 4  # starts at which the array implementation is compared with the model's functions
 
@@ -118,10 +119,10 @@ class ArraysEngine(Stoppable):
         finally:
             self.ended = True
 
-    def _drawn(self, n: int) -> np.ndarray:
+    def _drawn(self, n: int) -> Drawn:
         assert self.batch is not None
         self.batch.made.move()
-        return self.batch.made.draws[:, :n]
+        return in_memory(self.spec.model, self.batch.made.draws[:, :n])
 
     def _look(self, batch: Run) -> bool:
         """Read the counters of the chains; return whether they shall stop."""

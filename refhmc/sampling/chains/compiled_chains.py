@@ -26,6 +26,7 @@ from refhmc.sampling.results.rectangle import groups_of, put_rectangle
 from refhmc.sampling.results.result import Result
 from refhmc.sampling.results.review import DrawsToReview, listed, some
 from refhmc.sampling.storage.store import GROUPS, StoredGroup
+from refhmc.sampling.until import Drawn, in_memory
 
 NO_STEP_SIZE = (
     "The energy error of one step does not depend on the step size, as for an improper density or a gradient of zeros. Check "
@@ -43,14 +44,26 @@ class CompiledChains(ChainPool):
 
     def draw(self) -> None:
         with one_thread(), in_threads(self) if self.spec.executor is None else in_executor(self) as run:
-            every_chain = list(range(self.spec.chains))
-            for draws in numbers_of_draws(
-                self.spec, self.missing, lambda n: self.memory.cut(every_chain, self.spec.tune, n)[0]
-            ):
+            for draws in numbers_of_draws(self.spec, self.missing, self.drawn):
                 self.set_draws(draws)
                 run()
                 if self.stopped_by or any(chain.error is not None for chain in self.finished.values()):
                     return
+        if self.store is not None and not any(chain.unsaved for chain in self.finished.values()):
+            self.store.shorten(int(self.control.draws_done.max()) - self.spec.tune)
+
+    def drawn(self, n: int) -> Drawn:
+        """Return the first n draws of all chains."""
+        chains, model, store = list(range(self.spec.chains)), self.spec.model, self.store
+        if store is None:
+            return in_memory(model, self.memory.cut(chains, self.spec.tune, n)[0])
+        left = {k: run.rows for k, run in self.finished.items()}
+        q, variables = (store.group(name, chains, n) for name in ("unconstrained_posterior", "posterior"))
+        return Drawn(
+            q.shape("q"),
+            lambda columns: q.columns(columns, left, store),
+            lambda name: variables.of(name).with_rows(left, store)[name],
+        )
 
     def put_draws(self, result: Result) -> None:
         runs, tune, store = self.runs(), self.spec.tune, self.store

@@ -15,7 +15,7 @@ from refhmc.sampling.progress import Progress, ProgressReport
 from refhmc.sampling.results.result import Result
 from refhmc.sampling.results.review import DrawsToReview
 from refhmc.sampling.spec import RunSpec
-from refhmc.sampling.until import Shortfall, next_number, unmet
+from refhmc.sampling.until import Drawn, Shortfall, next_number, unmet
 
 SILENT = 10.0  # seconds after which a chain that was asked to stop, but does not return from its model, is reported
 
@@ -46,18 +46,18 @@ class Stoppable:
         return self._said and not before
 
 
-def numbers_of_draws(spec: RunSpec, missing: list[Shortfall], drawn: Callable[[int], np.ndarray]) -> Iterator[int]:
+def numbers_of_draws(spec: RunSpec, missing: list[Shortfall], drawn: Callable[[int], Drawn]) -> Iterator[int]:
     """Yield numbers of draws that each chain shall make in all, one without a rule, and otherwise until the rule is met.
 
     The caller lets the chains draw, and ends the iteration if they were stopped. ``drawn(n)`` returns the first n draws of all
-    chains (chain, n, d). `missing` is filled with what the last check did not find met.
+    chains. `missing` is filled with what the last check did not find met.
     """
     draws = spec.first_check
     while True:
         yield draws
         if spec.until is None:
             return
-        missing[:] = unmet(spec.until, spec.model, drawn(draws))
+        missing[:] = unmet(spec.until, spec.model.names, drawn(draws))
         if not missing or draws == spec.draws:
             return
         draws = next_number(draws, missing, spec.draws)

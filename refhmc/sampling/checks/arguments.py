@@ -134,10 +134,6 @@ def check_rule(spec: RunSpec) -> None:
         return
     if not isinstance(rule, Until):
         raise TypeError(f"until must be a refhmc.Until; got {rule!r}. Use for example refhmc.Until(ess=400).")
-    if spec.store is not None:
-        raise ValueError(
-            "until needs the draws in memory; got a store. Use checkpoint=FOLDER instead, which can be resumed."
-        )
     if rule.max_draws < spec.draws:
         raise ValueError(f"max_draws of until must be at least draws, {spec.draws}; got {rule.max_draws}.")
 

@@ -5,7 +5,7 @@ the prefix ``warmup_``. They hold arrays (chain, draw, ...) with named axes, in 
 Arrays have their full length from the start, with NaN, 0 or False for missing draws; ``draws_done`` (chain,) counts the draws
 of each chain. So ``xarray.open_datatree(path, engine="zarr")`` reads a run while it is active. The folder ``checkpoint`` holds
 the states of the chains and the rows of partial chunks (:mod:`refhmc.sampling.storage.checkpoint`), from which a run is
-resumed.
+resumed. With a stopping rule, the length is first ``max_draws``, and that of the draws at the end.
 """
 
 from __future__ import annotations
@@ -235,6 +235,18 @@ class Store:
             self._zarr.consolidate_metadata(self.path)
         self._shorter.clear()
 
+    def shorten(self, draws: int) -> None:
+        """Remove the space for more than `draws` draws, if a stopping rule ended the run."""
+        if draws == self.draws:
+            return
+        self.draws = draws
+        with warnings.catch_warnings(), held_back():
+            warnings.simplefilter("ignore")
+            for group in GROUPS:
+                for array in self.arrays[group].values():
+                    array.resize((array.shape[0], draws, *array.shape[2:]))
+            self._zarr.consolidate_metadata(self.path)
+
     def end_of_chunk(self, iteration: int) -> int:
         """Return the iteration at which the chunk of this iteration ends."""
         begin, end = (0, self.tune) if iteration < self.tune else (self.tune, self.tune + self.draws)
@@ -339,6 +351,22 @@ class StoredGroup(Mapping[str, np.ndarray]):
     def shape(self, key: str) -> tuple[int, ...]:
         return len(self.chains), self.n, *self.arrays[key].shape[2:]
 
+    def of(self, key: str) -> StoredGroup:
+        """Return the group with one of its arrays."""
+        return StoredGroup(self.path, self.name, {key: self.arrays[key]}, self.chains, self.n)
+
+    def columns(self, which: np.ndarray, left: Mapping[int, Rows], store: Store) -> np.ndarray:
+        """Return some coordinates of all draws, (chain, n, k), in chunks of draws; `left` are rows that were not written."""
+        found = np.empty((len(self.chains), self.n, len(which)))
+        for of, k in zip(found, self.chains, strict=True):
+            rows = left[k].between(max(left[k].first, store.tune), left[k].end)
+            first = min(rows.first - store.tune, self.n)
+            for i in range(0, first, store.chunk):
+                at = slice(i, min(i + store.chunk, first))
+                of[at] = self.read("q", k, at)[:, which]
+            of[first:] = rows.draws[: self.n - first, which]
+        return found
+
     def some(self, key: str, first: int, step: int = 1) -> np.ndarray:
         """Read every `step`-th draw, starting at `first`."""
         at = slice(first, self.n, step)
@@ -386,8 +414,8 @@ class StoredGroup(Mapping[str, np.ndarray]):
                     made = store.model.constrain(part.draws)
                 except Exception:  # the chain has ended with this exception, which is raised later
                     made = {}
-            for key, values in made.items():
-                found[key][place, first - begin : end - begin] = values
+            for key in found.keys() & made.keys():
+                found[key][place, first - begin : end - begin] = made[key]
         return found
 
     def as_dataset(self) -> xarray.Dataset:
