@@ -23,7 +23,7 @@ Claims on uncertainty (figures 2 and 3) are undecided if a method that they comp
 accurate as guessing. This rule was added after the run.
 
 In 400 passes the split makes 25 transitions. ``--passes 2000 --seed 2026``, five times the passes and recordings of a new seed,
-all else as above, makes a page of its own (forty minutes of two cores); written down before it was run, and not yet run.
+all else as above, makes a page of its own (forty minutes of two cores); written down before it was run.
 """
 
 from __future__ import annotations
