@@ -154,9 +154,9 @@ def test_a_hierarchy_must_describe_the_scores_better_than_a_constant_metric():
         assert (learn_hierarchy(x, s, constant=lambda constant=constant: constant) is not None) == expected
 
 
-@pytest.mark.parametrize(("w", "m", "is_held"), [(0.55, 8, False), (0.55, 32, True), (1.0, 2, False), (1.0, 8, True)])
+@pytest.mark.parametrize(("w", "m", "is_held"), [(0.55, 8, False), (0.55, 32, True), (1.0, 2, False), (1.0, 10, True)])
 def test_a_hyperparameter_must_be_held_by_its_children(w, m, is_held):
-    """x has m children with log M_i = w x: their information on it is m w^2/2 = 1.2, 4.8, 1 and 4, and 2 is needed.
+    """x has m children with log M_i = w x: their information on it is m w^2/2 = 1.2, 4.8, 1 and 5, and 3 is needed.
 
     Ten fixed sets of 475 draws each.
     """
