@@ -10,6 +10,7 @@ resumed. With a stopping rule, the length is first ``max_draws``, and that of th
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
@@ -236,15 +237,17 @@ class Store:
         self._shorter.clear()
 
     def shorten(self, draws: int) -> None:
-        """Remove the space for more than `draws` draws, if a stopping rule ended the run."""
-        if draws == self.draws:
+        """Remove the space for more than `draws` draws, which a stopping rule did not need.
+
+        If the disk cannot be written, the space stays, as in a run that was stopped.
+        """
+        longer = [array for group in GROUPS for array in self.arrays[group].values() if array.shape[1] > draws]
+        if not longer:
             return
-        self.draws = draws
-        with warnings.catch_warnings(), held_back():
+        with warnings.catch_warnings(), held_back(), contextlib.suppress(OSError):
             warnings.simplefilter("ignore")
-            for group in GROUPS:
-                for array in self.arrays[group].values():
-                    array.resize((array.shape[0], draws, *array.shape[2:]))
+            for array in longer:
+                array.resize((array.shape[0], draws, *array.shape[2:]))
             self._zarr.consolidate_metadata(self.path)
 
     def end_of_chunk(self, iteration: int) -> int:
