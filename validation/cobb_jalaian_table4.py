@@ -3,7 +3,7 @@
     python -m validation.cobb_jalaian_table4 [--passes N] [--full]
 
 The recordings are not public: these are made by the rule of cobb_jalaian_sounds.py, so that the printed figures themselves are
-no target. What can be held against the paper is its order: the symmetric split has the best accuracy, NLL and Brier score
+no target. Only the order can be compared with the paper: the symmetric split has the best accuracy, NLL and Brier score
 (table 4), is the least sure of its errors (figure 2), and its mutual information tells errors from right answers better
 than SGHMC's (figure 3).
 

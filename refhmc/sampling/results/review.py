@@ -190,7 +190,7 @@ def _divergences(
 def _against_divergences(kernel: Kernel, fixed: bool, many: bool = False) -> str:
     """Return the advice, most effective first. No step size suits all of a funnel, but a metric may.
 
-    With a metric learned from the draws alone from the beginning, fewer transitions may diverge, as on a regularised horseshoe.
+    With a metric learned from the draws alone from the beginning, fewer transitions may diverge.
     """
     if getattr(kernel, "minibatches", False):
         return "Use a smaller step_size."
