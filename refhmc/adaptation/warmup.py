@@ -9,7 +9,16 @@ import numba
 import numpy as np
 from numba import types as nb
 
-from refhmc.adaptation.dual_averaging import DUAL, restart_dual_averaging, update_dual_averaging
+from refhmc.adaptation.dual_averaging import (
+    AIM,
+    DUAL,
+    GAMMA,
+    SETTLED_GAMMA,
+    SETTLES,
+    continue_dual_averaging,
+    restart_dual_averaging,
+    update_dual_averaging,
+)
 from refhmc.adaptation.step_size import search_jump_size, search_step_size, set_jump_size
 from refhmc.adaptation.welford import learn_from_gradients, learn_metric, update_welford
 from refhmc.compile.compiled import jit, jit_inline
@@ -97,7 +106,10 @@ def adapt(
     state = as_point(as_points(points).state)
     if plan.adapt_step:
         statistic = stats.no_flip_probability if plan.adapt_to_flips else stats.acceptance_rate
-        update_dual_averaging(dual, statistic, plan.target)
+        settled = has_settled(progress.iteration, plan)
+        if settled and progress.iteration == SETTLES:
+            continue_dual_averaging(dual, math.exp(dual.log_step_bar))
+        update_dual_averaging(dual, statistic, plan.target, SETTLED_GAMMA if settled else GAMMA)
         if plan.jump_target > 0:
             update_dual_averaging(jump_dual, stats.no_flip_probability, plan.jump_target)
         take_sizes(dynamics, dual.log_step, jump_dual.log_step, settings, work)
@@ -134,6 +146,12 @@ def adapt(
                 begin_step_size(dynamics, model, workspace, randomness, adaptation, settings, control)
     if plan.adapt_step and progress.iteration == plan.tune - 1:
         take_sizes(dynamics, dual.log_step_bar, jump_dual.log_step_bar, settings, work)
+
+
+@jit
+def has_settled(iteration: int, plan: np.record) -> bool:
+    """Return whether dual averaging has the larger gamma of later iterations."""
+    return iteration >= SETTLES and plan.learns == FROM_PAIRS
 
 
 @jit
@@ -175,6 +193,6 @@ def begin_step_size(
     else:
         eps = search_step_size(dynamics, model, workspace, randomness, start, control)
     settings.step_size = eps
-    restart_dual_averaging(learned.dual, eps)
+    restart_dual_averaging(learned.dual, eps, 1.0 if has_settled(learned.progress.iteration, learned.plan) else AIM)
     if jumping:
         set_jump_size(settings, work)

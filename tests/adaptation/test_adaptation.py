@@ -14,14 +14,17 @@ from hypothesis import strategies as st
 
 import refhmc
 from refhmc.adaptation.dual_averaging import (
+    AIM,
     DUAL,
+    GAMMA,
+    SETTLED_GAMMA,
     continue_dual_averaging,
     restart_dual_averaging,
     update_dual_averaging,
 )
 from refhmc.adaptation.step_size import MAX_DOUBLINGS, search_step_size
 from refhmc.adaptation.welford import learn_from_gradients, learn_metric, update_welford
-from refhmc.adaptation.windows import schedule_array, warmup_schedule
+from refhmc.adaptation.windows import growing_windows, schedule_array, warmup_schedule
 from refhmc.compile import compiled
 from refhmc.core.point import P, Q
 from refhmc.core.records import one
@@ -119,12 +122,14 @@ def test_nothing_is_learned_for_a_fixed_metric():
 # ------------------------------------------------------------------------------------------------ dual averaging
 
 
-def dual_averaging(first: float, acceptances, target: float) -> tuple[np.ndarray, np.ndarray]:
+def dual_averaging(
+    first: float, acceptances, target: float, gamma: float = 0.05, aim: float = 10.0
+) -> tuple[np.ndarray, np.ndarray]:
     """Steps and averaged steps after each acceptance statistic, as Hoffman and Gelman (2014) write it, with sums."""
     a, m = np.asarray(acceptances), np.arange(1, len(acceptances) + 1)
     # (m + t0) h_m = (m - 1 + t0) h_{m-1} + target - a_m telescopes.
     h = np.cumsum(target - a) / (m + 10)
-    log_step = math.log(10 * first) - np.sqrt(m) / 0.05 * h
+    log_step = math.log(aim * first) - np.sqrt(m) / gamma * h
     average, averages = math.log(first), []
     for k, x in zip(m, log_step, strict=True):
         average += k**-0.75 * (x - average)
@@ -137,17 +142,19 @@ def dual_averaging(first: float, acceptances, target: float) -> tuple[np.ndarray
     first=st.floats(1e-4, 10.0),
     acceptances=st.lists(st.floats(0, 1), min_size=1, max_size=200),
     target=st.floats(0.05, 0.99),
+    constants=st.sampled_from([(GAMMA, AIM), (SETTLED_GAMMA, 1.0)]),
 )
-def test_dual_averaging_is_the_published_recursion(first, acceptances, target):
+def test_dual_averaging_is_the_published_recursion(first, acceptances, target, constants):
+    gamma, aim = constants
     dual = one(DUAL)[0]
     dual.log_step = dual.log_step_bar = dual.h_bar = dual.mu = dual.count = (
         99.0  # what was there before a restart must not matter
     )
-    restart_dual_averaging(dual, first)
+    restart_dual_averaging(dual, first, aim)
     assert math.exp(dual.log_step) == pytest.approx(first, rel=1e-14)
-    steps, averages = dual_averaging(first, acceptances, target)
+    steps, averages = dual_averaging(first, acceptances, target, gamma, aim)
     for a, step, average in zip(acceptances, steps, averages, strict=True):
-        update_dual_averaging(dual, a, target)
+        update_dual_averaging(dual, a, target, gamma)
         assert dual.log_step == pytest.approx(math.log(step), rel=1e-11, abs=1e-11)
         assert dual.log_step_bar == pytest.approx(math.log(average), rel=1e-11, abs=1e-11)
     assert dual.count == len(acceptances)
@@ -182,6 +189,46 @@ def test_dual_averaging_finds_its_target(first, target):
             step = math.exp(dual.log_step)
             update_dual_averaging(dual, curve(step) + noise * rng.uniform(-1, 1), target)
         assert curve(math.exp(dual.log_step_bar)) == pytest.approx(target, abs=0.01)
+
+
+@pytest.mark.parametrize("target", [0.6, 0.8, 0.95])
+def test_the_larger_gamma_fluctuates_less(target):
+    """On the same curve with the noise of acceptances, the same numbers for both."""
+    spread, acceptance = {}, {}
+    for gamma, aim in ((GAMMA, AIM), (SETTLED_GAMMA, 1.0)):
+        dual, rng, steps = one(DUAL)[0], np.random.default_rng(1), []
+        restart_dual_averaging(dual, 0.1, aim)
+        for _ in range(1000):
+            steps.append(dual.log_step)
+            a = math.exp(-((math.exp(dual.log_step) / 0.3) ** 2)) + rng.uniform(-0.3, 0.3)
+            update_dual_averaging(dual, min(max(a, 0.0), 1.0), target, gamma)
+        spread[gamma], acceptance[gamma] = np.std(steps[200:]), math.exp(-((math.exp(dual.log_step_bar) / 0.3) ** 2))
+    assert spread[SETTLED_GAMMA] < 0.5 * spread[GAMMA]
+    assert abs(acceptance[SETTLED_GAMMA] - target) < 0.06
+
+
+def test_steps_of_the_default_warm_up_settle_after_75_iterations():
+    """Every step follows from the acceptances, except after a metric that changed much, where a search finds it."""
+    tune, options = 400, {"chains": 2, "cores": 1, "raw": True, "progressbar": False, "preflight": False}
+    result = refhmc.sample(gaussian(3), refhmc.NUTS(), tune=tune, draws=100, random_seed=1, save_warmup=True, **options)
+    warmup = result.groups["warmup_sample_stats"]
+    stops = {stop for kind, _, stop in growing_windows(tune) if kind == "slow"}
+    for chain in range(2):
+        steps, a = (np.asarray(warmup[name])[chain] for name in ("step_size", "acceptance_rate"))
+        x = bar = math.log(steps[0])
+        mu, h, m = x + math.log(10), 0.0, 0
+        for i in range(tune):
+            if i in stops and abs(math.log(steps[i]) - x) > 1e-9:
+                x = bar = math.log(steps[i])
+                mu, h, m = x + (math.log(10) if i < 75 else 0.0), 0.0, 0
+            assert math.log(steps[i]) == pytest.approx(x, abs=1e-9)
+            if i == 75:
+                mu, h, m = bar, 0.0, 50
+            m += 1
+            h += (0.8 - a[i] - h) / (m + 10)
+            x = mu - math.sqrt(m) / (0.3 if i >= 75 else 0.05) * h
+            bar += m**-0.75 * (x - bar)
+        np.testing.assert_allclose(result.sample_stats["step_size"][chain], math.exp(bar), rtol=1e-9)
 
 
 # ------------------------------------------------------------------------------------------------------- Welford

@@ -74,8 +74,13 @@ def test_windows_equal_those_of_stan():
         assert stan_windows(tune) == ours
 
 
-@pytest.mark.parametrize("kernel", [refhmc.NUTS(), refhmc.HMC(n_steps=3, step_jitter=0.2)], ids=["nuts", "hmc"])
-def test_warm_up_of_refhmc_passes(kernel):
+STAN = refhmc.metrics.Diagonal(regularization="stan")
+
+
+@pytest.mark.parametrize(
+    "kernel", [refhmc.NUTS(metric=STAN), refhmc.HMC(n_steps=3, step_jitter=0.2, metric=STAN)], ids=["nuts", "hmc"]
+)
+def test_warm_up_of_refhmc_as_in_stan_passes(kernel):
     model = refhmc.models.Gaussian(np.zeros(2), np.diag([0.1, 4.0]))
     report = rc.adaptation(kernel, model=model, draws=100, tune=300, claims="dual_averaging")
     assert report.ok, report
