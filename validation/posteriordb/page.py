@@ -228,7 +228,7 @@ def text_of(cells: Cells, posteriors: dict[str, ModuleType]) -> str:
     note = SHARED.format(alone=", ".join(alone) or "no sampler") if timed(cells) != cells else ""
     options = {"critical": critical, "tests": tests, "alarm": FALSE_ALARM, "note": note}
     options["seeds"] = seeds_of(cells, names, samplers)
-    parts = [HEADER.format(count=len(names), **options), judgement(cells, names, critical)]
+    parts = [HEADER.format(count=len(names), **options), judgement(cells, names, critical, posteriors)]
     why = {name: posteriors[name].WHY_NOT for name in names if hasattr(posteriors[name], "WHY_NOT")}
     parts.append(comparisons(cells, samplers, why))
     for sampler in samplers:
@@ -240,7 +240,7 @@ def text_of(cells: Cells, posteriors: dict[str, ModuleType]) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def judgement(cells: Cells, names: list[str], critical: float) -> str:
+def judgement(cells: Cells, names: list[str], critical: float, posteriors: dict[str, ModuleType]) -> str:
     """Return which posteriors refhmc's default has right."""
     ours = {name: cells[name]["refhmc"] for name in names if cells[name].get("refhmc", {}).get("runs")}
     compared = [name for name, cell in ours.items() if scores(cell)]
@@ -250,7 +250,9 @@ def judgement(cells: Cells, names: list[str], critical: float) -> str:
         "## refhmc's default",
         f"All z-scores are below the critical value and all R-hat at most {MOST_R_HAT} on {len(compared) - len(faults)} of "
         f"{len(compared)} posteriors. There is a warning in some run on {warned} of {len(ours)}. The others:",
-        "\n".join(f"- {name}: {fault}." for name, fault in faults.items()),
+        "\n".join(
+            f"- {name}: {fault}. {getattr(posteriors[name], 'HARD', '')}".strip() for name, fault in faults.items()
+        ),
     ]
     return "\n\n".join(line for line in lines if line)
 

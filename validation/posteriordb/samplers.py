@@ -118,7 +118,9 @@ def of_stan(posterior: ModuleType, data: dict[str, Any], program: str, names: li
         return np.moveaxis(fit[name].reshape(*dims, TUNE + DRAWS, CHAINS), (-1, -2), (0, 1))
 
     def read(fit: Any) -> tuple[Run, dict]:
-        values = {name: by_chain(fit, name)[:, TUNE:] for name in names}
+        # posteriordb lists some names that its program does not have.
+        there = [name for name in names if name in fit.param_names]
+        values = {name: by_chain(fit, name)[:, TUNE:] for name in there}
         steps, divergent = (by_chain(fit, name) for name in ("n_leapfrog__", "divergent__"))
         draws = np.concatenate([x.reshape(CHAINS, DRAWS, -1) for x in values.values()], axis=-1)
         draw_steps, divergences = int(steps[:, TUNE:].sum()), int(divergent[:, TUNE:].sum())

@@ -8,7 +8,8 @@ A file states the posterior in its docstring, with the source and the licence, a
   those of ``model``, perhaps in another order, so that both densities are equal up to a constant;
 - ``reference_values(values)``, optional: posteriordb's parameters by name, from the values of ``model`` by name;
 - ``exact(data)``, optional: mean and variance of each parameter, if posteriordb has no reference draws and they are known;
-- ``WHY_NOT``, optional: why refhmc makes fewer effective draws than the best peer.
+- ``WHY_NOT``, optional: why refhmc makes fewer effective draws than the best peer;
+- ``HARD``, optional: why z-scores or R-hat of NUTS may be above their limits.
 """
 
 from __future__ import annotations

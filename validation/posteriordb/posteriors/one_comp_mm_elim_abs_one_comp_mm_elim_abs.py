@@ -16,6 +16,11 @@ from refhmc.parameters import Positive
 NAME = "one_comp_mm_elim_abs-one_comp_mm_elim_abs"
 D, V = 30.0, 2.0  # the dose in mg and the volume in l, as in the data
 RATES = ("k_a", "K_m", "V_m")
+HARD = (
+    "K_m has a heavy tail, which NUTS with target acceptance 0.8 does not enter: of 100,000 draws the largest is 71, and "
+    "with 0.95 it is 301, in the reference 296. With 0.95 all eight quantiles from 5 % to 99.9 % that were compared "
+    "agree (|z| < 3). Scores of nutpie are as large, and refhmc warns of divergences there."
+)
 
 
 def rhs(t, x, theta):
