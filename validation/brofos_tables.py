@@ -1,7 +1,7 @@
 """What the commands for the tables of Brofos and Lederman (2021) share: the methods, a row's chains, the comparison.
 
 Settings that the text leaves out and their published code has: a solve may take 1,000 iterations; steps are taken without a
-check that they can be taken back (``reversibility_check=False``); the acceptance probability is the fraction of proposals
+check of their reversibility (``reversibility_check=False``); the acceptance probability is the fraction of proposals
 accepted; ArviZ is given the chain as two chains, its halves. Two that are *not* taken over: both midpoint solves start from
 z + eps/2 f(z) there (here from z, as the paper has it), and a solve counts as converged there once its changes are below
 the tolerance *with their sign*, so that a failed one passes by chance.
@@ -63,7 +63,7 @@ TOLERANCE, MAX_ITERATIONS, HALVES = 1e-6, 1000, 2
 PAPER_DRAWS = 10_000
 FEWEST = 4  # trials, for an error from their spread
 BATCHES = 20  # of a trial, for an error of the acceptance from fewer
-UNCHECKED = "Steps are taken as the paper's programs take them, without a check that they can be taken back."
+UNCHECKED = "Steps are taken as the paper's programs take them, without a check of their reversibility."
 
 
 def integrator(method: str, tolerance: float = TOLERANCE, max_iterations: int = MAX_ITERATIONS):

@@ -64,7 +64,7 @@ def test_the_rule_is_stated(name):
     assert (data["alarm"], data["power"]) == (ALARM, POWER)
     assert f"1 - (1 - {ALARM})^(1/{data['comparisons']})" in text
     assert data["settings"]["reversibility_check"] is False
-    assert "without a check that they can be taken back" in text
+    assert "without a check of their reversibility" in text
 
 
 @pytest.mark.parametrize("name", every(4, TABLES))
