@@ -85,7 +85,7 @@ def least_divergence(
         return Learned(variances, *none, 1.0, 1.0)
     root = np.sqrt(variances)
     x, s = x / root, s * root
-    if not (np.all(np.isfinite(x)) and np.all(np.isfinite(s))):
+    if not (np.all(np.isfinite(x)) and np.all(np.isfinite(s))) or are_opposite(x, s):
         return Learned(variances, *none, 1.0, 1.0)
     half = x[::2], s[::2]
     if earlier is not None:
@@ -107,6 +107,11 @@ def centred(rows: np.ndarray) -> np.ndarray:
     """Return the rows minus their mean, (n, d)."""
     with np.errstate(all="ignore"):
         return rows - np.einsum("td->d", rows) / len(rows)  # half the time of a sum
+
+
+def are_opposite(x: np.ndarray, s: np.ndarray) -> bool:
+    """Return whether s = -x up to rounding, as for a normal with independent coordinates, which has no directions."""
+    return bool(np.abs(x + s).max() <= NOTHING * np.abs(x).max())
 
 
 def scales(x: np.ndarray, s: np.ndarray, otherwise: np.ndarray | float = 1.0) -> np.ndarray:

@@ -9,6 +9,7 @@ import pytest
 import scipy.linalg
 import scipy.optimize
 
+from refhmc.adaptation import fisher_divergence
 from refhmc.adaptation.fisher_divergence import (
     NOTHING,
     centred,
@@ -230,6 +231,21 @@ def test_draws_that_tell_little_leave_a_metric(wrong):
         np.testing.assert_allclose(
             learned.directions @ learned.directions.T, np.eye(len(learned.directions)), atol=1e-8
         )
+
+
+def test_independent_coordinates_of_a_normal_are_not_searched(monkeypatch):
+    """For s = -x / scale^2 the diagonal is the solution; a score that differs by 1e-6 of its size starts the search."""
+    rng, size, calls = np.random.default_rng(5), np.geomspace(1e-6, 1e6, 30), []
+    monkeypatch.setattr(fisher_divergence, "directions", lambda *halves: calls.append(halves) or directions(*halves))
+    x = 3 * size + size * rng.normal(size=(80, 30))
+    s = (3 * size - x) / size**2
+    found = least_divergence(x, s, np.ones(30), None, True)
+    np.testing.assert_allclose(found.variances, size**2, rtol=1e-9)
+    assert not calls
+    assert len(found.eigenvalues) == 0
+    s[7, 3] *= 1 + 1e-6
+    least_divergence(x, s, np.ones(30), None, True)
+    assert len(calls) == 1
 
 
 def test_directions_are_orthonormal_also_where_draws_repeat():
