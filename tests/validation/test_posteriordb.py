@@ -194,14 +194,15 @@ class FitOfStan:
 def test_draws_of_stan_have_their_chains_and_dimensions(monkeypatch):
     built = types.SimpleNamespace(sample=lambda **options: FitOfStan())
     monkeypatch.setitem(sys.modules, "stan", types.SimpleNamespace(build=lambda *program, **options: built))
-    monkeypatch.setattr(samplers, "compile_for_pystan", lambda program: None)
+    clock = iter([1.5, 3.75])
+    monkeypatch.setattr(samplers, "seconds_of_pystan", lambda: next(clock))
     found, values = samplers.of_stan(None, {}, "program", ["mu", "L"])(1)()
     assert values["mu"].shape == (4, 1000)
     assert values["mu"][2, 5] == samplers.TUNE + 5 + 0.2
     assert values["L"].shape == (4, 1000, 2, 3)
     assert values["L"][2, 5, 1, 2] == samplers.TUNE + 5 + 0.2 + 120_000
     assert found.draws.shape == (4, 1000, 7)
-    assert (found.gradients, found.draw_gradients, found.divergences) == (8000, 4000, 4000)
+    assert (found.gradients, found.draw_gradients, found.divergences, found.seconds) == (8000, 4000, 4000, 2.25)
 
 
 def run_of(ess, z=0.5, r_hat=1.002, seconds=1.0, warnings=()):

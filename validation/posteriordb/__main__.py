@@ -55,7 +55,7 @@ def measure(name: str, sampler: str, seeds: list[int], folder: str) -> None:
         scores = {row.name: database.z_scores(row, numbers[row.name]) for row in reference}
         say(
             seed=seed,
-            seconds=seconds,
+            seconds=seconds if found.seconds is None else found.seconds,
             gradients=found.gradients,
             draw_gradients=found.draw_gradients,
             draws=draws.shape[0] * draws.shape[1],
@@ -125,8 +125,6 @@ def main() -> None:
     options = parser.parse_args()
     if not options.page and not options.posteriordb:
         parser.error("--posteriordb FOLDER must name a copy of https://github.com/stan-dev/posteriordb.")
-    if "stan" in options.sampler.split(",") and not options.shared:
-        parser.error("The sampler stan needs --shared, because PyStan samples in other processes, which are not timed.")
     if options.measure:
         if not options.shared:
             common.pin_to_one_core()

@@ -45,8 +45,9 @@ PyStan, and its R-hat is that of the parameters on their own scale.
 Median and range over the seeds; {seeds}.{note}"""
 
 SHARED = (
-    " Seconds are processor time of the sampling, without compilation, in a process pinned to a core. They and their ratios "
-    "are shown for {alone} only. The other runs were not pinned, and shared the processors with other programs."
+    " Seconds are processor time of the sampling, without compilation, in a process pinned to a core. Those of Stan are of the "
+    "processes in which PyStan samples. They and their ratios are shown for {alone} only. The other runs were not pinned, and "
+    "shared the processors with other programs."
 )
 WITHIN = "within the ranges over seeds"
 

@@ -8,6 +8,8 @@ run and its values by name. Only the sampling is timed.
 from __future__ import annotations
 
 import functools
+import os
+import pathlib
 import warnings
 from collections.abc import Callable
 from types import ModuleType
@@ -106,40 +108,38 @@ def of_stan(posterior: ModuleType, data: dict[str, Any], program: str, names: li
     """Return Stan's own NUTS by PyStan, with the draws of the named parameters of posteriordb's Stan program."""
     import stan
 
-    compile_for_pystan(program)
-
     def run(seed: int) -> Callable:
-        built = stan.build(program, data=data, random_seed=seed)
+        built = stan.build(program, data=data, random_seed=seed)  # compiled once
+        begin = seconds_of_pystan()
         fit = built.sample(num_chains=CHAINS, num_warmup=TUNE, num_samples=DRAWS, save_warmup=True)
-        return lambda: read(fit)
+        seconds = seconds_of_pystan() - begin
+        return lambda: read(fit, seconds)
 
     def by_chain(fit: Any, name: str) -> np.ndarray:
         dims = tuple(fit.dims[fit.param_names.index(name)]) if name in fit.param_names else ()
         return np.moveaxis(fit[name].reshape(*dims, TUNE + DRAWS, CHAINS), (-1, -2), (0, 1))
 
-    def read(fit: Any) -> tuple[Run, dict]:
+    def read(fit: Any, seconds: float) -> tuple[Run, dict]:
         # posteriordb lists some names that its program does not have.
         there = [name for name in names if name in fit.param_names]
         values = {name: by_chain(fit, name)[:, TUNE:] for name in there}
         steps, divergent = (by_chain(fit, name) for name in ("n_leapfrog__", "divergent__"))
         draws = np.concatenate([x.reshape(CHAINS, DRAWS, -1) for x in values.values()], axis=-1)
         draw_steps, divergences = int(steps[:, TUNE:].sum()), int(divergent[:, TUNE:].sum())
-        return Run(draws, int(steps.sum()), draw_steps, divergences=divergences), values
+        return Run(draws, int(steps.sum()), draw_steps, seconds, divergences), values
 
     return run
 
 
-def compile_for_pystan(program: str) -> None:
-    """Compile a Stan program where PyStan looks for it, with fewer optimisations than PyStan's, which take minutes."""
-    import asyncio
+def seconds_of_pystan() -> float:
+    """Return the processor seconds of the processes in which PyStan samples, which read no draws (Linux)."""
+    from httpstan.services_stub import executor
 
-    from httpstan import cache, models
-
-    name = models.calculate_model_name(program)
-    if not (cache.model_directory(name) / "stderr.log").exists():
-        output = asyncio.run(models.build_services_extension_module(program, ["-O1", "-std=c++14", "-w"]))
-        cache.dump_stanc_warnings("", name)
-        cache.dump_services_extension_module_compiler_output(output, name)
+    total = 0
+    for process in executor._processes:
+        fields = pathlib.Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        total += int(fields[11]) + int(fields[12])  # user and system time, in ticks
+    return total / os.sysconf("SC_CLK_TCK")
 
 
 def jax_model(log_density: Callable, dim: int) -> Any:
