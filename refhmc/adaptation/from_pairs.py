@@ -2,11 +2,12 @@
 
 This happens between two transitions, outside the compiled loop. If a hierarchy is found, and describes the scores better than
 a metric of low rank (:mod:`refhmc.adaptation.hierarchy`), it becomes the metric, with its explicit integrator. Otherwise it is
-the metric of low rank that has the least Fisher divergence (:mod:`refhmc.adaptation.fisher_divergence`). Directions are
-searched for in up to ``FEW`` coordinates. In more, they are searched for if trajectories of NUTS are longer than those of a
-normal with equal scales (:func:`short`), or if the lengths of the kernel's trajectories do not show what a better metric would
-save. Short trajectories do not show that there are none: a hierarchical model of 85 groups has 7 steps per trajectory without
-directions, and with four of them it has 7 steps and 1.5 times as many effective draws.
+the metric of low rank that has the least Fisher divergence (:mod:`refhmc.adaptation.fisher_divergence`). After
+``EARLY`` iterations, directions are searched for in up to ``FEW`` coordinates. In more, and before, they are searched for if
+trajectories of NUTS are longer than those of a normal with equal scales (:func:`short`), or if the lengths of the kernel's
+trajectories do not show what a better metric would save. Short trajectories do not show that there are no directions: a
+hierarchical model of 85 groups has 7 steps per trajectory without any, and with four of them it has 7 steps and 1.5 times as
+many effective draws.
 
 Draws and gradients give the scales of a normal distribution. If tails are heavy, as those of the scales of a horseshoe prior,
 they give those of its narrow centre, where the gradients are large, and trajectories that come from the tails diverge. If

@@ -15,6 +15,10 @@ WHY_NOT = (
     "transitions diverge in warm-up, so that the scales are learned from the draws alone, and trajectories have 500 steps; on "
     "the low-rank metric R-hat was 1.03 and 1.21 in two runs"
 )
+HARD = (
+    "Between 6 and 9 % of the transitions diverged, which may have biased sdgp_1 in one of three runs. Stan had 65 divergences "
+    "in 4,000 transitions."
+)
 
 
 def in_numpyro(data):
