@@ -12,8 +12,8 @@ import refhmc
 NAME = "gp_pois_regr-gp_pois_regr"
 WHY_NOT = "chance in part: the median of twelve seeds is 1.83 per 1,000 gradients"
 HARD = (
-    "The likelihood curves more where alpha is large. One chain of 48 came to alpha above 5 after warm-up, rejected nine of ten "
-    "transitions there, and stayed for half of its draws."
+    "The likelihood curves more where alpha is large. One chain of 48 came to alpha above 5 after warm-up, rejected nine of "
+    "ten transitions there, and stayed for half of its draws."
 )
 
 
