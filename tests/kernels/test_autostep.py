@@ -144,7 +144,7 @@ def test_run_with_warm_up_recovers_the_target(backend, options):
     for moment, mean in ((x, 0.0), (x * x, 1.0)):
         error = moment.std(axis=(0, 1)) / np.sqrt(refhmc.diagnostics.ess(moment))
         assert (np.abs(moment.mean(axis=(0, 1)) - mean) < 6 * error).all()
-    # Of the first trials. Over 16 seeds it was 0.44 to 0.55 with Numba, and its standard deviation 0.03.
+    # Of the first trials. In 16 runs with Numba it was 0.44 to 0.55, with a standard deviation of 0.03.
     assert 0.25 < result.sample_stats["acceptance_rate"].mean() < 0.95
 
 

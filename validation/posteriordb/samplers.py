@@ -132,7 +132,7 @@ def of_stan(posterior: ModuleType, data: dict[str, Any], program: str, names: li
 
 
 def seconds_of_pystan() -> float:
-    """Return the processor seconds of the processes in which PyStan samples, which read no draws (Linux)."""
+    """Return the processor seconds that the sampling processes of PyStan have used so far (Linux)."""
     from httpstan.services_stub import executor
 
     total = 0
