@@ -11,7 +11,6 @@ import numpy as np
 
 from refhmc.core.available import available
 from refhmc.errors import DeviceError
-from refhmc.numerics.batched import Array
 
 BUDGET = 2**30  # bytes of draws and statistics that stay on a GPU before they are moved to the host
 # Bytes that the transitions of a batch may need. They do not depend on the machine, and neither do the draws.
@@ -43,11 +42,6 @@ def namespace_of(backend: str) -> ModuleType:
             "backend='cupy' found no GPU. Use backend='arrays', which runs the same implementation on the CPU."
         )
     return xp
-
-
-def to_host(x: Array) -> np.ndarray:
-    """Return an array as a NumPy array."""
-    return x.get() if hasattr(x, "get") else np.asarray(x)
 
 
 def error_of_device(error: BaseException) -> DeviceError | None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from refhmc.adaptation.windows import warmup_schedule
 from refhmc.batch.autostep import AutoStepTransitions
-from refhmc.batch.backends import BUDGET, to_host
+from refhmc.batch.backends import BUDGET
 from refhmc.batch.chains import ALL, Chains, batches, copied, run
 from refhmc.batch.dhmc import DHMCTransitions, JumpMover
 from refhmc.batch.drhmc import DRHMCTransitions
@@ -43,7 +43,7 @@ from refhmc.kernels.options import Kernel
 from refhmc.metrics import Diagonal
 from refhmc.metrics.base import AS_STAN, FROM_GRADIENTS, NOTHING, ArrayMetric, ArrayModel
 from refhmc.numerics import batched
-from refhmc.numerics.batched import Array
+from refhmc.numerics.batched import Array, to_host
 
 TRANSITIONS: dict[str, Callable] = {
     "hmc": HMCTransitions,

@@ -32,7 +32,6 @@ from refhmc.adaptation.symptoms import (
     unresolved,
 )
 from refhmc.adaptation.welford import SHRINK_COUNT, SHRINK_TO
-from refhmc.batch.backends import to_host
 from refhmc.batch.chains import ALL, Chains, batches
 from refhmc.batch.steps import StepMaker
 from refhmc.batch.streams import Purpose, Rows
@@ -40,7 +39,7 @@ from refhmc.batch.table import pick_point
 from refhmc.errors import WarmupError
 from refhmc.metrics.base import FROM_GRADIENTS, ArrayModel, ConstantMetric, Metric
 from refhmc.numerics import batched
-from refhmc.numerics.batched import Array
+from refhmc.numerics.batched import Array, to_host
 
 FIRST_LOOK = 250  # iterations of warm-up before chains are first looked at
 
@@ -99,8 +98,6 @@ def learned_metric(
 
     If there are too few draws, return the previous ``metric``.
     """
-    from refhmc.batch.backends import to_host
-
     n = positions.n
     if n < 2:
         return metric

@@ -36,8 +36,8 @@ compared with a probability, the probability replaces it on the tape. The order 
     Gibbs              for each block in turn, the randomness of its kernel's transition, with d the block's dimension, and
                        then that of the block's own step-size search if warm-up starts one (before the first, too)
     Tempered           before warm-up, d standard normals for the start at each b between 0 and 1. In each iteration, d standard
-                       normals for the replica at b = 0; for each further temperature, as a block of Gibbs; then one uniform
-                       for each pair of the iteration's parity, from b = 0 on
+                       normals for each replica at b = 0; for each of the others, as a block of Gibbs; then one uniform for
+                       each pair of the iteration's parity, from the first reference on
     step-size search   d standard normals for each step size it tries; DHMC's search for a jump size uses none
 
 The generator of chain k is PCG64(SeedSequence(entropy, spawn_key=(k,))). A random start is drawn from it first, uniform on

@@ -52,10 +52,10 @@ no_flip_rate                DHMC: share of the moves of discontinuous coordinate
 no_flip_probability         DHMC: average over those moves of min(1, exp(change of log density)), which has the same expectation
                             and less noise; warm-up adapts to it
 n_density_evaluations       DHMC: evaluations of the log density or of its change, including those with the gradient
-inverse_temperature         Tempered, for each temperature from 0 to 1: b
-log_ratio                   Tempered, the same: log density of the target minus that of the reference, before the swaps
-                            (log_ratio_below: of the temperature below)
+inverse_temperature         Tempered, for each temperature from the first reference on: b
 replica                     Tempered, the same: number of the replica there, after the swaps
+log_ratio, next_log_ratio   Tempered, for each pair of neighbours: log density of the target minus that of the reference, at
+                            their positions before the swaps
 ==========================  ======================================================================================
 
 ``diverging`` is two-sided: it depends on the *range* of energies over the trajectory, not on the end from which the trajectory
@@ -74,7 +74,7 @@ from refhmc.core.records import REAL, record_type
 FLOATS = (
     *("lp", "energy", "energy_error", "max_energy_error", "acceptance_rate", "step_size", "step_size_nom", "int_time"),
     *("solver_residual", "reversibility_error", "metric_cond", "no_flip_rate", "no_flip_probability"),
-    *("slice_variable", "inverse_temperature", "log_ratio", "log_ratio_below"),
+    *("slice_variable", "inverse_temperature", "log_ratio", "next_log_ratio"),
 )
 COUNTS = (
     *("n_steps", "tree_depth", "index_in_trajectory", "outcome", "solver_iterations", "n_gradient_evaluations"),

@@ -7,7 +7,8 @@ evaluated again. It is a function of part and position only, so that the draws d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -117,17 +118,29 @@ class FollowsParts:
         return {"spares_energy": 1.0}
 
 
-def gradient_of_part(parts: Sequence, m: Array, q: Array) -> Array:
-    """Return dL_m/dq at q (..., d), with the part m (...) of each row; each part is evaluated for its rows only."""
-    xp, gradient = batched.namespace(q), 0.0 * q
-    m = xp.broadcast_to(m, q.shape[:-1])
-    for k, part in enumerate(parts):
-        here = m == k
-        count = int(xp.sum(xp.astype(here, xp.int64)))
-        if count == m.size:
-            return part.gradient(q)
-        if count:
-            gradient = batched.in_place_of(here, part.gradient(q[here]), gradient)
+def gradients_of_part(parts: Sequence, m: Array, shape: tuple[int, ...]) -> Callable[[Array], Array]:
+    """Return a function that returns dL_m/dq at q (..., d) of this shape, with the part m (...) of each row.
+
+    Each part is evaluated for its rows only. Rows are sorted by their parts, so that Python waits for a device only once, for
+    the numbers of rows of all parts.
+    """
+    xp = batched.namespace(m)
+    m = xp.reshape(xp.broadcast_to(m, shape[:-1]), (-1,))
+    counts = batched.to_host(xp.sum(xp.astype(m == xp.arange(len(parts))[:, None], xp.int64), axis=-1)).tolist()
+    if max(counts) == m.shape[0]:
+        return parts[counts.index(m.shape[0])].gradient
+    order, stops = xp.argsort(m, stable=True), list(itertools.accumulate(counts))
+    places = xp.argsort(order)
+
+    def gradient(q: Array) -> Array:
+        rows = xp.take(xp.reshape(q, (-1, shape[-1])), order, axis=0)
+        found = [
+            part.gradient(rows[stop - count : stop])
+            for part, count, stop in zip(parts, counts, stops, strict=True)
+            if count
+        ]
+        return xp.reshape(xp.take(xp.concat(found, axis=0), places, axis=0), shape)
+
     return gradient
 
 

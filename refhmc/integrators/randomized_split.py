@@ -25,7 +25,7 @@ import numpy as np
 from refhmc.compile.compiled import jit
 from refhmc.core.split_data import nth_part, number_of_parts, rows_of_order
 from refhmc.core.types import as_model
-from refhmc.integrators.parts import KNOWN, FollowsParts, HasParts, SplitModel, drift, energy, gradient_of_part, kick
+from refhmc.integrators.parts import KNOWN, FollowsParts, HasParts, SplitModel, drift, energy, gradients_of_part, kick
 from refhmc.metrics.base import HamiltonianOnArrays, Metric
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
@@ -182,9 +182,10 @@ def step(H: HamiltonianOnArrays, q: Array, p: Array, eps: Array, order: Array | 
     order = xp.asarray(list(range(M)) if order is None else order)
     order = xp.where(xp.asarray(eps) < 0, xp.flip(order, axis=-1), order)
     for k in range(M):
-        p = p + eps / 2 * gradient_of_part(parts, order[..., k], q)
+        gradient = gradients_of_part(parts, order[..., k], q.shape)
+        p = p + eps / 2 * gradient(q)
         q = q + eps / M * H.inverse_product(q, p)
-        p = p + eps / 2 * gradient_of_part(parts, order[..., k], q)
+        p = p + eps / 2 * gradient(q)
     return q, p
 
 

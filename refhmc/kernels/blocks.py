@@ -102,31 +102,30 @@ def rows_of(kernel: AnyKernel, named: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def _of_rungs(kernel: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the statistics of tempering: those of the kernel at b = 1, and arrays (..., rungs + 1) from b = 0 to 1."""
-    of_rungs = _by_block(rows, kernel.rungs)
+    """Return the statistics of tempering: those of the kernel at the target, and arrays over the temperatures or pairs."""
+    K = len(kernel.blocks)
+    of_rungs = _by_block(rows, K)
     by_name = records(of_rungs, S.STATS)
-    whole = S.named(of_rungs[..., -1, :], kernel.kernel.statistics)
-    replicas = by_name.replica.astype(np.int64)
-    lowest = {
-        "inverse_temperature": 0 * by_name.inverse_temperature[..., :1],
-        "log_ratio": by_name.log_ratio_below[..., :1],
-        "replica": kernel.rungs * (kernel.rungs + 1) // 2 - replicas.sum(axis=-1, keepdims=True),
+    whole = S.named(of_rungs[..., kernel.rungs - 1, :], kernel.kernel.statistics)
+    b, replica = by_name.inverse_temperature, by_name.replica.astype(np.int64)
+    first = K * (K + 1) // 2 - replica.sum(axis=-1, keepdims=True)
+    return whole | {
+        "inverse_temperature": np.concatenate([np.zeros_like(b[..., :1]), b], axis=-1),
+        "replica": np.concatenate([first, replica], axis=-1),
+        "log_ratio": by_name.log_ratio.copy(),
+        "next_log_ratio": by_name.next_log_ratio.copy(),
     }
-    for name, first in lowest.items():
-        rest = replicas if name == "replica" else by_name[name]
-        whole[name] = np.concatenate([first, rest], axis=-1)
-    return whole
 
 
 def _rows_of_rungs(kernel: Any, named: Mapping[str, np.ndarray]) -> np.ndarray:
     """Return the rows from which :func:`_of_rungs` makes these statistics."""
-    rows = np.zeros((len(named["replica"]), kernel.rungs, S.N_STATS))
+    K = len(kernel.blocks)
+    rows = np.zeros((len(named["replica"]), K, S.N_STATS))
     for name, values in named.items():
         if values.ndim == 1:
-            rows[:, -1, S.PLACE[name]] = values
+            rows[:, kernel.rungs - 1, S.PLACE[name]] = values
         else:
-            rows[:, :, S.PLACE[name]] = values[:, 1:]
-    rows[:, :, S.PLACE["log_ratio_below"]] = named["log_ratio"][:, :-1]
+            rows[:, :, S.PLACE[name]] = values[:, -K:]
     return rows.reshape(len(rows), -1)
 
 

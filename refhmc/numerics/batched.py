@@ -28,6 +28,11 @@ def namespace(x: Array) -> ModuleType:
     return array_api_compat.array_namespace(x)
 
 
+def to_host(x: Array) -> np.ndarray:
+    """Return an array as a NumPy array."""
+    return x.get() if hasattr(x, "get") else np.asarray(x)
+
+
 def once(method: Callable) -> Callable:
     """Return ``method(self, q)`` that is computed once for the same array ``q``, if ``self.model`` remembers results.
 

@@ -14,7 +14,7 @@ import pytest
 
 import refhmc
 from refhmc import HMC, NUTS
-from refhmc.batch.backends import namespace_of, to_host
+from refhmc.batch.backends import namespace_of
 from refhmc.batch.draw import Options, Run
 from refhmc.batch.streams import Purpose, Streams, keys_of
 from refhmc.errors import DeviceError
@@ -49,7 +49,7 @@ STEPS = [
 
 
 def near(found, expected, bound=1e-10) -> bool:
-    found, size = to_host(found), 1 + np.max(np.abs(expected))
+    found, size = batched.to_host(found), 1 + np.max(np.abs(expected))
     return bool(np.all(np.abs(found - expected) <= bound * size))
 
 
@@ -62,9 +62,9 @@ def test_numbers_are_the_cpus():
     here, there = Streams(keys), Streams(xp.asarray(keys))
     first = np.zeros(1000, np.int64)
     u = there.uniforms(slice(None), xp.asarray(t), Purpose.KERNEL, xp.asarray(first), 7)
-    assert np.array_equal(to_host(u), here.uniforms(slice(None), t, Purpose.KERNEL, first, 7))
+    assert np.array_equal(batched.to_host(u), here.uniforms(slice(None), t, Purpose.KERNEL, first, 7))
     z, expected = there.normals(slice(None), xp.asarray(t), 1, 5), here.normals(slice(None), t, 1, 5)
-    assert np.all(np.abs(to_host(z) - expected) <= 8 * np.spacing(np.abs(expected)) + 2**-50)
+    assert np.all(np.abs(batched.to_host(z) - expected) <= 8 * np.spacing(np.abs(expected)) + 2**-50)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -150,4 +150,4 @@ def test_data_that_are_sent_are_those_that_stay():
     for _ in range(20):
         for a, b in zip(sent.parts, kept.parts, strict=True):
             for found, expected in zip(a.value_and_gradient(q), b.value_and_gradient(q), strict=True):
-                assert near(found, to_host(expected))
+                assert near(found, batched.to_host(expected))

@@ -610,12 +610,12 @@ def test_help_has_the_first_sentences_of_the_docstrings(capsys, monkeypatch):
         ),
         ("--kernel tempered --rungs 6", refhmc.Tempered(refhmc.NUTS(), rungs=6)),
         (
-            "--kernel tempered:kernel=hmc:n_steps=5,rungs=4,reference_scale=[1,2] --metric dense --no-learn-reference",
+            "--kernel tempered:kernel=hmc:n_steps=5,rungs=4,reference_scale=[1,2] --metric dense --learned-rungs 0",
             refhmc.Tempered(
                 refhmc.HMC(n_steps=5, metric=refhmc.metrics.Dense()),
                 rungs=4,
                 reference_scale=np.array([1, 2]),
-                learn_reference=False,
+                learned_rungs=0,
             ),
         ),
     ],

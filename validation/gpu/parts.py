@@ -114,7 +114,7 @@ def difference(function: Callable, backend: str) -> float:
     """Return the largest difference from NumPy, relative to the largest number; RuntimeError if it is above 1e-10."""
     xp, (A, b) = backends.namespace_of(backend), matrices()
     expected = function(np, A, b)
-    gap = float(np.abs(backends.to_host(function(xp, xp.asarray(A), xp.asarray(b))) - expected).max())
+    gap = float(np.abs(batched.to_host(function(xp, xp.asarray(A), xp.asarray(b))) - expected).max())
     gap /= float(np.abs(expected).max())
     if not gap <= 1e-10:
         raise RuntimeError(f"differs from NumPy by {gap:.1e}")
@@ -127,11 +127,11 @@ def rows_without_a_result(backend: str) -> str:
     A[1] = -A[1]
     with_nan = np.where(np.arange(3)[:, None, None] == 1, np.nan, A)
     for bad in (A, with_nan):
-        L = backends.to_host(batched.cholesky(xp.asarray(bad)))
+        L = batched.to_host(batched.cholesky(xp.asarray(bad)))
         if not np.isnan(L[1]).any() or not np.isfinite(L[[0, 2]]).all():
             raise RuntimeError("a matrix without a Cholesky factor does not give NaN in its row only")
     values, _ = batched.eigh(xp.asarray(with_nan))
-    values = backends.to_host(values)
+    values = batched.to_host(values)
     if np.isfinite(values[1]).any() or not np.isfinite(values[[0, 2]]).all():
         raise RuntimeError("a matrix of NaN does not give NaN eigenvalues in its row only")
     return "NaN, and the other rows are right"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from refhmc.backends import Arrays, CuPy
-from refhmc.batch.backends import describe, error_of_device, namespace_of, present_device, to_host
+from refhmc.batch.backends import describe, error_of_device, namespace_of, present_device
 from refhmc.batch.draw import Options, Recorder, Run, Stopped, fit, random_starts, uniform_starts
 from refhmc.batch.streams import Purpose, keys_of
 from refhmc.errors import GradientError, SamplingError, WarmupError, _see
@@ -20,7 +20,7 @@ from refhmc.integrators.defaults import resolve
 from refhmc.kernels.blocks import blocks_of
 from refhmc.metrics.base import ArrayModel
 from refhmc.models.base import Model
-from refhmc.numerics.batched import Array
+from refhmc.numerics.batched import Array, to_host
 from refhmc.sampling.chains.chain import Plan, make_plan
 from refhmc.sampling.chains.compiled_chains import NO_STEP_SIZE
 from refhmc.sampling.chains.engine import SILENT, Chains, Stoppable, numbers_of_draws

@@ -71,7 +71,7 @@ from refhmc.kernels.tempered import (
     Tempered,
     draw_from_reference,
     learn_ladder,
-    set_level,
+    set_log_density,
     swap_neighbours,
 )
 from refhmc.metrics import Diagonal, Hierarchical
@@ -263,10 +263,12 @@ def start_between(
 ) -> None:
     """Move the replicas at 0 < b < 1 to draws from the reference before warm-up, unless their density is not finite.
 
-    Replicas that start at one point are in one mode at first, and so would be a reference that is fitted to them.
+    Replicas that start at one point are in one mode at first.
     """
-    f, replicas = as_model(joint), ladder[0]
+    f, replicas, target = as_model(joint), ladder[0], ladder[7].target
     for b in range(1, replicas.shape[0] - 1):
+        if b == target:
+            continue
         draw_from_reference(randomness[0], replicas[b], q)
         finite = math.isfinite(f.value_and_gradient(q, f.data, gradient))
         control.gradients += 1
@@ -274,7 +276,7 @@ def start_between(
             finite = finite and math.isfinite(gradient[i])
         if not finite:
             for i in range(q.shape[0]):
-                replicas[b, i] = replicas[replicas.shape[0] - 1, i]
+                replicas[b, i] = replicas[target, i]
 
 
 def run_replicas(
@@ -290,26 +292,28 @@ def run_replicas(
     control: np.record,
 ) -> int:
     """Do the same for replicas at several temperatures, which swap their positions; `q` and `gradient` are workspace."""
-    f, replicas, last = as_model(joint), ladder[0], len(rungs) - 1
+    f, replicas, target, learned = as_model(joint), ladder[0], ladder[7].target, len(rungs) > ladder[7].target
     for k in range(draws.shape[0]):
         if control.stop or control.pause:
             return k
         rows[k] = 0.0
-        if ladder[6].iteration == 0 and ladder[5].shape[0] > 0:
+        if ladder[7].iteration == 0 and ladder[6].shape[0] > 0:
             start_between(joint, ladder, q, gradient, randomness, control)
-        draw_from_reference(randomness[0], replicas[0], q)
-        set_level(ladder, 0, f.value_and_gradient(q, f.data, gradient))
-        control.gradients += 1
-        for b in range(len(rungs)):
+        for end in range(0, len(rungs) + 1, len(rungs)):
+            if end == 0 or learned:
+                draw_from_reference(randomness[0], replicas[end], q)
+                set_log_density(ladder, end, f.value_and_gradient(q, f.data, gradient))
+                control.gradients += 1
+        for b in range(len(rungs) - 1 if learned else len(rungs)):
             if not take_turn_from(rungs[b], replicas[b + 1], randomness, stats[k, b], control):
                 return k
             points = as_workspace(rungs[b][2][4]).points
-            set_level(ladder, b + 1, as_point(as_points(points).state).log_density[0])
+            set_log_density(ladder, b + 1, as_point(as_points(points).state).log_density[0])
         swap_neighbours(ladder, randomness, stats[k])
         learn_ladder(ladder)
         for i in range(q.shape[0]):
-            draws[k, i] = replicas[last + 1, i]
-        count_draw(control, rungs[last][2][5], stats[k, last].diverging > 0)
+            draws[k, i] = replicas[target, i]
+        count_draw(control, rungs[target - 1][2][5], stats[k, target - 1].diverging > 0)
     return draws.shape[0]
 
 

@@ -6,14 +6,13 @@ from types import ModuleType
 
 import numpy as np
 
-from refhmc.batch.backends import to_host
 from refhmc.batch.chains import copied
 from refhmc.errors import GradientError, MissingArrayImplementationError, ModelError, ShapeError, _see
 from refhmc.metrics.base import ArrayModel
 from refhmc.models.base import Model, SplitModel
 from refhmc.models.model_on_arrays import ModelOnArrays
 from refhmc.numerics import batched
-from refhmc.numerics.batched import Array
+from refhmc.numerics.batched import Array, to_host
 from refhmc.sampling.chains.chain import Plan
 from refhmc.sampling.checks.preflight import rounded_to_single
 

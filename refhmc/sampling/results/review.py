@@ -17,6 +17,7 @@ from refhmc.kernels.blocks import kernels_of, named_by_block
 from refhmc.kernels.hmc import MAX_STEPS
 from refhmc.kernels.nuts import NUTS
 from refhmc.kernels.options import AnyKernel, Kernel
+from refhmc.kernels.tempered import Tempered
 from refhmc.metrics import DiagonalSoftAbs, Fisher, SoftAbs
 from refhmc.metrics.base import FROM_PAIRS
 from refhmc.numerics.convergence import of_columns, ratio_of_scales, superchain_variances
@@ -68,8 +69,11 @@ def review(
 ) -> list[str]:
     """Return the warnings for the draws of a kernel after `tune` iterations of warm-up.
 
-    ``superchains`` (chains,) are groups of chains that began at the same point, if any.
+    ``superchains`` (chains,) are groups of chains that began at the same point, if any. Statistics of tempering are those of
+    its kernel at the target.
     """
+    if replicas := isinstance(kernel, Tempered):
+        kernel = kernel.kernel
     draws, _, starts, unevaluated, thinned = to_review
     chains, n, _ = draws.shape
     if n == 0:
@@ -103,8 +107,8 @@ def review(
     if "energy" in blocks.get("", {}) and not getattr(kernel, "keeps_momentum", False):
         found += _energy(blocks[""]["energy"])
     is_nuts = any(isinstance(each, NUTS) for each in kernels.values())
-    found += _mixing(names, x, MORE_EFFICIENT if is_nuts else "")
-    found += _apart(names, x, to_review.stats.get("lp"))
+    found += _mixing(names, x, MORE_EFFICIENT if is_nuts and not replicas else "", replicas)
+    found += _apart(names, x, to_review.stats.get("lp"), replicas)
     if chains < (MIN_CHAINS if n >= EXPLORATORY else 2):
         many = f"Only {chains} chains were" if chains > 1 else "Only one chain was"
         found.append(
@@ -382,7 +386,7 @@ def some_ratio(rhat: float) -> str:
     return f"above {MOST_SHOWN:g}" if rhat > MOST_SHOWN else f"{rhat:.3f}"
 
 
-def _apart(names: list[str], draws: np.ndarray, lp: np.ndarray | None) -> list[str]:
+def _apart(names: list[str], draws: np.ndarray, lp: np.ndarray | None, replicas: bool) -> list[str]:
     """Return the warning about chains in regions that are far apart, with mean log densities if these are known.
 
     For each coordinate, the means of the chains are sorted. Two neighbours are far apart if their distance is more than
@@ -405,12 +409,16 @@ def _apart(names: list[str], draws: np.ndarray, lp: np.ndarray | None) -> list[s
         f"{means[side, j].mean():.3g} in chains {listed(side)}{level}"
         for side, level in zip(sides, levels, strict=True)
     ]
+    what_to_do = (
+        "take more rungs, a longer warm-up or more draws."
+        if replicas
+        else "use refhmc.Tempered, or Ordered for parameters that can be exchanged. Or some chains have not left their starts: "
+        'use init="pathfinder" or initvals.'
+    )
     return [
         f"The chains are in regions that are far apart: the mean of {names[j]} is {where[0]}, and {where[1]}. The distance is "
         f"{ratios[j]:.0f} times the largest standard deviation within a chain. The density may have several modes, and the "
-        "chains do not move between them, so that shares of draws are not probabilities: use refhmc.Tempered, or Ordered for "
-        'parameters that can be exchanged. Or some chains have not left their starts: use init="pathfinder" or initvals. '
-        f"{_see('regions-apart')}"
+        f"chains do not move between them, so that shares of draws are not probabilities: {what_to_do} {_see('regions-apart')}"
     ]
 
 
@@ -453,7 +461,7 @@ def _starts_remain(names: list[str], draws: np.ndarray, superchains: np.ndarray)
     ]
 
 
-def _mixing(names: list[str], draws: np.ndarray, cure: str) -> list[str]:
+def _mixing(names: list[str], draws: np.ndarray, cure: str, replicas: bool) -> list[str]:
     """Return the warnings of R-hat and effective sample size; ``cure`` is an advice beside more draws."""
     chains, columns = min(len(draws), MAX_CHAINS), columns_looked_at(draws.shape[2])
     x = draws[:, :: -(-draws.shape[1] * chains // values_looked_at(len(columns)))]
@@ -467,10 +475,11 @@ def _mixing(names: list[str], draws: np.ndarray, cure: str) -> list[str]:
         bad = np.flatnonzero(~(rhat <= MAX_RHAT))
         if bad.size:
             worst = bad[np.argmax(np.nan_to_num(rhat[bad], nan=np.inf))]
+            more = " or more rungs." if replicas else f"{cure or ','} or look for several modes."
             found.append(
                 f"R-hat is above {MAX_RHAT} for {bad.size} of {len(columns)} coordinates (worst: {names[columns[worst]]}, "
                 f"{some_ratio(rhat[worst])}). The chains do not agree yet, so their averages cannot be trusted. Take more "
-                f"draws{cure or ','} or look for several modes. {_see('r-hat')}"
+                f"draws{more} {_see('r-hat')}"
             )
     least = MIN_ESS_PER_CHAIN * min(chains, ENOUGH_CHAINS)
     asked = f"{MIN_ESS_PER_CHAIN} per chain" if chains <= ENOUGH_CHAINS else f"{least} in {chains} chains"

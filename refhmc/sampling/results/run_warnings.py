@@ -6,7 +6,7 @@ from typing import Any
 
 from refhmc.errors import DiscontinuityWarning, SamplingWarning, _see
 from refhmc.integrators.defaults import resolve
-from refhmc.kernels.blocks import blocks_of, is_tempered
+from refhmc.kernels.blocks import blocks_of
 from refhmc.kernels.options import AnyKernel
 from refhmc.sampling.chains.engine import Chains
 from refhmc.sampling.chains.initialization import given_starts, superchains_of
@@ -32,12 +32,9 @@ def put_warnings(result: Result, spec: RunSpec, chains: Chains, jumps: str | Non
     if not attributes["exact"]:
         found.append(f"The chain is approximate: {inexact_part(spec.kernel).approximation} {_see('approximate-chain')}")
     found += warnings_of_tempering(attributes)
-    # The statistics of tempering are those at b = 1.
-    kernel: Any = spec.kernel
-    reviewed = kernel.kernel if is_tempered(kernel) else kernel
     starts = given_starts(spec.model, spec.initvals, spec.chains) if spec.init == "uniform" else None
     superchains = superchains_of(None if starts is None else starts[attributes["chains"]])
-    found += review(spec.model.names, reviewed, to_review, attributes["tuning_steps"], superchains)
+    found += review(spec.model.names, spec.kernel, to_review, attributes["tuning_steps"], superchains)
     found += failed_evaluations(attributes["evaluation_failures"])
     raised: list[Warning] = [SamplingWarning(text) for text in found]
     if jumps is None:

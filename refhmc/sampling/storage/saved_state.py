@@ -59,8 +59,11 @@ def check_saved(saved: Saved, rows: Rows | None, task: ChainTask, plan: Plan, *,
         chain = Chain(task.model, plan, generator).restore(saved.state)
         _require(generator.bit_generator.state["state"]["inc"] == stream["state"]["inc"], "generator", ANOTHER_STREAM)
         for k, block in enumerate(chain.blocks):
+            # The last block of a second leg makes no transitions.
+            idle = chain.ladder is not None and chain.ladder.target <= k == len(chain.blocks) - 1
+            done = 0 if idle else saved.done - restarted
             with _named(block.plan.name):
-                _check_block(block, saved.done - restarted, task if k == 0 else task._replace(adapted=None))
+                _check_block(block, done, task if k == 0 else task._replace(adapted=None))
                 if not chain.alone and chain.ladder is None and saved.done:
                     there = chain.position[block.plan.conditional.indices]
                     _require(np.array_equal(block.state[Q], there), "state", "its position differs from the chain's")
@@ -146,8 +149,14 @@ def _check_rows(rows: Rows) -> None:
 def _check_ladder(ladder: Ladder, done: int) -> None:
     """Check the replicas, their temperatures and the reference."""
     _require_finite(replicas=ladder.replicas, rejections=ladder.rejections, moments=ladder.moments)
-    b, d, count = ladder.replicas[:, -1], ladder.moments.shape[1], len(ladder.replicas)
-    _require(b[0] == 0 and b[-1] == 1 and np.all(np.diff(b) > 0), "replicas", "temperatures must increase from 0 to 1")
+    b, d, count, m = ladder.replicas[:, -1], ladder.moments.shape[1], len(ladder.replicas), ladder.record[0].target
+    _require(m == ladder.target, "record.target", f"must be {ladder.target}")
+    monotone = b[0] == 0 and b[m] == 1 and np.all(np.diff(b[: m + 1]) > 0) and np.all(np.diff(b[m:]) < 0)
+    _require(
+        monotone and (m + 1 == count or b[-1] == 0),
+        "replicas",
+        "temperatures must increase from 0 to 1, and decrease to 0 on a second leg",
+    )
     _require(np.all(ladder.replicas[:, 2 * d : -1] > 0), "replicas", "standard deviations must be positive")
     _require(np.array_equal(np.sort(ladder.places), np.arange(count)), "places", "must be a permutation")
     _require(ladder.record[0].iteration == done, "record.iteration", f"must be {done}")
