@@ -6,6 +6,7 @@ has four chains with 1,000 iterations of warm-up and 1,000 draws. The columns ar
 
 - share: the mean share of draws in the left mode over the runs, with its standard error (exact: w);
 - lost: how many chains of all runs have less than 1 % of their draws in one of the modes;
+- warned: how many runs warn that R-hat is above 1.01;
 - ESS: w (1 - w) divided by the mean squared error of this share over the runs, and the same per 1,000 gradients of a run, with
   warm-up;
 - log Z: the mean over the runs with its standard error, the spread over the runs, and the spread divided by the stated error;
@@ -63,10 +64,11 @@ TARGETS = (Target(2, 0.2, 1.0), Target(10, 0.2, 1.0), Target(50, 0.2, 1.0), Targ
 
 
 class Run(NamedTuple):
-    """Share of the left mode, chains that lost a mode, log Z with its error, gradients, barrier, and round trips of a chain."""
+    """Share of the left mode, chains that lost a mode, whether R-hat is above 1.01, log Z and its error, and others."""
 
     share: float
     lost: float
+    warned: float
     log_z: float
     error: float
     gradients: int
@@ -109,9 +111,8 @@ def run_of(model: refhmc.Model, kernel: object, seed: int) -> Run:
     found = [about.get(name, math.nan) for name in ("log_z", "log_z_error")]
     trips = float(np.mean(about.get("round_trips", math.nan)))
     lost = int((np.minimum(shares, 1 - shares) < LOST).sum())
-    return Run(
-        float(shares.mean()), lost, *found, about["n_gradient_evaluations"], about.get("barrier", math.nan), trips
-    )
+    warned, barrier = any(text.startswith("R-hat is above") for text in result.warnings), about.get("barrier", math.nan)
+    return Run(float(shares.mean()), lost, warned, *found, about["n_gradient_evaluations"], barrier, trips)
 
 
 def smc_of_blackjax(target: Target, runs: int) -> list[Run]:
@@ -155,13 +156,13 @@ def smc_of_blackjax(target: Target, runs: int) -> list[Run]:
             state, info = step(of_step, state)
             log_z, n = log_z + float(info.log_likelihood_increment), n + 1
         share = float(jnp.sum(state.weights * (state.particles[:, 0] < 0)))
-        made.append(Run(share, math.nan, log_z, math.nan, particles * n * transitions * steps))
+        made.append(Run(share, math.nan, math.nan, log_z, math.nan, particles * n * transitions * steps))
     return made
 
 
 def row(target: Target, name: str, runs: list[Run]) -> dict:
     """Return a row of the first table."""
-    share, lost, log_z, error, gradients, barrier, trips = np.array(runs).T
+    share, lost, warned, log_z, error, gradients, barrier, trips = np.array(runs).T
     n, exact = len(runs), target.share
     ess = exact * (1 - exact) / np.mean((share - exact) ** 2)
     crosses = name != "NUTS"
@@ -173,6 +174,7 @@ def row(target: Target, name: str, runs: list[Run]) -> dict:
         "method": name,
         "share": f"{share.mean():.3f} +- {share.std(ddof=1) / math.sqrt(n):.3f}",
         "lost": f"{lost.sum():.0f} of {CHAINS * n}" if np.isfinite(lost).all() else "none",
+        "warned": f"{warned.sum():.0f} of {n}" if np.isfinite(warned).all() else "none",
         "ESS": f"{ess:.0f}" if crosses else "none",
         "gradients": f"{gradients.mean():,.0f}",
         "ESS per 1,000 gradients": f"{1000 * ess / gradients.mean():.2f}" if crosses else "none",

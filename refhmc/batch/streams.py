@@ -18,14 +18,16 @@ so that the uniforms of chain i in transition t are also those of NumPy's own ge
 and are identical in every namespace. Normals 2k and 2k + 1 are made from uniforms 2k and 2k + 1. They depend on the logarithm,
 sine and cosine of the namespace, are at most 8.6 in size, and differ by a few units in the last place.
 
-The array implementation stores words as int64, which every namespace has; products wrap around. NumPy's arrays are filled
-by the compiled implementation.
+The array implementation stores words as int64, which every namespace has; products wrap around. It has some 500 operations,
+each of which a GPU would have to start. So NumPy's arrays are filled by the compiled implementation, and CuPy's by one kernel.
 """
 
 from __future__ import annotations
 
 import enum
+import functools
 import math
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -153,12 +155,43 @@ def uniforms(keys: Array, transition: Array, purpose: int, first: Array, count: 
     """Return uniforms on arrays, (..., count), from keys (..., 2), transition and first (...)."""
     xp = batched.namespace(keys)
     number = first[..., None] + xp.arange(count, dtype=xp.int64)
+    if hasattr(xp, "ElementwiseKernel"):
+        kernel = kernel_on_device(xp.ElementwiseKernel)
+        return kernel(keys[..., :1], keys[..., 1:], transition[..., None], int(purpose), number)
     block, t = number // 4 + 1, transition[..., None] + 0 * number
     words = philox((block, t, 0 * t + int(purpose), 0 * t), (keys[..., :1], keys[..., 1:]))
     word = words[3]
     for k in (2, 1, 0):
         word = xp.where(number % 4 == k, words[k], word)
     return xp.astype((word >> 11) & ((1 << 53) - 1), xp.float64) * UNIT
+
+
+ON_DEVICE = f"""
+unsigned long long c0 = number / 4 + 1, c1 = transition, c2 = purpose, c3 = 0, k0 = key0, k1 = key1;
+for (int round = 0; round < {ROUNDS}; ++round) {{
+    const unsigned long long high0 = __umul64hi({M0:#x}ull, c0), low0 = {M0:#x}ull * c0;
+    const unsigned long long high1 = __umul64hi({M1:#x}ull, c2), low1 = {M1:#x}ull * c2;
+    c0 = high1 ^ c1 ^ k0;
+    c1 = low1;
+    c2 = high0 ^ c3 ^ k1;
+    c3 = low0;
+    k0 += {W0:#x}ull;
+    k1 += {W1:#x}ull;
+}}
+const unsigned long long words[4] = {{c0, c1, c2, c3}};
+u = (words[number % 4] >> 11) * {UNIT!r};
+"""
+
+
+@functools.cache
+def kernel_on_device(make: Callable) -> Callable:
+    """Return :func:`uniforms` as a kernel of CuPy, whose ElementwiseKernel is ``make``."""
+    return make(
+        "int64 key0, int64 key1, int64 transition, int64 purpose, int64 number",
+        "float64 u",
+        ON_DEVICE,
+        "refhmc_uniforms",
+    )
 
 
 def philox(counter: tuple, key: tuple) -> tuple:

@@ -135,7 +135,7 @@ def gradients_of_part(parts: Sequence, m: Array, shape: tuple[int, ...]) -> Call
     def gradient(q: Array) -> Array:
         rows = xp.take(xp.reshape(q, (-1, shape[-1])), order, axis=0)
         found = [
-            part.gradient(rows[stop - count : stop])
+            part.gradient(rows[stop - count : stop, :])
             for part, count, stop in zip(parts, counts, stops, strict=True)
             if count
         ]

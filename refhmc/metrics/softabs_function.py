@@ -62,19 +62,33 @@ def divided_differences(x: Array, alpha: float) -> Array:
     return divided_difference_on_arrays(x[..., :, None], x[..., None, :], alpha)
 
 
-NODES, WEIGHTS = np.polynomial.legendre.leggauss(6)
-
-
 def divided_difference_on_arrays(x: Array, y: Array, alpha: float) -> Array:
-    """Return J(x, y): the quotient, or, if that cancels, the mean of f' between y and x by Gauss's rule."""
+    """Return J(x, y), in the cases of :func:`divided_difference_of` and :func:`of_sum_and_difference`."""
     xp = batched.namespace(x)
-    near = alpha * xp.abs(x - y) < 0.6
-    middle, half = 0.5 * (x + y), 0.5 * (x - y)
-    terms = [
-        w * softabs_derivative(middle + t * half, alpha) for t, w in zip(NODES.tolist(), WEIGHTS.tolist(), strict=True)
-    ]
-    mean = 0.5 * sum(terms[1:], terms[0])
-    return xp.where(near, mean, (softabs(x, alpha) - softabs(y, alpha)) / xp.where(near, 1.0, x - y))
+    a, b = xp.abs(x), xp.abs(y)
+    M, D = alpha * (a + b), alpha * (a - b)
+    small, close, same = M <= 2.0, xp.abs(D) <= 0.5, (x < 0) == (y < 0)
+    apart = ~close & (alpha * xp.where(D > 0, a, b) > 1.0)
+    M2, D2 = xp.where(small, M, 0.0) ** 2, xp.where(small | close, D, 0.0) ** 2
+
+    a_k, power, factor = 1.0, D2, 0.5
+    below, above = factor, factor / 3
+    for k in range(2, 14):
+        a_k = M2 * a_k + power
+        power = D2 * power
+        factor /= (2 * k - 1) * (2 * k)
+        below = below + factor * a_k
+        above = above + factor / (2 * k + 1) * a_k
+
+    E, sinhc, cosh = xp.exp(-xp.where(small, 3.0, M)), 1.0, 1.0
+    for k in range(6, 0, -1):
+        sinhc = 1 + D2 / (2 * k * (2 * k + 1)) * sinhc
+        cosh = 1 + D2 / (2 * k * (2 * k - 1)) * cosh
+    large = (1 - E * E - 2 * M * E * sinhc) / (1 + E * E - 2 * E * cosh)
+
+    quotient = (softabs(a, alpha) - softabs(b, alpha)) / xp.where(apart, a - b, 1.0)
+    value = xp.where(apart, quotient, xp.where(small, M * above / below, large))
+    return value * xp.where(same, xp.where(x < 0, -1.0, 1.0), (a - b) / xp.where(same, 1.0, x - y))
 
 
 @jit

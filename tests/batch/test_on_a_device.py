@@ -207,6 +207,26 @@ def test_how_often_python_waits_for_the_device(kernel, most, sample, device, mon
     assert counts["to_device"] == found[1][1]["to_device"]
 
 
+def test_a_step_of_the_randomised_split_waits_once_per_part(device):
+    """Each row has its own order, and Python must know how many rows each part has."""
+    from refhmc.batch.backends import namespace_of
+
+    M, xp = 5, namespace_of("cupy")
+    rng, model = np.random.default_rng(8), LOGISTIC.split(M)
+    q, p = rng.normal(size=(2, 40, model.dim))
+    orders = np.array([rng.permutation(M) for _ in range(40)])
+    H = refhmc.array_api.hamiltonian(model, refhmc.metrics.Identity(), xp)
+    arguments = [xp.asarray(each) for each in (q, p, np.full((40, 1), 0.1), orders)]
+    refhmc.array_api.randomized_split(H, *arguments)
+    fake_device.count.clear()
+    there = refhmc.array_api.randomized_split(H, *arguments)
+    assert fake_device.count["synchronisations"] == 0
+    assert fake_device.count["to_host"] == M
+    on_host = refhmc.array_api.hamiltonian(model, refhmc.metrics.Identity())
+    for mine, expected in zip(there, refhmc.array_api.randomized_split(on_host, q, p, 0.1, orders), strict=True):
+        np.testing.assert_allclose(batched.to_host(mine), expected, rtol=1e-12, atol=1e-14)
+
+
 # --------------------------------------------------------------------------------------- no device, no text
 
 

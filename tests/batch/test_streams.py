@@ -1,10 +1,13 @@
 """The streams of many chains: NumPy's own Philox word for word, in any batch, in any namespace."""
 
+import shutil
+
 import numpy as np
 import pytest
 import scipy.stats
 
-from refhmc.batch.streams import Purpose, Streams, keys_of, normals_of, uniforms
+from refhmc.batch.streams import Purpose, Streams, kernel_on_device, keys_of, normals_of, uniforms
+from tests.helpers import fake_device
 
 ENTROPY = 20261123
 SOME = np.array([0, 3, 4, 1023])
@@ -55,6 +58,18 @@ def test_the_text_on_arrays_makes_the_same_bits(name):
     assert np.array_equal(np.asarray(found), expected)
     theirs, ours = np.asarray(normals_of(found)), normals_of(expected)
     assert np.all(np.abs(theirs - ours) <= 8 * np.spacing(np.abs(ours)) + 2**-50)  # cos near its zero
+
+
+def test_the_kernel_of_a_device_makes_the_same_bits():
+    """Its code in C is compiled for the CPU, where there is a compiler."""
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler")
+    keys, t, first = keys_of(ENTROPY, 1024)[SOME], np.array([7, 0, 2**40, 1]), np.array([0, 1, 6, 2**35])
+    kernel = kernel_on_device(fake_device.ElementwiseKernel)
+    number = fake_device.asarray(first[:, None] + np.arange(12))
+    columns = (fake_device.asarray(each) for each in (keys[:, :1], keys[:, 1:], t[:, None]))
+    found = kernel(*columns, int(Purpose.MOMENTUM), number).get()
+    assert np.array_equal(found, Streams(keys).uniforms(slice(None), t, Purpose.MOMENTUM, first, 12))
 
 
 def test_a_chain_has_the_same_normals_in_any_batch():

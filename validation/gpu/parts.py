@@ -13,6 +13,7 @@ import platform
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from refhmc.integrators import ImplicitMidpoint, Leapfrog
 from refhmc.metrics import Identity, SoftAbs
 from refhmc.models.streamed import pinned
 from refhmc.numerics import batched
+from refhmc.numerics.batched import Array
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SIZES, QUICK_SIZES = (10_000, 100_000, 100, 1), (100, 1)
@@ -67,7 +69,7 @@ def seconds(call: Callable[[], object], backend: str, least: float = 0.3) -> flo
 
 
 def smoke(backend: str, quick: bool) -> Rows:
-    """Yield versions and device, then each function of linear algebra and a few transitions, compared with NumPy."""
+    """Yield versions and device, then linear algebra, indexing and a few transitions, compared with NumPy."""
     yield "versions", lambda: versions(backend)
     yield "free bytes", lambda: backends.memory_there(backend)
     for name, function in ALGEBRA.items():
@@ -107,7 +109,21 @@ ALGEBRA: dict[str, Callable] = {
     "solve": lambda xp, A, b: batched.solve(A, b),
     "eigenvalues": lambda xp, A, b: xp.linalg.eigh(A)[0],
     "inverse": lambda xp, A, b: xp.linalg.inv(A),
+    "sorted rows": lambda xp, A, b: xp.take(b, xp.argsort(xp.astype(b[:, 0] > 0, xp.int64), stable=True), axis=0),
+    "sorted entries": lambda xp, A, b: xp.take_along_axis(b, xp.argsort(b, axis=-1), axis=-1),
+    "masked rows": lambda xp, A, b: batched.in_place_of(b[:, 0] > 0, 2 * b[b[:, 0] > 0], b),
+    "written rows": lambda xp, A, b: with_rows_written(xp, b),
+    "running counts": lambda xp, A, b: xp.cumulative_sum(xp.astype(b[:, 0] > 0, xp.int64)) / 2,
 }
+
+
+def with_rows_written(xp: ModuleType, b: Array) -> Array:
+    """Return a copy of b with every third row doubled and counted, by an index of integers."""
+    out, counts = xp.asarray(b, copy=True), xp.zeros((b.shape[0],), dtype=xp.int64)
+    rows = xp.arange(0, b.shape[0], 3)
+    out[rows] = 2 * b[rows]
+    counts[rows] += 1
+    return out + counts[:, None]
 
 
 def difference(function: Callable, backend: str) -> float:
