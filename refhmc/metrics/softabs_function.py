@@ -23,6 +23,7 @@ arguments.
 from __future__ import annotations
 
 import math
+from types import ModuleType
 
 import numpy as np
 
@@ -34,27 +35,29 @@ ALPHA = 10.0  # the default
 LARGE = 20.0  # above this, coth t and f' are 1 to within 3e-16
 
 
-def softabs(x: Array, alpha: float) -> Array:
+def soft_on_arrays(xp: ModuleType, x: Array, alpha: float) -> Array:
     """Return f(x) on arrays."""
-    xp = batched.namespace(x)
     t = xp.abs(alpha * x)
     middle = xp.where((t < 1e-4) | (t > LARGE), 1.0, t)
     return xp.where(t > LARGE, xp.abs(x), xp.where(t < 1e-4, 1 + t * t / 3, middle / xp.tanh(middle)) / alpha)
 
 
-def softabs_derivative(x: Array, alpha: float) -> Array:
+softabs = batched.elementwise(soft_on_arrays)
+
+
+@batched.elementwise
+def softabs_derivative(xp: ModuleType, x: Array, alpha: float) -> Array:
     """Return f'(x) on arrays.
 
     For small t the series sinh 2t - 2t = (2t)^3/3! + (2t)^5/5! + ... is summed, which does not cancel.
     """
-    xp = batched.namespace(x)
     t = xp.where(xp.abs(alpha * x) > LARGE, 1.0, alpha * x)
     y, series = (2 * t) ** 2, 1.0
     for k in range(15, 3, -2):
         series = 1 + series * y / (k * (k - 1))
     above = xp.where(xp.abs(t) < 0.3, 2 * t * y / 6 * series, xp.sinh(2 * t) - 2 * t)
     below = 2 * xp.sinh(xp.where(t == 0, 1.0, t)) ** 2
-    return xp.where(xp.abs(alpha * x) > LARGE, xp.sign(x), above / below)
+    return xp.where(xp.abs(alpha * x) > LARGE, xp.where(x > 0, 1.0, -1.0), above / below)
 
 
 def divided_differences(x: Array, alpha: float) -> Array:
@@ -62,9 +65,9 @@ def divided_differences(x: Array, alpha: float) -> Array:
     return divided_difference_on_arrays(x[..., :, None], x[..., None, :], alpha)
 
 
-def divided_difference_on_arrays(x: Array, y: Array, alpha: float) -> Array:
+@batched.elementwise
+def divided_difference_on_arrays(xp: ModuleType, x: Array, y: Array, alpha: float) -> Array:
     """Return J(x, y), in the cases of :func:`divided_difference_of` and :func:`of_sum_and_difference`."""
-    xp = batched.namespace(x)
     a, b = xp.abs(x), xp.abs(y)
     M, D = alpha * (a + b), alpha * (a - b)
     small, close, same = M <= 2.0, xp.abs(D) <= 0.5, (x < 0) == (y < 0)
@@ -86,7 +89,7 @@ def divided_difference_on_arrays(x: Array, y: Array, alpha: float) -> Array:
         cosh = 1 + D2 / (2 * k * (2 * k - 1)) * cosh
     large = (1 - E * E - 2 * M * E * sinhc) / (1 + E * E - 2 * E * cosh)
 
-    quotient = (softabs(a, alpha) - softabs(b, alpha)) / xp.where(apart, a - b, 1.0)
+    quotient = (soft_on_arrays(xp, a, alpha) - soft_on_arrays(xp, b, alpha)) / xp.where(apart, a - b, 1.0)
     value = xp.where(apart, quotient, xp.where(small, M * above / below, large))
     return value * xp.where(same, xp.where(x < 0, -1.0, 1.0), (a - b) / xp.where(same, 1.0, x - y))
 

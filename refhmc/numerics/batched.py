@@ -33,6 +33,26 @@ def to_host(x: Array) -> np.ndarray:
     return x.get() if hasattr(x, "get") else np.asarray(x)
 
 
+def elementwise(function: Callable) -> Callable:
+    """Return ``function(xp, x, ...)`` of x, ..., which CuPy makes as one kernel.
+
+    The function may use operators, and those functions of the namespace that work entry by entry.
+    """
+
+    @functools.cache
+    def on(xp: ModuleType) -> Callable:
+        def of_namespace(*arguments: Any) -> Any:
+            return function(xp, *arguments)
+
+        return xp.fuse(of_namespace) if hasattr(xp, "fuse") else of_namespace
+
+    @functools.wraps(function)
+    def call(x: Array, *more: Any) -> Array:
+        return on(namespace(x))(x, *more)
+
+    return call
+
+
 def once(method: Callable) -> Callable:
     """Return ``method(self, q)`` that is computed once for the same array ``q``, if ``self.model`` remembers results.
 

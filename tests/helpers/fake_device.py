@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import operator
 import pathlib
 import shutil
@@ -377,6 +378,22 @@ class ElementwiseKernel:
         return ndarray(out)
 
 
+def fuse(function):
+    """A function whose operations are one launch; it must not wait, read or send numbers."""
+
+    @functools.wraps(function)
+    def apply(*arguments):
+        before = Counter(count)
+        found = function(*arguments)
+        after = Counter(count)
+        if {name: after[name] - before[name] for name in after if name != "launches" and after[name] != before[name]}:
+            raise TypeError("Cannot convert to Python scalar in cupy.fuse")
+        count["launches"] = before["launches"] + 1
+        return found
+
+    return apply
+
+
 def modules():
     """``cupy`` and ``array_api_compat.cupy``, by their names; the device is "FakeDevice", with 1 GiB free."""
     cupy, xp = ModuleType("cupy"), ModuleType("array_api_compat.cupy")
@@ -405,6 +422,7 @@ def modules():
         PinnedMemoryPointer=PinnedMemoryPointer,
     )
     cupy.get_default_memory_pool = lambda: SimpleNamespace(free_bytes=lambda: POOL)
+    cupy.fuse = xp.fuse = fuse
     if shutil.which("cc"):
         cupy.ElementwiseKernel = xp.ElementwiseKernel = ElementwiseKernel
     return {"cupy": cupy, "array_api_compat.cupy": xp}

@@ -21,8 +21,10 @@ import numpy as np
 import refhmc
 from refhmc.batch import backends
 from refhmc.batch.draw import Options, Run
+from refhmc.batch.streams import keys_of, uniforms
 from refhmc.integrators import ImplicitMidpoint, Leapfrog
 from refhmc.metrics import Identity, SoftAbs
+from refhmc.metrics.softabs_function import divided_differences
 from refhmc.models.streamed import pinned
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
@@ -113,8 +115,15 @@ ALGEBRA: dict[str, Callable] = {
     "sorted entries": lambda xp, A, b: xp.take_along_axis(b, xp.argsort(b, axis=-1), axis=-1),
     "masked rows": lambda xp, A, b: batched.in_place_of(b[:, 0] > 0, 2 * b[b[:, 0] > 0], b),
     "written rows": lambda xp, A, b: with_rows_written(xp, b),
+    "divided differences": lambda xp, A, b: divided_differences(b, 1.0),
+    "random numbers": lambda xp, A, b: uniforms(
+        xp.asarray(KEYS), xp.asarray(KEYS[:, 0] % 100), 1, xp.asarray(KEYS[:, 0] % 7), 9
+    ),
     "running counts": lambda xp, A, b: xp.cumulative_sum(xp.astype(b[:, 0] > 0, xp.int64)) / 2,
 }
+
+
+KEYS = keys_of(1, 50)
 
 
 def with_rows_written(xp: ModuleType, b: Array) -> Array:
