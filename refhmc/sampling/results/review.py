@@ -386,7 +386,7 @@ def some_ratio(rhat: float) -> str:
     return f"above {MOST_SHOWN:g}" if rhat > MOST_SHOWN else f"{rhat:.3f}"
 
 
-def _apart(names: list[str], draws: np.ndarray, lp: np.ndarray | None, replicas: bool) -> list[str]:
+def _apart(names: list[str], draws: np.ndarray, lp: np.ndarray | None, replicas: bool = False) -> list[str]:
     """Return the warning about chains in regions that are far apart, with mean log densities if these are known.
 
     For each coordinate, the means of the chains are sorted. Two neighbours are far apart if their distance is more than
@@ -461,7 +461,7 @@ def _starts_remain(names: list[str], draws: np.ndarray, superchains: np.ndarray)
     ]
 
 
-def _mixing(names: list[str], draws: np.ndarray, cure: str, replicas: bool) -> list[str]:
+def _mixing(names: list[str], draws: np.ndarray, cure: str, replicas: bool = False) -> list[str]:
     """Return the warnings of R-hat and effective sample size; ``cure`` is an advice beside more draws."""
     chains, columns = min(len(draws), MAX_CHAINS), columns_looked_at(draws.shape[2])
     x = draws[:, :: -(-draws.shape[1] * chains // values_looked_at(len(columns)))]
