@@ -20,7 +20,13 @@ from refhmc.errors import CheckpointError
 from refhmc.metrics import Dense, Identity, SoftAbs
 from refhmc.sampling.chains.chain import Chain, make_plan
 from refhmc.sampling.chains.task import chain_generator
-from refhmc.sampling.results.tempering import log_normalizer, log_ratio_of_constants, rejections, round_trips
+from refhmc.sampling.results.tempering import (
+    log_normalizer,
+    log_ratio_of_constants,
+    rejections,
+    round_trips,
+    series_of_leg,
+)
 from refhmc.sampling.storage.kernel_json import kernel_as_json, kernel_from_json
 from tests.helpers.stopping import stop_after
 from tests.helpers.sweeps import swept
@@ -201,8 +207,22 @@ def test_the_estimate_of_a_pair_is_the_root_of_bennett_s_equation():
     assert log_ratio_of_constants(u + 7, next_u + 7) == pytest.approx(c + 7)
     assert log_ratio_of_constants(np.full(3, 4.0), np.full(3, 4.0)) == pytest.approx(4.0)
     assert log_ratio_of_constants(np.full(3, -np.inf), next_u) == -math.inf
+    assert log_ratio_of_constants(u, np.full(3, np.inf)) == math.inf
     some = np.where(rng.random(500) < 0.5, u, -np.inf)  # half of the reference is outside the support
     assert math.isfinite(log_ratio_of_constants(some, next_u))
+
+
+def test_log_z_without_draws_of_a_reference_in_the_support():
+    """The other leg is used; without it, log Z is -inf."""
+    rng, b = np.random.default_rng(3), np.array([[0, 0.3, 1.0, 0.4, 0]])
+    V, next_V = np.moveaxis([independent(rng, 200, b[0])], 1, 0)
+    second = series_of_leg(b[:, 2:], V[..., 2:], next_V[..., 2:]).mean()
+    V[..., 0] = -np.inf
+    found, error = log_normalizer(b, V, next_V)
+    assert found == pytest.approx(second, abs=1e-12)
+    assert 0 < error < 0.5
+    next_V[..., -1] = -np.inf
+    assert log_normalizer(b, V, next_V) == (-math.inf, math.inf)
 
 
 def test_log_z_of_a_target_with_bounded_support():

@@ -94,16 +94,20 @@ def series_of_leg(b: np.ndarray, V: np.ndarray, next_V: np.ndarray) -> np.ndarra
         for k in range(n):
             u, next_u = (b[i, k + 1] - b[i, k]) * V[i, :, k], (b[i, k + 1] - b[i, k]) * next_V[i, :, k]
             c = log_ratio_of_constants(u, next_u)
-            f, g = expit(u - c), expit(c - next_u)
-            with np.errstate(all="ignore"):
-                series[i] += c + (f - g) / (np.mean(f * (1 - f)) + np.mean(g * (1 - g)))
+            series[i] += c
+            if math.isfinite(c):
+                f, g = expit(u - c), expit(c - next_u)
+                with np.errstate(all="ignore"):
+                    series[i] += (f - g) / (np.mean(f * (1 - f)) + np.mean(g * (1 - g)))
     return series if b[0, -1] > b[0, 0] else -series
 
 
 def log_ratio_of_constants(u: np.ndarray, next_u: np.ndarray) -> float:
-    """Return Bennett's c; -inf if no draw of the first density has a finite `u`."""
+    """Return Bennett's c; -inf if no draw of the first density has a finite `u`, and inf if none of the second one has."""
     if not np.isfinite(u).any():
         return -math.inf
+    if not np.isfinite(next_u).any():
+        return math.inf
 
     def excess(c: float) -> float:
         return float(expit(u - c).mean() - expit(c - next_u).mean())
