@@ -36,13 +36,16 @@ LARGE = 20.0  # above this, coth t and f' are 1 to within 3e-16
 
 
 def soft_on_arrays(xp: ModuleType, x: Array, alpha: float) -> Array:
-    """Return f(x) on arrays."""
+    """Return f(x) by the functions of a namespace."""
     t = xp.abs(alpha * x)
     middle = xp.where((t < 1e-4) | (t > LARGE), 1.0, t)
     return xp.where(t > LARGE, xp.abs(x), xp.where(t < 1e-4, 1 + t * t / 3, middle / xp.tanh(middle)) / alpha)
 
 
-softabs = batched.elementwise(soft_on_arrays)
+@batched.elementwise
+def softabs(xp: ModuleType, x: Array, alpha: float) -> Array:
+    """Return f(x) on arrays."""
+    return soft_on_arrays(xp, x, alpha)
 
 
 @batched.elementwise
@@ -51,13 +54,14 @@ def softabs_derivative(xp: ModuleType, x: Array, alpha: float) -> Array:
 
     For small t the series sinh 2t - 2t = (2t)^3/3! + (2t)^5/5! + ... is summed, which does not cancel.
     """
-    t = xp.where(xp.abs(alpha * x) > LARGE, 1.0, alpha * x)
+    large = xp.abs(alpha * x) > LARGE
+    t = xp.where(large, 1.0, alpha * x)
     y, series = (2 * t) ** 2, 1.0
     for k in range(15, 3, -2):
         series = 1 + series * y / (k * (k - 1))
     above = xp.where(xp.abs(t) < 0.3, 2 * t * y / 6 * series, xp.sinh(2 * t) - 2 * t)
     below = 2 * xp.sinh(xp.where(t == 0, 1.0, t)) ** 2
-    return xp.where(xp.abs(alpha * x) > LARGE, xp.where(x > 0, 1.0, -1.0), above / below)
+    return xp.where(large & (x < 0), -1.0, xp.where(large, 1.0, above / below))
 
 
 def divided_differences(x: Array, alpha: float) -> Array:
@@ -91,7 +95,7 @@ def divided_difference_on_arrays(xp: ModuleType, x: Array, y: Array, alpha: floa
 
     quotient = (soft_on_arrays(xp, a, alpha) - soft_on_arrays(xp, b, alpha)) / xp.where(apart, a - b, 1.0)
     value = xp.where(apart, quotient, xp.where(small, M * above / below, large))
-    return value * xp.where(same, xp.where(x < 0, -1.0, 1.0), (a - b) / xp.where(same, 1.0, x - y))
+    return xp.where(same, xp.where(x < 0, -value, value), value * ((a - b) / xp.where(same, 1.0, x - y)))
 
 
 @jit
